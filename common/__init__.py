@@ -1,0 +1,1 @@
+"""What both applications share. Imports neither of them."""

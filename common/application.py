@@ -1,0 +1,333 @@
+"""The main loop of both applications: election, epochs, signals, exit codes. What is copied is left to the subclasses."""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import signal
+import socket
+import threading
+import time
+from abc import ABC, abstractmethod
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaException
+from pyspark.sql import SparkSession
+
+from common import link
+from common.control import Control
+from common.control_log import ControlLog
+from common.errors import KafkaTimeout, VerbatimError
+from common.health import Health, HealthServer
+from common.kafka import Deadline
+from common.lanes import LaneQuery, Plan, Progress, RunLane
+from common.leadership import Leadership
+from common.link import Link
+from common.spark import build_session, lanes_of, stop_session
+
+if TYPE_CHECKING:
+    from common.settings import Settings
+
+log = logging.getLogger(__name__)
+
+TICK_S = 0.1
+EPOCH_S = 600.0
+CALL_S = 60.0
+STOP_S = 9.0
+"""SIGTERM must be obeyed within 10 s."""
+FAILURES = 5
+"""So many epochs that fail one after the other, without one that ends well between, end the application."""
+
+
+class Application(ABC):
+    """One instance of the replicator or the deduplicator. `run` returns the exit code."""
+
+    name: str
+    needs_source: bool
+    extra_slots = 0
+    uses_delta = False
+    run_lane: RunLane
+
+    def __init__(self, settings: Settings, until_caught_up: bool) -> None:
+        self.settings = settings
+        self.bounded = until_caught_up
+        self.instance = settings.instance_id or f"{socket.gethostname()}-{os.getpid()}"
+        self.health = Health(self.name)
+        self.stopping = threading.Event()
+        self.spark: SparkSession
+        self.link: Link
+        self.control: ControlLog
+        self.leadership: Leadership
+        self.lanes_wanted = 1
+        self.term = -1
+        self.epoch = 0
+        self.epochs: queue.SimpleQueue[list[Progress]] = queue.SimpleQueue()
+        self._known_halts: set[str] = set()
+
+    # what the applications are
+
+    @abstractmethod
+    def took_over(self) -> None:
+        """This instance leads from now on: do what must be done before the first plan."""
+
+    @abstractmethod
+    def plan(self) -> list[Plan]:
+        """The lanes of the next epoch, without what all lanes' plans have in common."""
+
+    @abstractmethod
+    def must_replan(self) -> bool:
+        """Asked every TOPIC_REFRESH_INTERVAL while lanes run: whether there is something new to plan for."""
+
+    @abstractmethod
+    def caught_up(self, rows: list[Progress]) -> int | None:
+        """In a bounded run, after an epoch: the exit code, or None to go on with another epoch."""
+
+    def tick(self) -> None:
+        """Called several times a second while leading."""
+
+    def stepped_down(self) -> None:
+        """This instance leads no longer, or stops."""
+
+    # Spark
+
+    def start_spark(self) -> None:
+        """Start the session, and count the lanes it has slots for."""
+        self.spark = build_session(
+            self.settings, lanes=self.settings.parallelism, extra_slots=self.extra_slots, delta=self.uses_delta
+        )
+        self.lanes_wanted = lanes_of(self.spark)
+
+    def stop_spark(self) -> None:
+        if hasattr(self, "spark"):
+            stop_session(self.spark, timeout_s=3.0)
+
+    def make_query(self) -> LaneQuery:
+        """The query that runs the lanes; it puts the rows of each epoch that ended into `self.epochs`."""
+        return LaneQuery(self.spark, self.name, type(self).run_lane, self.epochs.put)
+
+    # running
+
+    def run(self) -> int:
+        signal.signal(signal.SIGTERM, self._on_signal)
+        signal.signal(signal.SIGINT, self._on_signal)
+        server = None
+        if self.settings.health_port:
+            server = HealthServer(self.health, self.settings.health_address, self.settings.health_port)
+        try:
+            return self._run()
+        finally:
+            if server is not None:
+                server.close()
+
+    def _run(self) -> int:
+        self.link, self.control = link.prepare(self.settings, self.needs_source, Deadline(CALL_S))
+        self.health.target_reached = True
+        self.health.source_reached = self.link.source_reached
+        self.leadership = Leadership(
+            self.name,
+            f"{self.settings.application_name}.{self.name}.leader",
+            self.settings.control_topic,
+            self.settings.instance_id,
+            self.settings.client_config("destination", "consumer"),
+        )
+        try:
+            self.start_spark()
+            while not self.stopping.is_set():
+                if not self._wait_for_lead():
+                    break
+                code = self._lead()
+                if code is not None:
+                    return code
+            return 0
+        finally:
+            self.health.role = "stopping"
+            self.leadership.close()
+            self.control.close()
+            self.stop_spark()
+
+    def _wait_for_lead(self) -> bool:
+        said = False
+        began = time.monotonic()
+        while not self.stopping.is_set():
+            self.health.turned = time.monotonic()
+            if self.leadership.poll(TICK_S):
+                return True
+            if not said and time.monotonic() - began > 3.0:
+                said = True
+                self.health.role = "standby"
+                log.info("standing by: another instance of the %s leads, or the last one's session is running out", self.name)
+        return False
+
+    def _lead(self) -> int | None:
+        """Lead until stopped, deposed or caught up: the exit code, or None to stand by again."""
+        self.term = self.control.append("leader", Deadline(CALL_S), application=self.name, instance=self.instance)
+        self.control.refresh(Deadline(CALL_S))
+        self.health.role = "leader"
+        self.health.source_reached = self.link.source_reached
+        log.info("leading as %s, term %d, %d lanes", self.instance, self.term, self.lanes_wanted)
+        query = self.make_query()
+        try:
+            self.took_over()
+            query.start()
+            return self._epochs_until_the_end(query)
+        finally:
+            query.close()
+            self.stepped_down()
+
+    def _epochs_until_the_end(self, query: LaneQuery) -> int | None:
+        failures = 0
+        running = False
+        replan_at = 0.0
+        while True:
+            now = time.monotonic()
+            self.health.turned = now
+            leading = self.leadership.poll(TICK_S if running else 0.0)
+            self._look_at_control()
+            ending = self.stopping.is_set() or not leading or self._deposed()
+            if not running and ending:
+                return 0 if self.stopping.is_set() else None
+            if ending:
+                self._end_epoch()
+                return self._wait_for_lanes(query, Deadline(STOP_S - 3.0))
+            if not running:
+                self.epoch += 1
+                query.submit([self._complete(plan, i) for i, plan in enumerate(self.plan())])
+                running = True
+                replan_at = now + self.settings.topic_refresh_interval_s
+                continue
+            self.tick()
+            try:
+                rows = self.epochs.get_nowait()
+            except queue.Empty:
+                rows = None
+            if rows is not None:
+                running = False
+                failures = 0
+                self._count(rows)
+                if self.bounded and (code := self.caught_up(rows)) is not None:
+                    return code
+            elif not query.active:
+                running = False
+                failures += 1
+                log.error("epoch %d failed (%d of %d): %s", self.epoch, failures, FAILURES, _first_line(query.failure()))
+                if failures >= FAILURES:
+                    raise VerbatimError(f"the {self.name} failed {failures} times in a row: {_first_line(query.failure())}")
+                time.sleep(min(5.0, 0.5 * 2**failures))
+                query.start()
+            elif now >= replan_at:
+                replan_at = now + self.settings.topic_refresh_interval_s
+                if self._asks_for_replan():
+                    self._end_epoch()
+
+    def _asks_for_replan(self) -> bool:
+        try:
+            return self.must_replan()
+        except (KafkaException, KafkaTimeout) as error:
+            log.warning("looking for new topics: %s", error)
+            return False
+
+    def _complete(self, plan: Plan, lane: int) -> Plan:
+        s = self.settings
+        return {
+            **plan,
+            "application": self.name,
+            "instance": self.instance,
+            "term": self.term,
+            "epoch": self.epoch,
+            "epoch_s": EPOCH_S,
+            "lane": lane,
+            "bounded": self.bounded,
+            "cluster": self.link.source_cluster,
+            "log_level": s.log_level,
+            "staging_topic": s.staging_topic,
+            "staging_partitions": s.staging_partitions,
+            "positions_topic": s.positions_topic,
+            "control_topic": s.control_topic,
+            "mappings_topic": s.mappings_topic,
+            "control_consumer": s.client_config("destination", "consumer"),
+            "control_producer": s.client_config("destination", "producer"),
+            "control_admin": s.client_config("destination", "admin"),
+        }
+
+    def _end_epoch(self) -> None:
+        try:
+            self.control.append(
+                "end-epoch", Deadline(3.0), application=self.name, term=self.term, epoch=self.epoch
+            )
+        except (KafkaException, KafkaTimeout) as error:
+            log.warning("the lanes can't be told to finish: %s", error)
+
+    def _wait_for_lanes(self, query: LaneQuery, deadline: Deadline) -> int | None:
+        while query.active and not deadline.passed():
+            self.leadership.poll(0.0)
+            try:
+                self._count(self.epochs.get(timeout=TICK_S))
+                break
+            except queue.Empty:
+                continue
+        return 0 if self.stopping.is_set() else None
+
+    def _deposed(self) -> bool:
+        return self.control.state.deposed(self.name, self.term)
+
+    def _look_at_control(self) -> None:
+        """Take in the control topic; say once what has halted or goes on again."""
+        try:
+            state = self.control.poll()
+        except KafkaException as error:
+            log.warning("reading %s: %s", self.settings.control_topic, error)
+            return
+        halts = {
+            f"{halt.topic}-{key[1]}": halt
+            for (application, key), halt in state.halts.items()
+            if application == self.name
+        }
+        for partition in self._known_halts - halts.keys():
+            log.info("%s goes on", partition)
+        for partition in halts.keys() - self._known_halts:
+            halt = halts[partition]
+            log.error(
+                "%s is halted, the others go on: %s; what to do: README, Troubleshooting, %s", partition, halt.detail, halt.reason
+            )
+        self._known_halts = set(halts)
+        self.health.halted = {partition: halt.reason for partition, halt in halts.items()}
+
+    def _count(self, rows: list[Progress]) -> None:
+        for row in rows:
+            if row.kind == "counts":
+                for name, value in row.body.items():
+                    key = f"{name}_total"
+                    self.health.counters[key] = self.health.counters.get(key, 0) + int(value)
+
+    def _on_signal(self, signum: int, _: FrameType | None) -> None:
+        if self.stopping.is_set():
+            return
+        self.stopping.set()
+        timer = threading.Timer(STOP_S, _force_exit)
+        timer.daemon = True
+        timer.start()
+
+
+def halted_lines(rows: list[Progress], control: Control, application: str) -> list[str]:
+    """One line for each partition that a bounded run could not copy."""
+    seen = {
+        (halt.topic, key[1]): halt.detail for (name, key), halt in control.halts.items() if name == application
+    }
+    for row in rows:
+        if row.kind == "halted":
+            seen[(row.body["topic"], row.body["partition"])] = row.body["detail"]
+    return [f"{topic}-{partition} halted: {detail}" for (topic, partition), detail in sorted(seen.items())]
+
+
+def _force_exit() -> None:
+    # The lanes could not be told (the target is gone, say). A transaction left open is aborted by the next owner's fencing.
+    log.warning("stopping without waiting any longer")
+    os._exit(0)
+
+
+def _first_line(text: str | None) -> str:
+    lines = [line for line in (text or "unknown").splitlines() if line.strip()]
+    return next((line for line in reversed(lines) if "Error" in line or "Exception" in line), lines[0])
+

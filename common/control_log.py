@@ -1,0 +1,106 @@
+"""Reads and appends the control topic. What its records mean is decided in common/control.py."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from common import kafka
+from common.control import Control, encode
+from common.errors import KafkaTimeout, LinkRefused
+from common.kafka import Deadline
+
+
+class ControlLog:
+    """A tail of the control topic and its running sum, `state`. Safe to use from several threads.
+
+    `poll` takes in what has arrived; `refresh` takes in all that was there when it was called; `append` writes and waits for the
+    acknowledgement, so that a record that was appended is seen by everyone's next `refresh`.
+    """
+
+    def __init__(
+        self, topic: str, consumer_config: kafka.Config, producer_config: kafka.Config, admin_config: kafka.Config
+    ) -> None:
+        self.topic = topic
+        self._admin = kafka.admin(admin_config)
+        self.state = Control()
+        self._lock = threading.RLock()
+        self._producer_config = producer_config
+        self._producer: Any = None
+        self._consumer: Consumer = kafka.consumer(consumer_config, queued_max_messages_kbytes=4096)
+        self._consumer.assign([TopicPartition(topic, 0, 0)])
+
+    def poll(self) -> Control:
+        """Take in what has arrived, without waiting."""
+        with self._lock:
+            self._take(0.0)
+            return self.state
+
+    def refresh(self, deadline: Deadline) -> Control:
+        """Take in everything up to the end that the log has now. Raises KafkaTimeout."""
+        with self._lock:
+            _, end = kafka.watermarks(self._admin, self.topic, 0, deadline)
+            while self.state.position < end:
+                if deadline.passed():
+                    raise KafkaTimeout(f"reading {self.topic} up to offset {end}: only {self.state.position} reached")
+                self._take(0.1)
+            return self.state
+
+    def append(self, kind: str, deadline: Deadline, **fields: Any) -> int:
+        """Append a record and wait until it is safe; its offset. Raises KafkaTimeout, KafkaException."""
+        return self.append_all([(kind, fields)], deadline)[-1]
+
+    def append_all(self, records: list[tuple[str, dict[str, Any]]], deadline: Deadline) -> list[int]:
+        """Append several records in order; their offsets."""
+        with self._lock:
+            if self._producer is None:
+                self._producer = kafka.producer(
+                    self._producer_config, linger_ms=0, queue_buffering_max_kbytes=65536
+                )
+            offsets: list[int] = []
+            failures: list[KafkaError] = []
+
+            def delivered(error: KafkaError | None, message: Any) -> None:
+                if error is not None:
+                    failures.append(error)
+                else:
+                    offsets.append(message.offset())
+
+            for kind, fields in records:
+                self._producer.produce(self.topic, encode(kind, **fields), partition=0, on_delivery=delivered)
+                self._producer.poll(0)
+            self._producer.flush(deadline.left(30.0))
+            if failures or len(offsets) < len(records):
+                # The producer may still deliver later; records are written so that a repeated or late one does no harm.
+                self._producer = None
+                if failures:
+                    raise KafkaException(failures[0])
+                raise KafkaTimeout(f"writing to {self.topic}: no acknowledgement in time")
+            return offsets
+
+    def close(self) -> None:
+        with self._lock:
+            self._consumer.close()
+            if self._producer is not None:
+                self._producer.flush(1.0)
+
+    def _take(self, timeout: float) -> None:
+        messages = self._consumer.consume(1000, timeout) if timeout == 0 else self._first_and_rest(timeout)
+        for message in messages:
+            error = message.error()
+            if error is None:
+                self.state.apply(message.offset(), message.value())
+            elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+                raise LinkRefused(
+                    f"the control topic {self.topic} was cut below offset {self.state.position} ({error.str()}); it must never be "
+                    "trimmed: restore it, or make a new link under another APPLICATION_NAME"
+                )
+            elif error.code() in kafka.NO_RIGHTS:
+                raise LinkRefused(f"reading {self.topic}: {error.str()}")
+
+    def _first_and_rest(self, timeout: float) -> list[Any]:
+        # consume(n, timeout) would wait for n messages or the whole time-out.
+        first = self._consumer.poll(timeout)
+        return [] if first is None else [first, *self._consumer.consume(1000, 0)]

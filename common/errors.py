@@ -1,0 +1,73 @@
+"""The tree of errors. Each names what was found, where, and what to do, in one line; nothing here does I/O.
+
+    VerbatimError                 exit 1
+    ├── SettingsError             exit 2  a variable, flag or file is missing or ill-formed
+    ├── LinkRefused               exit 2  a cluster, topic or right the link needs is not as it must be
+    ├── FrameError                        a staging record is no readable frame (counts as missing)
+    ├── ControlError              exit 1  a control record can't be understood
+    ├── StateError                exit 1  the Delta state can't be read, or moved under a fold
+    ├── Deposed                           another instance leads: stop, and call no init_transactions
+    ├── UncleanTransaction                outcome unknown: drop the producer and recover
+    ├── KafkaTimeout              exit 1  a bounded Kafka call ran out of time
+    └── PartitionsHalted          exit 3  a bounded run ended with partitions that could not be copied
+"""
+
+from __future__ import annotations
+
+
+class VerbatimError(Exception):
+    """Base of all errors of the project. `exit_code` is what a command ends with; `retriable` whether trying again may help."""
+
+    exit_code = 1
+    retriable = False
+
+    def __str__(self) -> str:
+        return " ".join(super().__str__().split())
+
+
+class SettingsError(VerbatimError):
+    """A setting is missing or ill-formed. The message begins with the variable's name and never shows a secret."""
+
+    exit_code = 2
+
+
+class LinkRefused(VerbatimError):
+    """The link can't be run as configured: wrong cluster, topic, version or rights."""
+
+    exit_code = 2
+
+
+class FrameError(VerbatimError):
+    """A staging record that is no readable frame. It counts as missing: repair brings its records again."""
+
+
+class ControlError(VerbatimError):
+    """A record of the control topic that this version does not understand."""
+
+
+class StateError(VerbatimError):
+    """The Delta state table is unreadable, or its M moved while a fold was under way."""
+
+    retriable = True
+
+
+class Deposed(VerbatimError):
+    """A newer leader of the application is named in the control topic."""
+
+
+class UncleanTransaction(VerbatimError):
+    """A transaction whose outcome must not be judged by this producer any more."""
+
+    retriable = True
+
+
+class KafkaTimeout(VerbatimError):
+    """A bounded call to Kafka ran out of time."""
+
+    retriable = True
+
+
+class PartitionsHalted(VerbatimError):
+    """A bounded run copied what it could; some partitions are halted."""
+
+    exit_code = 3

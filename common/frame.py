@@ -1,0 +1,238 @@
+"""Frames: one record of the staging topic holds a run of records of one source partition. Pure: bytes in, bytes out.
+
+A frame's Kafka headers say where its records come from and which source offsets `[start, next)` it covers; its value is one
+Arrow IPC record batch of `ROWS`, without the schema, which the frame version fixes. Reading and writing Kafka is left to others.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import pyarrow as pa
+
+from common.errors import FrameError
+
+VERSION = b"1"
+MAX_RECORDS = 1 << 20
+"""A frame that claims more is no frame of ours: it would only serve to fill the reader's memory."""
+
+Header = tuple[str, bytes | None]
+
+HEADERS = pa.list_(pa.struct([pa.field("key", pa.string(), False), pa.field("value", pa.binary())]))
+ROWS = pa.schema(
+    [
+        pa.field("offset", pa.int64(), False),
+        pa.field("timestamp", pa.int64(), False),
+        pa.field("timestamp_type", pa.int8(), False),
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("headers", HEADERS),
+    ]
+)
+"""Schema of a frame's value: the record's source offset, its timestamp in ms since the epoch and that timestamp's type
+(0 none, 1 CreateTime, 2 LogAppendTime), key and value (null and empty differ), and headers in order (null: none)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What a frame says of itself in its Kafka headers.
+
+    `start` and `next` are positions at the source, before and after. `origin` marks the first frame of a partition on a link,
+    `gap` a loss that an operator accepted, with its `reason`.
+    """
+
+    cluster: str
+    topic: str
+    topic_id: str
+    partition: int
+    start: int
+    next: int
+    count: int
+    writer: str
+    origin: bool = False
+    gap: bool = False
+    reason: str | None = None
+
+    @property
+    def source(self) -> tuple[str, str, int]:
+        """The source partition's identity: cluster id, topic id, partition."""
+        return (self.cluster, self.topic_id, self.partition)
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The records of a frame, column by column; all lists have one length. `headers` is None where no record has any."""
+
+    offsets: list[int]
+    timestamps: list[int]
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    headers: list[list[Header] | None] | None
+
+    def from_offset(self, offset: int) -> Rows:
+        """The rows at or above a source offset."""
+        if not self.offsets or self.offsets[0] >= offset:
+            return self
+        at = next((i for i, have in enumerate(self.offsets) if have >= offset), len(self.offsets))
+        return Rows(
+            self.offsets[at:],
+            self.timestamps[at:],
+            self.keys[at:],
+            self.values[at:],
+            self.headers[at:] if self.headers is not None else None,
+        )
+
+
+NO_ROWS = Rows([], [], [], [], None)
+
+
+def encode_rows(
+    offsets: Sequence[int],
+    timestamps: Sequence[int],
+    timestamp_types: Sequence[int],
+    keys: Sequence[bytes | None],
+    values: Sequence[bytes | None],
+    headers: Sequence[Sequence[Header] | None] | None,
+) -> pa.Buffer:
+    """Pack records, given column by column, into a frame's value. The buffer can be produced as it is, without a copy."""
+    if not offsets:
+        return pa.py_buffer(b"")
+    if headers is None:
+        header_column = pa.nulls(len(offsets), HEADERS)
+    else:
+        rows = [None if h is None else [{"key": k, "value": v} for k, v in h] for h in headers]
+        header_column = pa.array(rows, HEADERS)
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(offsets, pa.int64()),
+            pa.array(timestamps, pa.int64()),
+            pa.array(timestamp_types, pa.int8()),
+            pa.array(keys, pa.binary()),
+            pa.array(values, pa.binary()),
+            header_column,
+        ],
+        schema=ROWS,
+    ).serialize()
+
+
+def staging_key(topic: str, partition: int) -> bytes:
+    """The staging record's key. It is for people; nothing reads it back."""
+    return f"{topic}/{partition}".encode()
+
+
+def encode_headers(frame: Frame, value: pa.Buffer | bytes) -> list[Header]:
+    """The Kafka headers of a frame with this value."""
+    headers: list[Header] = [
+        ("v", VERSION),
+        ("cluster", frame.cluster.encode()),
+        ("topic", frame.topic.encode()),
+        ("topic_id", frame.topic_id.encode()),
+        ("partition", b"%d" % frame.partition),
+        ("start", b"%d" % frame.start),
+        ("next", b"%d" % frame.next),
+        ("count", b"%d" % frame.count),
+        ("writer", frame.writer.encode()),
+        ("crc", b"%08x" % zlib.crc32(value)),
+    ]
+    flags = b",".join(name for name, on in ((b"origin", frame.origin), (b"gap", frame.gap)) if on)
+    if flags:
+        headers.append(("flags", flags))
+    if frame.reason is not None:
+        headers.append(("reason", frame.reason.encode()))
+    return headers
+
+
+def decode_headers(headers: Sequence[Header] | None) -> tuple[Frame, int]:
+    """The frame that these Kafka headers describe, and the checksum its value must have.
+
+    Raises FrameError when a header is missing, repeated or ill-formed, or says what no writer would.
+    """
+    fields: dict[str, bytes] = {}
+    for name, value in headers or ():
+        if name in fields or value is None:
+            raise FrameError(f"staging record with a repeated or null header {name!r}")
+        fields[name] = value
+    if fields.get("v") != VERSION:
+        raise FrameError(f"staging record of frame version {fields.get('v')!r}; this release reads {VERSION!r}")
+    try:
+        flags = set(filter(None, fields.get("flags", b"").split(b",")))
+        frame = Frame(
+            cluster=fields["cluster"].decode(),
+            topic=fields["topic"].decode(),
+            topic_id=fields["topic_id"].decode(),
+            partition=_number(fields["partition"]),
+            start=_number(fields["start"]),
+            next=_number(fields["next"]),
+            count=_number(fields["count"]),
+            writer=fields["writer"].decode(),
+            origin=b"origin" in flags,
+            gap=b"gap" in flags,
+            reason=fields["reason"].decode() if "reason" in fields else None,
+        )
+        crc = int(fields["crc"].decode("ascii"), 16)
+    except (KeyError, ValueError) as error:
+        raise FrameError(f"staging record with a missing or ill-formed frame header: {error}") from None
+    if flags - {b"origin", b"gap"}:
+        raise FrameError(f"frame with unknown flags {sorted(flags)}; a newer release may have written it")
+    if frame.next < frame.start or frame.count > min(MAX_RECORDS, frame.next - frame.start):
+        raise FrameError(f"frame of {_where(frame)} covers [{frame.start}, {frame.next}) with {frame.count} records")
+    return frame, crc
+
+
+def decode_rows(frame: Frame, crc: int, value: bytes | None) -> Rows:
+    """The records of a frame. Raises FrameError unless checksum, schema, count and offsets are as the headers say."""
+    value = value or b""
+    if zlib.crc32(value) != crc:
+        raise FrameError(f"frame of {_where(frame)} [{frame.start}, {frame.next}) fails its checksum")
+    if not frame.count:
+        if value:
+            raise FrameError(f"frame of {_where(frame)} [{frame.start}, {frame.next}) has a value but no records")
+        return NO_ROWS
+    try:
+        batch = pa.ipc.read_record_batch(pa.py_buffer(value), ROWS)
+        if batch.num_rows != frame.count:
+            raise FrameError(f"frame of {_where(frame)} says {frame.count} records and holds {batch.num_rows}")
+        batch.validate(full=True)
+        offsets, timestamps, _, keys, values, headers = batch.columns
+        rows = Rows(
+            offsets.to_pylist(),
+            timestamps.to_pylist(),
+            keys.to_pylist(),
+            values.to_pylist(),
+            None if headers.null_count == frame.count else _header_lists(headers),
+        )
+    except FrameError:
+        raise
+    except (pa.ArrowException, OSError, ValueError, TypeError, KeyError, MemoryError, OverflowError) as error:
+        raise FrameError(f"frame of {_where(frame)} [{frame.start}, {frame.next}) does not decode: {error}") from None
+    _check_offsets(frame, rows.offsets)
+    return rows
+
+
+def _check_offsets(frame: Frame, offsets: list[int]) -> None:
+    first, last = offsets[0], offsets[-1]
+    dense = last is not None and first is not None and last - first + 1 == len(offsets)
+    if first is None or last is None or first < frame.start or last >= frame.next:
+        raise FrameError(f"frame of {_where(frame)} holds offsets outside [{frame.start}, {frame.next})")
+    # A dense run can still be out of order: one comparison of whole lists settles it without a Python loop.
+    if dense and offsets == list(range(first, last + 1)):
+        return
+    if any(a is None or b is None or a >= b for a, b in pairwise(offsets)):
+        raise FrameError(f"frame of {_where(frame)} [{frame.start}, {frame.next}) holds offsets out of order")
+
+
+def _header_lists(column: pa.Array) -> list[list[Header] | None]:
+    return [None if row is None else [(h["key"], h["value"]) for h in row] for row in column.to_pylist()]
+
+
+def _number(text: bytes) -> int:
+    if not text.isdigit() or len(text) > 19:
+        raise ValueError(f"{text[:32]!r} is no number")
+    return int(text)
+
+
+def _where(frame: Frame) -> str:
+    return f"{frame.topic}-{frame.partition}"

@@ -1,0 +1,100 @@
+"""The health endpoints: /healthz (alive), /readyz (leading with its clusters reached, or standing by), /metrics (Prometheus text)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import orjson
+
+from common.errors import SettingsError
+
+STALE_S = 60.0
+"""A main loop that has not turned for so long is not alive."""
+
+
+@dataclass
+class Health:
+    """What the endpoints tell. The main loop writes it, the server's threads read it."""
+
+    application: str
+    role: str = "starting"
+    source_reached: bool = False
+    target_reached: bool = False
+    halted: dict[str, str] = field(default_factory=dict)
+    """partition name -> reason"""
+    counters: dict[str, int] = field(default_factory=dict)
+    turned: float = field(default_factory=time.monotonic)
+
+    def alive(self) -> bool:
+        return time.monotonic() - self.turned < STALE_S
+
+    def ready(self) -> bool:
+        return self.role == "standby" or (self.role == "leader" and self.source_reached and self.target_reached)
+
+    def report(self) -> dict[str, object]:
+        return {
+            "application": self.application,
+            "status": "degraded" if self.halted else "ok",
+            "role": self.role,
+            "source_reached": self.source_reached,
+            "target_reached": self.target_reached,
+            "halted": dict(self.halted),
+        }
+
+    def metrics(self) -> str:
+        label = f'{{application="{self.application}"}}'
+        lines = [
+            "# TYPE verbatim_leader gauge",
+            f"verbatim_leader{label} {int(self.role == 'leader')}",
+            "# TYPE verbatim_halted_partitions gauge",
+            f"verbatim_halted_partitions{label} {len(self.halted)}",
+        ]
+        for name, value in sorted(self.counters.items()):
+            kind = "gauge" if name.endswith("lag") else "counter"
+            lines += [f"# TYPE verbatim_{name} {kind}", f"verbatim_{name}{label} {value}"]
+        return "\n".join(lines) + "\n"
+
+
+class HealthServer:
+    """Serves a Health object until closed."""
+
+    def __init__(self, health: Health, address: str, port: int) -> None:
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                path = self.path.partition("?")[0]
+                if path == "/healthz":
+                    self._answer(200 if health.alive() else 503, orjson.dumps(health.report()), "application/json")
+                elif path == "/readyz":
+                    self._answer(200 if health.ready() else 503, orjson.dumps(health.report()), "application/json")
+                elif path == "/metrics":
+                    self._answer(200, health.metrics().encode(), "text/plain; version=0.0.4")
+                else:
+                    self._answer(404, b'{"error":"/healthz, /readyz or /metrics"}', "application/json")
+
+            def _answer(self, status: int, body: bytes, kind: str) -> None:
+                self.send_response(status)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass  # probes come every few seconds
+
+        try:
+            self._server = ThreadingHTTPServer((address, port), Handler)
+        except OSError as error:
+            raise SettingsError(f"HEALTH_PORT: can't listen on {address}:{port}: {error.strerror}") from None
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, name="health", daemon=True).start()
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()

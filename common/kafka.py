@@ -1,0 +1,174 @@
+"""Kafka clients as this project uses them: configuration that correctness needs, bounded calls, retries. No protocol here."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from common.errors import KafkaTimeout, LinkRefused
+
+log = logging.getLogger(__name__)
+client_log = logging.getLogger("librdkafka")
+client_log.addFilter(lambda record: record.levelno >= logging.ERROR or client_log.isEnabledFor(logging.DEBUG))
+
+T = TypeVar("T")
+Config = Mapping[str, Any]
+
+NO_RIGHTS = frozenset(
+    {
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError._AUTHENTICATION,
+    }
+)
+_AGAIN = frozenset(
+    {
+        KafkaError._TRANSPORT,
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._TIMED_OUT,
+        KafkaError._TIMED_OUT_QUEUE,
+        KafkaError._WAIT_COORD,
+        KafkaError._RESOLVE,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        KafkaError.CONCURRENT_TRANSACTIONS,
+        KafkaError.UNSTABLE_OFFSET_COMMIT,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.NOT_CONTROLLER,
+    }
+)
+
+
+class Deadline:
+    """A point in time by which a chain of bounded calls must be over; one object is passed through all of them."""
+
+    def __init__(self, seconds: float) -> None:
+        self.at = time.monotonic() + seconds
+
+    def left(self, most: float = float("inf")) -> float:
+        """Seconds left, never below 0, and never above `most`."""
+        return max(0.0, min(self.at - time.monotonic(), most))
+
+    def passed(self) -> bool:
+        return time.monotonic() >= self.at
+
+
+def kafka_error(error: BaseException) -> KafkaError | None:
+    """The KafkaError inside an exception, if there is one."""
+    if isinstance(error, KafkaException) and error.args and isinstance(error.args[0], KafkaError):
+        return error.args[0]
+    return None
+
+
+def retriable(error: KafkaError) -> bool:
+    """Whether Kafka or librdkafka calls the error passing."""
+    return error.retriable() or error.code() in _AGAIN
+
+
+def patiently(what: str, call: Callable[[float], T], deadline: Deadline) -> T:
+    """Call until it succeeds, riding out what is retriable; `call` gets a time-out in seconds for one try.
+
+    Raises LinkRefused where rights are missing, KafkaTimeout at the deadline, the KafkaException otherwise.
+    """
+    pause = 0.05
+    while True:
+        try:
+            return call(max(0.1, deadline.left(10.0)))
+        except KafkaException as error:
+            reason = kafka_error(error)
+            if reason is not None and reason.code() in NO_RIGHTS:
+                raise LinkRefused(f"{what}: not allowed: {reason.str()}; grant the right or mend the credentials") from None
+            if reason is None or not retriable(reason):
+                raise
+            if deadline.left() <= pause:
+                raise KafkaTimeout(f"{what}: {reason.str()}; gave up after the time allowed") from None
+        time.sleep(pause)
+        pause = min(1.0, pause * 2)
+
+
+def result(future: Future[T], timeout_s: float) -> T:
+    """The result of an admin call's future; a future that is late raises the same exception as a late broker."""
+    try:
+        return future.result(timeout=timeout_s)
+    except TimeoutError:
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
+
+
+def consumer(config: Config, **own: Any) -> Consumer:
+    """A consumer that never commits by itself and never jumps: out-of-range positions are errors.
+
+    `own` are properties in Python spelling (`_` for `.`) that the caller needs and that win over the user's.
+    """
+    base = {
+        "group.id": "verbatim",
+        "socket.keepalive.enable": True,
+        "fetch.wait.max.ms": 500,
+        "fetch.error.backoff.ms": 50,
+        "queued.max.messages.kbytes": 32768,
+        "fetch.queue.backoff.ms": 5,
+        "topic.metadata.refresh.interval.ms": 30000,
+    }
+    fixed = {"enable.auto.commit": False, "enable.auto.offset.store": False, "auto.offset.reset": "error"}
+    return Consumer({**base, **config, **fixed, **_spelled(own)}, logger=client_log)
+
+
+def producer(config: Config, **own: Any) -> Producer:
+    """A producer that is idempotent, leaves no gap behind a failed message, and never gives a message up by itself.
+
+    `message.timeout.ms=0` matters: librdkafka's gapless guarantee leaves out messages that timed out.
+    """
+    base = {
+        "linger.ms": 5,
+        "compression.type": "lz4",
+        "socket.keepalive.enable": True,
+        "message.max.bytes": 1_000_000_000,
+        "queue.buffering.max.kbytes": 65536,
+        "queue.buffering.max.messages": 1_000_000,
+        "retry.backoff.ms": 10,
+        "retry.backoff.max.ms": 500,
+    }
+    fixed = {"enable.idempotence": True, "acks": "all"}
+    spelled = _spelled(own)
+    if "transactional.id" not in spelled:
+        fixed |= {"enable.gapless.guarantee": True, "message.timeout.ms": 0}
+    return Producer({**base, **config, **fixed, **spelled}, logger=client_log)
+
+
+def admin(config: Config) -> AdminClient:
+    return AdminClient({"socket.keepalive.enable": True, **config}, logger=client_log)
+
+
+def watermarks(client: AdminClient, topic: str, partition: int, deadline: Deadline) -> tuple[int, int]:
+    """Log start and high watermark of a partition, asked of its leader now.
+
+    Through the admin client, since a consumer's question would wait behind its own long-polling fetches.
+    """
+    at = TopicPartition(topic, partition)
+
+    def ask(timeout: float) -> tuple[int, int]:
+        asked = [client.list_offsets({at: spec}, request_timeout=timeout)[at] for spec in (OffsetSpec.earliest(), OffsetSpec.latest())]
+        low, high = (result(future, timeout + 1).offset for future in asked)
+        return low, high
+
+    return patiently(f"reading the watermarks of {topic}-{partition}", ask, deadline)
+
+
+def _spelled(own: Mapping[str, Any]) -> dict[str, Any]:
+    # Callbacks are not librdkafka's but the Python client's, and spelled so.
+    return {name if name.endswith("_cb") else name.replace("_", "."): value for name, value in own.items()}

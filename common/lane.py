@@ -1,0 +1,75 @@
+"""What every lane does beside moving bytes: look at the control topic, know when its epoch ends, report counters."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import orjson
+from confluent_kafka import Producer
+
+from common.control import Control
+from common.control_log import ControlLog
+from common.errors import Deposed
+from common.kafka import Deadline
+
+LOOK_INTERVAL_S = 0.5
+METRICS_INTERVAL_S = 5.0
+
+
+class LaneTerm:
+    """A lane's right to work: its application's term and epoch, as the control topic tells them."""
+
+    def __init__(self, plan: dict[str, Any], control: ControlLog) -> None:
+        self.application: str = plan["application"]
+        self.term: int = plan["term"]
+        self.epoch: int = plan["epoch"]
+        self.control = control
+        self._ends_at = time.monotonic() + float(plan["epoch_s"])
+        self._looked = 0.0
+
+    @property
+    def state(self) -> Control:
+        return self.control.state
+
+    def look(self, now: float) -> bool:
+        """Take in what is new in the control topic, at most every LOOK_INTERVAL_S; whether it looked."""
+        if now - self._looked < LOOK_INTERVAL_S:
+            return False
+        self._looked = now
+        self.control.poll()
+        return True
+
+    def over(self, now: float) -> bool:
+        """Whether this epoch is to end: its time is up, the driver said so, or another leader has taken over."""
+        return now >= self._ends_at or self.state.epoch_ended(self.application, self.term, self.epoch)
+
+    def must_lead(self, deadline: Deadline) -> None:
+        """Raise Deposed when a newer leader is on record.
+
+        Asked before anything that fences, for two owners would otherwise fence each other for ever: A pauses; B leads and fences A; A
+        wakes, takes its fencing for a time-out, and fences B. The new leader's record is in the control topic before B's first
+        fencing, so whoever was fenced by B finds it there.
+        """
+        if self.control.refresh(deadline).deposed(self.application, self.term):
+            raise Deposed(f"another instance of the {self.application} leads")
+
+    def end_epoch(self, deadline: Deadline) -> None:
+        """Ask all lanes of this epoch to finish, so that the driver plans anew."""
+        self.control.append("end-epoch", deadline, application=self.application, term=self.term, epoch=self.epoch)
+
+
+class Counters:
+    """A lane's counters, written now and then to a compacted topic under the lane's own key, where the driver reads them."""
+
+    def __init__(self, application: str, term: int, epoch: int, lane: int, topic: str) -> None:
+        self._key = orjson.dumps({"metrics": application, "lane": lane})
+        self._about = {"term": term, "epoch": epoch}
+        self._topic = topic
+        self._written = 0.0
+
+    def write(self, producer: Producer, now: float, force: bool = False, **counters: int) -> None:
+        if not force and now - self._written < METRICS_INTERVAL_S:
+            return
+        self._written = now
+        producer.produce(self._topic, orjson.dumps({**self._about, **counters}), self._key)

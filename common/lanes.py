@@ -1,0 +1,178 @@
+"""The Spark query of both applications: a plan becomes tasks, each task runs a lane, its progress rows come back.
+
+    readStream.format("lanes")  ->  one row per lane  ->  mapInArrow(run_lane)  ->  foreachBatch(next plan)
+
+The DataFrame carries plans and progress only; records move between sockets inside the lanes. One micro-batch is one epoch. The
+checkpoint is a scratch folder of the query's own: nothing in it is needed, since positions live in Kafka.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming import StreamingQuery
+
+log = logging.getLogger(__name__)
+
+Plan = dict[str, Any]
+"""What one lane is to do, as JSON: it travels to an executor in a row."""
+
+PLAN_SCHEMA = "lane int, plan string"
+PROGRESS_SCHEMA = "lane int, kind string, body string"
+PROGRESS_ARROW = pa.schema([("lane", pa.int32()), ("kind", pa.string()), ("body", pa.string())])
+
+
+@dataclass
+class LanePartition(InputPartition):
+    lane: int
+    plan: str
+
+
+class LanesSource(DataSource):
+    """The data source "lanes": plans on the driver, one partition for each lane. Option `plans`: the file of the current plan."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "lanes"
+
+    def schema(self) -> str:
+        return PLAN_SCHEMA
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:
+        return LanesReader(str(self.options["plans"]))
+
+
+class LanesReader(DataSourceStreamReader):
+    """Offsets are epochs. An epoch other than the current plan's has no lanes: Spark may want one again after a failure."""
+
+    def __init__(self, plans: str) -> None:
+        self.plans = plans
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"epoch": -1}
+
+    def latestOffset(self) -> dict[str, int]:
+        return {"epoch": self._current()[0]}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        epoch, lanes = self._current()
+        if end["epoch"] != epoch or start["epoch"] == epoch:
+            return []
+        return [LanePartition(i, plan) for i, plan in enumerate(lanes)]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[int, str]]:
+        assert isinstance(partition, LanePartition)
+        yield (partition.lane, partition.plan)
+
+    def _current(self) -> tuple[int, list[str]]:
+        try:
+            stored = json.loads(Path(self.plans).read_text())
+        except FileNotFoundError:
+            return -1, []
+        return stored["epoch"], stored["lanes"]
+
+
+RunLane = Callable[[Plan], Iterator[tuple[str, dict[str, Any]]]]
+"""Runs one lane for one epoch, yielding progress as (kind, body)."""
+
+
+def in_arrow(run_lane: RunLane) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """`run_lane` as mapInArrow wants it."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for row in batch.to_pylist():
+                for kind, body in run_lane(json.loads(row["plan"])):
+                    yield pa.RecordBatch.from_pylist(
+                        [{"lane": row["lane"], "kind": kind, "body": json.dumps(body)}], schema=PROGRESS_ARROW
+                    )
+
+    return run
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a lane reported at the end of its epoch."""
+
+    lane: int
+    kind: str
+    body: dict[str, Any]
+
+
+class LaneQuery:
+    """The running query. `submit` hands it the lanes of the next epoch; `on_epoch` is called, in a thread of Spark's, with the
+    progress rows of each epoch that ended."""
+
+    def __init__(
+        self, spark: SparkSession, name: str, run_lane: RunLane, on_epoch: Callable[[list[Progress]], None]
+    ) -> None:
+        self._spark = spark
+        self._name = name
+        self._run_lane = run_lane
+        self._on_epoch = on_epoch
+        self._query: StreamingQuery | None = None
+        self._epoch = -1
+        self._lock = threading.Lock()
+        # Plans hold client properties, so nobody else may read the folder: mkdtemp makes it 0700.
+        self._scratch = Path(tempfile.mkdtemp(prefix="verbatim-"))
+        spark.dataSource.register(LanesSource)
+
+    @property
+    def active(self) -> bool:
+        return self._query is not None and bool(self._query.isActive)
+
+    def failure(self) -> str | None:
+        """Why the query died, or None."""
+        if self._query is None or self._query.isActive:
+            return None
+        error = self._query.exception()
+        return None if error is None else str(error)
+
+    def start(self) -> None:
+        """Start the query (again). It waits for a plan."""
+        checkpoint = self._scratch / "checkpoint"
+        shutil.rmtree(checkpoint, ignore_errors=True)
+        (self._scratch / "plan.json").unlink(missing_ok=True)
+        rows = self._spark.readStream.format("lanes").option("plans", str(self._scratch / "plan.json")).load()
+        progress = rows.mapInArrow(in_arrow(self._run_lane), PROGRESS_SCHEMA)
+        self._query = (
+            progress.writeStream.queryName(self._name)
+            .option("checkpointLocation", checkpoint.as_uri())
+            .foreachBatch(self._epoch_ended)
+            .start()
+        )
+
+    def submit(self, lanes: list[Plan]) -> None:
+        """Make these the lanes of the next epoch."""
+        with self._lock:
+            self._epoch += 1
+            plans = [json.dumps(plan) for plan in lanes]
+            temporary = self._scratch / "plan.tmp"
+            temporary.write_text(json.dumps({"epoch": self._epoch, "lanes": plans}))
+            os.replace(temporary, self._scratch / "plan.json")
+
+    def stop(self) -> None:
+        """Stop the query; lanes that still run are killed, so end their epoch first."""
+        if self._query is not None:
+            self._query.stop()
+            self._query = None
+
+    def close(self) -> None:
+        self.stop()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _epoch_ended(self, batch: DataFrame, batch_id: int) -> None:
+        rows = [Progress(row.lane, row.kind, json.loads(row.body)) for row in batch.collect()]
+        self._on_epoch(rows)

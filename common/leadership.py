@@ -1,0 +1,74 @@
+"""Who leads: the drivers of an application elect one through a consumer group on the control topic's only partition.
+
+Fencing by transactional id makes two owners harmless; leadership keeps them from fencing each other for ever. What a leader may do is
+decided by its term (common/lane.py), so a driver that wakes up after its session is over does no harm before it notices.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+from common import kafka
+from common.errors import LinkRefused
+
+log = logging.getLogger(__name__)
+
+SESSION_TIMEOUT_MS = 6000
+"""The least that brokers allow by default (group.min.session.timeout.ms)."""
+
+
+class Leadership:
+    """Membership of the election. `poll` must be called often; `leading` says whether the partition is ours."""
+
+    def __init__(self, application: str, group: str, topic: str, instance_id: str | None, config: kafka.Config) -> None:
+        own: dict[str, object] = {}
+        if instance_id is not None:
+            # Static membership: the restarted instance has its partition back at once. Only with a name of its own: two live
+            # instances with one name would evict each other.
+            own["group_instance_id"] = f"{application}-{instance_id}"
+        self.leading = False
+        self._topic = topic
+        self._consumer: Consumer = kafka.consumer(
+            config,
+            group_id=group,
+            session_timeout_ms=SESSION_TIMEOUT_MS,
+            heartbeat_interval_ms=1500,
+            max_poll_interval_ms=600_000,
+            # Cooperative: a joining instance does not take the partition from the one that has it.
+            partition_assignment_strategy="cooperative-sticky",
+            **own,
+        )
+        self._consumer.subscribe([topic], on_assign=self._assigned, on_revoke=self._lost, on_lost=self._lost)
+
+    def poll(self, timeout_s: float = 0.0) -> bool:
+        """Take part in the election; whether this instance leads. Raises LinkRefused where it may not take part."""
+        message = self._consumer.poll(timeout_s)
+        error = None if message is None else message.error()
+        if error is not None:
+            if error.code() in kafka.NO_RIGHTS:
+                raise LinkRefused(f"electing a leader through {self._topic}: {error.str()}")
+            if error.code() in (KafkaError._FENCED, KafkaError.FENCED_INSTANCE_ID):
+                raise LinkRefused("INSTANCE_ID: another live instance of this application has the same name; make it unique or leave it out")
+        return self.leading
+
+    def close(self) -> None:
+        """Leave, so that a standby takes over at once."""
+        self.leading = False
+        self._consumer.close()
+
+    def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        mine = [TopicPartition(p.topic, p.partition, 0) for p in partitions]
+        consumer.incremental_assign(mine)
+        if mine:
+            consumer.pause(mine)  # the election needs the partition, not its records
+            self.leading = True
+
+    def _lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        if partitions:
+            self.leading = False
+        try:
+            consumer.incremental_unassign(partitions)
+        except Exception as error:  # the assignment may be gone already; leadership is given up either way
+            log.debug("giving up the assignment: %s", error)

@@ -1,0 +1,181 @@
+"""The link's own topics and its identity: made once, checked at every start. A link's name pointed elsewhere is refused."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from confluent_kafka.admin import AdminClient
+
+from common import kafka, topics
+from common.control_log import ControlLog
+from common.errors import LinkRefused, VerbatimError
+from common.kafka import Deadline
+
+if TYPE_CHECKING:
+    from common.settings import Settings
+
+log = logging.getLogger(__name__)
+
+STAGING_MESSAGE_BYTES = 64 << 20
+"""A frame is about 1 MiB, but a record larger than that travels alone, and what was well compressed at the source may not be here."""
+MAPPING_MESSAGE_BYTES = 16 << 20
+MAPPING_RETENTION_MS = 7 * 24 * 3600 * 1000
+
+WIDE_TIMESTAMPS = {
+    "message.timestamp.type": "CreateTime",
+    "message.timestamp.before.max.ms": "9223372036854775807",
+    "message.timestamp.after.max.ms": "9223372036854775807",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A link that was found fit. `source_reached` is False where the deduplicator runs while the source is down."""
+
+    source_cluster: str
+    target_cluster: str
+    source_name: str
+    source_reached: bool
+
+
+def own_topics(settings: Settings) -> dict[str, tuple[int, dict[str, str]]]:
+    """Name -> (partitions, configuration) of the topics that a link makes for itself."""
+    forever = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+    return {
+        settings.control_topic: (1, dict(forever)),
+        settings.staging_topic: (
+            settings.staging_partitions,
+            # Verbatim trims staging itself, when its records are safe.
+            {**forever, **WIDE_TIMESTAMPS, "max.message.bytes": str(STAGING_MESSAGE_BYTES)},
+        ),
+        settings.positions_topic: (1, {"cleanup.policy": "compact"}),
+        settings.mappings_topic: (
+            settings.staging_partitions,
+            {
+                "cleanup.policy": "delete",
+                "retention.ms": str(MAPPING_RETENTION_MS),
+                "retention.bytes": "-1",
+                "max.message.bytes": str(MAPPING_MESSAGE_BYTES),
+                "message.timestamp.type": "CreateTime",
+            },
+        ),
+    }
+
+
+def prepare(settings: Settings, needs_source: bool, deadline: Deadline) -> tuple[Link, ControlLog]:
+    """Reach the clusters, make and check the link's topics, check its identity.
+
+    `needs_source`: the replicator can't do without the source; the deduplicator delivers what is staged even when it is gone.
+    Raises LinkRefused, naming what does not fit.
+    """
+    target = kafka.admin(settings.client_config("destination", "admin"))
+    target_cluster = topics.cluster_id(target, "target", deadline)
+    source_cluster = _source_cluster(settings, needs_source, deadline)
+    _check_target_version(target, deadline)
+    _make_topics(settings, target, deadline)
+    control = ControlLog(
+        settings.control_topic,
+        settings.client_config("destination", "consumer"),
+        settings.client_config("destination", "producer"),
+        settings.client_config("destination", "admin"),
+    )
+    identity = _identity(settings, target, control, source_cluster, target_cluster, deadline)
+    name = settings.source_name or identity["source_cluster"]
+    return Link(identity["source_cluster"], target_cluster, name, source_cluster is not None), control
+
+
+def _source_cluster(settings: Settings, needed: bool, deadline: Deadline) -> str | None:
+    source = kafka.admin(settings.client_config("source", "admin"))
+    try:
+        return topics.cluster_id(source, "source", deadline if needed else Deadline(10))
+    except (VerbatimError, kafka.KafkaException) as error:
+        if needed:
+            raise
+        log.warning("the source cluster can't be reached (%s): delivering what is staged", error)
+        return None
+
+
+def _check_target_version(target: AdminClient, deadline: Deadline) -> None:
+    # No client tells a broker's version. This setting came with 3.6, and is the very thing needed: a broker that does not
+    # verify that a partition belongs to the transaction can be left with one hanging by a late request.
+    try:
+        config = topics.broker_config(target, deadline)
+    except LinkRefused:
+        log.warning("the target's version can't be checked without the right to describe its configuration; it must be 3.6 or later")
+        return
+    verifies = config.get("transaction.partition.verification.enable")
+    if verifies is None and "log.message.timestamp.after.max.ms" not in config:
+        raise LinkRefused("the target's brokers are older than Kafka 3.6, which Verbatim needs: they do not verify transactions")
+    if verifies == "false":
+        raise LinkRefused("the target's brokers have transaction.partition.verification.enable=false; Verbatim needs it on")
+
+
+def _make_topics(settings: Settings, target: AdminClient, deadline: Deadline) -> None:
+    wanted = own_topics(settings)
+    there = topics.describe(target, list(wanted), deadline)
+    for name, (partitions, config) in wanted.items():
+        if name not in there:
+            topics.create(target, name, partitions, settings.replication_factor, config, deadline)
+    there = topics.describe(target, list(wanted), deadline)
+    have = topics.configs(target, list(wanted), deadline)
+    for name, (partitions, config) in wanted.items():
+        if there[name].partitions != partitions:
+            raise LinkRefused(
+                f"topic {name} has {there[name].partitions} partitions, the link needs {partitions}: STAGING_PARTITIONS is fixed when a "
+                "link is made"
+            )
+        _check_config(name, config, have[name])
+
+
+def _check_config(name: str, wanted: dict[str, str], have: dict[str, str]) -> None:
+    for key, value in wanted.items():
+        found = have.get(key)
+        if key == "max.message.bytes":
+            # Those made by hand may be smaller: then a frame that does not fit halts its partition by name.
+            good = found is not None and int(found) >= 1 << 20
+        elif key.startswith("message.timestamp.") and key.endswith("max.ms"):
+            continue  # staging's own timestamps are of now
+        elif key == "retention.ms" and value != "-1":
+            good = found is not None and (found == "-1" or int(found) >= 3600 * 1000)
+        else:
+            good = found == value
+        if not good:
+            raise LinkRefused(f"topic {name} has {key}={found}, the link needs {value}: change it, or let Verbatim make the topic")
+
+
+def _identity(
+    settings: Settings,
+    target: AdminClient,
+    control: ControlLog,
+    source_cluster: str | None,
+    target_cluster: str,
+    deadline: Deadline,
+) -> dict[str, str]:
+    ids = {name: info.id for name, info in topics.describe(target, list(own_topics(settings)), deadline).items()}
+    mine = {
+        "source_cluster": source_cluster,
+        "target_cluster": target_cluster,
+        "staging_partitions": settings.staging_partitions,
+        "topics": ids,
+    }
+    state = control.refresh(deadline)
+    if state.identity is None:
+        if source_cluster is None:
+            raise LinkRefused(
+                f"link {settings.application_name} is new, and the source cluster can't be reached: it must be, once, to "
+                "make the link"
+            )
+        control.append("identity", deadline, **mine)
+        state = control.refresh(deadline)
+    found = state.identity
+    assert found is not None
+    for what, value in mine.items():
+        if value is None or found.get(what) == value:
+            continue
+        raise LinkRefused(
+            f"link {settings.application_name} was made with {what} {found.get(what)}, and now finds {value}: "
+            "use another APPLICATION_NAME, or point it back"
+        )
+    return found

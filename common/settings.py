@@ -1,0 +1,607 @@
+"""The settings of a link: declared once, read from flags, environment and file, checked; starts nothing, connects nowhere.
+
+A value comes from the first of: flag, environment variable, YAML file (`--config`, the same keys), default. An empty
+variable counts as not set. `python -m common.settings` prints the table for the README.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from common import client_properties, topic_selection
+from common.client_properties import Given, Kind
+from common.errors import SettingsError
+
+Cluster = Literal["source", "destination"]
+CLUSTERS: tuple[Cluster, ...] = ("source", "destination")
+KINDS: tuple[Kind, ...] = ("consumer", "producer", "admin")
+
+_PREFIX = "KAFKA_CLUSTERS_"
+_FAMILY = re.compile(_PREFIX + r"(SOURCE|DESTINATION)_(PROPERTIES|CONSUMER|PRODUCER|ADMIN)_([A-Z0-9_]+)")
+_SECRET_CONF = re.compile(
+    r"secret|password|passphrase|token|credential|(access|account|shared|sas|api|private)[._-]?key",
+    re.IGNORECASE,
+)
+_LEVELS = {"WARN": "WARNING", "FATAL": "CRITICAL", "OFF": "CRITICAL", "TRACE": "DEBUG", "ALL": "DEBUG"}
+
+
+def _servers(value: str) -> str:
+    servers = [server.strip() for server in value.split(",") if server.strip()]
+    for server in servers:
+        host = re.fullmatch(
+            r"(?:\w+://)?(?:\[[0-9A-Fa-f:.%]+\]|[^\s:/\[\]@]+)(?::(\d{1,5}))?", server, re.ASCII
+        )
+        if not host or not 1 <= int(host[1] or 9092) <= 65535:
+            raise ValueError("expected host:port, comma-separated")
+    if not servers:
+        raise ValueError("expected host:port, comma-separated")
+    return ",".join(servers)
+
+
+def _optional_name(value: str | None) -> str | None:
+    return value if value is None else topic_selection.check_topic_name(value)
+
+
+def _selection(value: str) -> str:
+    topic_selection.compiled(value)
+    return value
+
+
+def _some_topics(value: str) -> str:
+    if not topic_selection.split_entries(value):
+        raise ValueError("names no topic")
+    return _selection(value)
+
+
+def _start(value: str | int) -> str | int:
+    """Milliseconds since the epoch, `earliest`, `latest`; ISO 8601 without an offset from UTC is in UTC."""
+    text = str(value).strip()
+    if text.lower() in ("earliest", "latest"):
+        return text.lower()
+    if re.fullmatch(r"\d{1,15}", text, re.ASCII):
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        # Rounded up: a record older than the moment given is not asked for.
+        since = -((datetime.fromtimestamp(0, UTC) - moment) // timedelta(milliseconds=1))
+    except (ValueError, OverflowError):
+        since = -1
+    if since < 0:
+        raise ValueError(
+            f"expected earliest, latest, an ISO 8601 time or milliseconds since 1970, not {text[:40]!r}"
+        )
+    return since
+
+
+def _duration(value: str | float) -> float:
+    """Seconds. A bare number is refused in text, for its unit would be a guess."""
+    if isinstance(value, int | float):
+        return float(value)
+    units = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|m|h)", value.strip(), re.ASCII)
+    if not found or float(found[1]) == 0:
+        raise ValueError(f"expected a duration such as 500ms, 30s or 5m, not {value[:40]!r}")
+    return float(found[1]) / 1000 if found[2] == "ms" else float(found[1]) * units[found[2]]
+
+
+def _level(value: str) -> str:
+    level = _LEVELS.get(value.upper(), value.upper())
+    if level not in ("CRITICAL", "ERROR", "WARNING", "INFO", "DEBUG"):
+        raise ValueError(f"expected DEBUG, INFO, WARNING, ERROR or CRITICAL, not {value[:40]!r}")
+    return level
+
+
+def _master(value: str) -> str:
+    if not re.fullmatch(
+        r"local(\[(\d+|\*)(,\d+)?\])?|local-cluster\[[\d,\s]+\]|yarn|(spark|k8s|mesos)://\S+", value
+    ):
+        raise ValueError("expected local[*], local[n], spark://host:port, yarn or k8s://...")
+    return value
+
+
+def _address(value: str) -> str:
+    if re.search(r"[\s/]", value):
+        raise ValueError("expected an IP address or host name")
+    return value
+
+
+def _setting(variable: str, default: Any, description: str, shown: str | None = None, **limits: Any) -> Any:
+    extra: dict[str, Any] = {
+        "variable": variable,
+        "shown": shown or (f"`{default}`" if default is not ... else "required"),
+    }
+    return Field(default, description=description, json_schema_extra=extra, validate_default=False, **limits)
+
+
+Servers = Annotated[str, BeforeValidator(_servers)]
+Name = Annotated[str, BeforeValidator(topic_selection.check_topic_name)]
+OptionalName = Annotated[str | None, BeforeValidator(_optional_name)]
+_MAX_LINK = topic_selection.MAX_TOPIC_LENGTH - len(".offset-mappings")
+
+
+class Settings(BaseModel):
+    """One link's settings: immutable, picklable, free of I/O once loaded; printing it shows no secret.
+
+    `client_properties` maps "<cluster>.<kind>" to librdkafka properties; client files have been read by then, so that a
+    task on another machine needs none. `start_offsets` is "earliest", "latest" or milliseconds since the epoch.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    application_name: Name = _setting(
+        "APPLICATION_NAME", "verbatim", "the link's name: prefix of its topics, groups and transactional ids",
+        max_length=_MAX_LINK,
+    )  # fmt: skip
+    source_bootstrap_servers: Servers = _setting(
+        "KAFKA_CLUSTERS_SOURCE_BOOTSTRAP_SERVERS", ..., "source brokers: `host:port`, comma-separated"
+    )
+    source_name: OptionalName = _setting(
+        "KAFKA_CLUSTERS_SOURCE_NAME", None, "the source's name in templates and metrics", "its cluster id"
+    )
+    source_topic: Annotated[str, BeforeValidator(_some_topics)] = _setting(
+        "KAFKA_CLUSTERS_SOURCE_TOPIC", ..., "topics to copy, comma-separated: an entry of letters, digits, `.`, `_`, "
+        "`-` only is a name; any other is a regular expression that must match the whole name",
+    )  # fmt: skip
+    source_topic_exclude: Annotated[str, BeforeValidator(_selection)] = _setting(
+        "KAFKA_CLUSTERS_SOURCE_TOPIC_EXCLUDE",
+        "",
+        "the same, to leave out (internal topics always are)",
+        "none",
+    )
+    source_client_config: str | None = _setting(
+        "KAFKA_CLUSTERS_SOURCE_CLIENT_CONFIG",
+        None,
+        "a properties file for every client of the source",
+        "none",
+    )
+    destination_bootstrap_servers: Servers = _setting(
+        "KAFKA_CLUSTERS_DESTINATION_BOOTSTRAP_SERVERS", ..., "target brokers: `host:port`, comma-separated"
+    )
+    destination_topic_template: Annotated[str, BeforeValidator(topic_selection.check_template)] = _setting(
+        "KAFKA_CLUSTERS_DESTINATION_TOPIC",
+        "{topic}",
+        "destination name; `{topic}` and `{source}` stand for the source's",
+    )
+    destination_client_config: str | None = _setting(
+        "KAFKA_CLUSTERS_DESTINATION_CLIENT_CONFIG",
+        None,
+        "a properties file for every client of the target",
+        "none",
+    )
+    start_offsets: Annotated[str | int, BeforeValidator(_start)] = _setting(
+        "START_OFFSETS", "earliest", "origin of the partitions there when the link first starts: `earliest`, `latest` or "
+        "a timestamp (ISO 8601, or ms since 1970); what appears later is copied from its beginning",
+    )  # fmt: skip
+    topic_recreated: Literal["continue", "halt"] = _setting(
+        "TOPIC_RECREATED", "continue", "a source topic deleted and made again: `continue` (its records follow the old "
+        "ones) or `halt`",
+    )  # fmt: skip
+    replication_factor: int | None = _setting(
+        "REPLICATION_FACTOR", None, "of topics the link makes", "the cluster's default", ge=1, le=32767
+    )
+    state_path: str = _setting(
+        "STATE_PATH", "./state", "where the Delta tables live: a local path, or any Hadoop file system URL"
+    )
+    spark_master: Annotated[str, BeforeValidator(_master)] = _setting(
+        "SPARK_MASTER", "local[*]", "Spark master"
+    )
+    health_port: int = _setting(
+        "HEALTH_PORT", 8080, "port of `/healthz` and `/readyz`; `0` for none", ge=0, le=65535
+    )
+    health_address: Annotated[str, BeforeValidator(_address)] = _setting(
+        "HEALTH_ADDRESS", "127.0.0.1", "address the health server binds to; `0.0.0.0` in containers"
+    )
+    instance_id: OptionalName = _setting(
+        "INSTANCE_ID", None, "name of this instance for leadership: set and unique, a restarted instance leads again at "
+        "once; unset, after the session time-out", "none",
+    )  # fmt: skip
+    staging_partitions: int = _setting(
+        "STAGING_PARTITIONS",
+        8,
+        "partitions of the staging topic, fixed when the link is made",
+        ge=1,
+        le=10_000,
+    )
+    parallelism: int | None = _setting(
+        "PARALLELISM", None, "lanes", "as many as the slots allow", ge=1, le=10_000
+    )
+    topic_refresh_interval_s: Annotated[float, BeforeValidator(_duration)] = _setting(
+        "TOPIC_REFRESH_INTERVAL", 30.0, "how often new topics and partitions are looked for (`500ms`, `30s`, `5m`)", "`30s`",
+        gt=0, allow_inf_nan=False,
+    )  # fmt: skip
+    log_level: Annotated[str, BeforeValidator(_level)] = _setting(
+        "LOG_LEVEL", "INFO", "`DEBUG`, `INFO`, `WARNING`, `ERROR` or `CRITICAL`"
+    )
+    staging_topic_name: OptionalName = Field(
+        None, json_schema_extra={"variable": _PREFIX + "DESTINATION_TOPIC_PROXY"}
+    )
+    client_properties: dict[str, dict[str, str | int]] = Field(default_factory=dict)
+    spark_conf: dict[str, str] = Field(default_factory=dict)
+    warnings: list[str] = Field(default_factory=list)
+
+    @classmethod
+    def load(
+        cls,
+        environ: Mapping[str, str] | None = None,
+        config_file: str | os.PathLike[str] | None = None,
+        flags: Mapping[str, str | None] | None = None,
+        spark_conf: Mapping[str, str] | None = None,
+    ) -> Self:
+        """Read every source; `environ` is os.environ unless given, `flags` maps variables' names to text.
+
+        Raises SettingsError, one line that begins with the name of the variable at fault.
+        """
+        sources = _Sources.read(os.environ if environ is None else environ, config_file, flags or {})
+        values: dict[str, Any] = {}
+        labels: dict[str, str] = {}
+        warnings: list[str] = []
+        old = {}
+        for variable, successor in OLD_VARIABLES.items():
+            given = sources.get(variable)
+            if given is None:
+                continue
+            if successor.setting is None:
+                if successor.property is None and (variable, given.value) not in _SAME_ANYWAY:
+                    warnings.append(f"{given.label}: {successor.meaning}")
+                continue
+            if variable == "KAFKA_CONFIG_CONSUMER_AUTO_RESET" and given.value.lower() not in (
+                "earliest",
+                "latest",
+            ):
+                raise SettingsError(f"{given.label}: expected earliest or latest, not {given.value[:40]!r}")
+            if variable == "STREAMS_REPLICATION_FACTOR" and given.value.strip() == "-1":
+                continue  # Kafka Streams' way to say: the cluster's default
+            old[successor.setting] = given
+        for variable, field in FIELDS.items():
+            given, older = sources.get(variable), old.get(variable)
+            if given and older and variable not in OLD_VARIABLES and given.value != older.value:
+                warnings.append(f"{older.label}: ignored, {variable} is set")
+            given = given or older
+            if given:
+                values[field], labels[field] = given.value.strip(), given.label
+        settings = _validated(cls, values, labels)
+        properties: dict[str, dict[str, str | int]] = {}
+        for cluster in CLUSTERS:
+            for kind in KINDS:
+                found, more = _client_properties(settings, sources, labels, cluster, kind)
+                properties[f"{cluster}.{kind}"] = found
+                warnings += [warning for warning in more if warning not in warnings]
+        warnings += _doubts(settings)
+        conf = dict(spark_conf or {})
+        if "spark.master" in conf:
+            raise SettingsError("SPARK_MASTER: set it instead of --conf spark.master")
+        _check_state_path(settings, labels)
+        return settings.model_copy(
+            update={"client_properties": properties, "spark_conf": conf, "warnings": warnings}
+        )
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """The settings that `to_dict` gave. Raises SettingsError."""
+        return _validated(cls, data, {})
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values (str, int, float, None, list, dict), secrets included: for tasks on executors, not for people."""
+        return self.model_dump()
+
+    def redacted(self) -> dict[str, Any]:
+        """As `to_dict`, with every secret hidden: for logs."""
+        shown = self.to_dict()
+        shown["client_properties"] = {
+            client: client_properties.redacted(config) for client, config in self.client_properties.items()
+        }
+        shown["spark_conf"] = {
+            key: "[hidden]" if _SECRET_CONF.search(key) or _SECRET_CONF.search(value) else value
+            for key, value in self.spark_conf.items()
+        }
+        shown["state_path"] = re.sub(r"//[^/@]*:[^/@]*@", "//[hidden]@", self.state_path)
+        return shown
+
+    def __repr_args__(self) -> Any:
+        return self.redacted().items()
+
+    @property
+    def staging_topic(self) -> str:
+        return self.staging_topic_name or f"{self.application_name}.staging"
+
+    @property
+    def positions_topic(self) -> str:
+        return f"{self.application_name}.positions"
+
+    @property
+    def control_topic(self) -> str:
+        return f"{self.application_name}.control"
+
+    @property
+    def mappings_topic(self) -> str:
+        return f"{self.application_name}.offset-mappings"
+
+    @property
+    def deduplicator_group(self) -> str:
+        return f"{self.application_name}.deduplicator"
+
+    @property
+    def own_topics(self) -> frozenset[str]:
+        return frozenset({self.staging_topic, self.positions_topic, self.control_topic, self.mappings_topic})
+
+    def selects(self, topic: str) -> bool:
+        """Whether the link copies this source topic: never an internal one or one of its own, even when named."""
+        if topic_selection.is_internal(topic) or topic in self.own_topics:
+            return False
+        excluded = topic_selection.matches(self.source_topic_exclude, topic)
+        return not excluded and topic_selection.matches(self.source_topic, topic)
+
+    def destination_topic(self, topic: str, source_name: str) -> str:
+        """The destination's name for a source topic. Raises SettingsError for a name that can't be written to."""
+        variable, template = _PREFIX + "DESTINATION_TOPIC", self.destination_topic_template
+        try:
+            name = topic_selection.expand_template(template, topic=topic, source=source_name)
+        except ValueError as error:
+            raise SettingsError(
+                f"{variable}: {template!r} for topic {topic!r} of {source_name!r}: {error}"
+            ) from None
+        if topic_selection.is_internal(name) or name in self.own_topics:
+            raise SettingsError(
+                f"{variable}: {template!r} makes {name!r} of topic {topic!r}, which is not for copies"
+            )
+        return name
+
+    def client_config(self, cluster: Cluster, kind: Kind) -> dict[str, str | int]:
+        """The user's librdkafka properties for one kind of client, with bootstrap.servers; a new dict at each call.
+
+        Aliases are spelled one way (linger.ms, compression.type, acks...); what Verbatim owns is not in it.
+        """
+        servers = self.source_bootstrap_servers if cluster == "source" else self.destination_bootstrap_servers
+        return {"bootstrap.servers": servers, **self.client_properties.get(f"{cluster}.{kind}", {})}
+
+
+FIELDS: dict[str, str] = {
+    info.json_schema_extra["variable"]: name  # type: ignore[index, misc]
+    for name, info in Settings.model_fields.items()
+    if info.json_schema_extra
+}
+"""Field of each variable."""
+
+
+class Successor(NamedTuple):
+    """What became of a variable of the older system: a setting, a client property (with its kind), or nothing."""
+
+    meaning: str
+    setting: str | None = None
+    property: str | None = None
+    kind: Kind | None = None
+
+
+OLD_VARIABLES: dict[str, Successor] = {
+    "KAFKA_CLUSTERS_DESTINATION_TOPIC_PROXY": Successor(
+        "name of the staging topic", _PREFIX + "DESTINATION_TOPIC_PROXY"
+    ),
+    "KAFKA_CONFIG_CONSUMER_AUTO_RESET": Successor("`START_OFFSETS`", "START_OFFSETS"),
+    "KAFKA_CONFIG_CONSUMER_FETCH_MIN_BYTES": Successor(
+        "`fetch.min.bytes` of every consumer", None, "fetch.min.bytes", "consumer"
+    ),
+    "KAFKA_CONFIG_PRODUCER_LINGER_MS": Successor(
+        "`linger.ms` of every producer", None, "linger.ms", "producer"
+    ),
+    "KAFKA_CONFIG_PRODUCER_COMPRESSION_TYPE": Successor(
+        "`compression.type` of every producer", None, "compression.type", "producer"
+    ),
+    "KAFKA_CONFIG_PRODUCER_ACKS": Successor("ignored, acks is always all"),
+    "KAFKA_CONFIG_PRODUCER_DELIVERY_TIMEOUT_MS": Successor(
+        "ignored, no record is given up while Verbatim runs"
+    ),
+    "STREAMS_REPLICATION_FACTOR": Successor("`REPLICATION_FACTOR`", "REPLICATION_FACTOR"),
+    "STREAMS_NUM_STREAM_THREADS": Successor("`PARALLELISM`", "PARALLELISM"),
+    "STREAMS_NUM_STANDBY_REPLICAS": Successor("ignored, it has no meaning here"),
+    "STREAMS_BUFFER_CONFIG_MAX_BYTES": Successor("ignored, it has no meaning here"),
+}
+_SAME_ANYWAY = {
+    ("KAFKA_CONFIG_PRODUCER_ACKS", "all"),
+    ("KAFKA_CONFIG_PRODUCER_ACKS", "-1"),
+    ("KAFKA_CONFIG_PRODUCER_DELIVERY_TIMEOUT_MS", "0"),
+}
+
+
+def flag_of(variable: str) -> str:
+    """The command-line flag of a variable."""
+    return "--" + variable.removeprefix(_PREFIX).lower().replace("_", "-")
+
+
+S = TypeVar("S", bound=Settings)
+
+
+class _Sources:
+    """What was given, first of flags, environment, file; each value with a label that begins with the variable's name."""
+
+    def __init__(self, layers: list[tuple[str, Mapping[str, str]]]) -> None:
+        self._layers = layers
+
+    @classmethod
+    def read(
+        cls,
+        environ: Mapping[str, str],
+        config_file: str | os.PathLike[str] | None,
+        flags: Mapping[str, str | None],
+    ) -> _Sources:
+        file = _read_yaml(Path(config_file)) if config_file else {}
+        for name in file:
+            _refuse_unknown(name, f"{name} (in {config_file})")
+        for name in environ:
+            if name.startswith(_PREFIX):
+                _refuse_unknown(name, name)
+        given = {name: value for name, value in flags.items() if value is not None}
+        for name in given:
+            _refuse_unknown(name, f"{name} (flag)")
+        return cls([("flag", given), ("", environ), (f"in {config_file}", file)])
+
+    def get(self, variable: str) -> Given | None:
+        """The value that counts; an empty one counts as not given."""
+        for origin, values in self._layers:
+            if values.get(variable, "").strip():
+                where = flag_of(variable) if origin == "flag" else origin
+                return Given(variable, values[variable], f"{variable} ({where})" if where else variable)
+        return None
+
+    def family(self, cluster: Cluster, group: str) -> list[Given]:
+        """Properties of `KAFKA_CLUSTERS_<cluster>_<group>_<KEY>`; an empty one is a value, for some have a meaning."""
+        found: dict[str, Given] = {}
+        for origin, values in reversed(self._layers):
+            of_layer: dict[str, Given] = {}
+            for variable in sorted(values):
+                match = _FAMILY.fullmatch(variable)
+                if match and match[1] == cluster.upper() and match[2] == group:
+                    name = client_properties.from_key(match[3])
+                    label = f"{variable} ({origin})" if origin else variable
+                    of_layer[name] = Given(name, values[variable], label)
+            # An alias in the file gives way to the property's other spelling in the environment.
+            spelled = {client_properties.ALIASES.get(name, name) for name in of_layer}
+            found = {
+                n: g for n, g in found.items() if client_properties.ALIASES.get(n, n) not in spelled
+            } | of_layer
+        return list(found.values())
+
+
+def _refuse_unknown(name: str, label: str) -> None:
+    if name in FIELDS or name in OLD_VARIABLES or _FAMILY.fullmatch(name):
+        return
+    near = difflib.get_close_matches(name, FIELDS, n=1, cutoff=0.8)
+    raise SettingsError(f"{label}: there is no such setting" + (f"; did you mean {near[0]}?" if near else ""))
+
+
+def _read_text(path: Path, label: str) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise SettingsError(f"{label}: can't read {path}: {error.strerror}") from None
+    except ValueError:
+        raise SettingsError(f"{label}: {path} is not UTF-8 text") from None
+
+
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]
+    """Leaves scalars as they are written: a date, an octal number or `no` means what it would in the environment."""
+
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
+        first: [(tag, pattern) for tag, pattern in resolvers if tag == "tag:yaml.org,2002:null"]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+
+def _read_yaml(path: Path) -> dict[str, str]:
+    """A mapping of variables to scalars, as text. Errors name file and line, and show nothing of the content."""
+    try:
+        data = yaml.load(_read_text(path, "--config"), _Loader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" (line {mark.line + 1})" if mark else ""
+        raise SettingsError(f"--config: {path} is no YAML{where}") from None
+    if data is not None and not isinstance(data, dict):
+        raise SettingsError(f"--config: {path} must map variables to values")
+    for name, value in (data or {}).items():
+        if not isinstance(value, str | None):
+            raise SettingsError(f"{name} (in {path}): expected one value, not a {type(value).__name__}")
+    return {str(name): value or "" for name, value in (data or {}).items()}
+
+
+def _validated(cls: type[S], values: Mapping[str, Any], labels: Mapping[str, str]) -> S:
+    try:
+        return cls.model_validate(values)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        field = str(first["loc"][0])
+        variable = next((name for name, of in FIELDS.items() if of == field), field)
+        if first["type"] == "missing":
+            message = f"not set; it is required (variable, flag {flag_of(variable)} or --config file)"
+        else:
+            message = first["msg"].removeprefix("Value error, ")
+            message = message[0].lower() + message[1:]
+        raise SettingsError(f"{labels.get(field, variable)}: {message}") from None
+
+
+def _client_properties(
+    settings: Settings, sources: _Sources, labels: Mapping[str, str], cluster: Cluster, kind: Kind
+) -> tuple[dict[str, str | int], list[str]]:
+    """older system's variables < file < PROPERTIES_ < the kind's own."""
+    older = []
+    for variable, successor in OLD_VARIABLES.items():
+        given = sources.get(variable) if successor.kind == kind else None
+        if given and successor.property:
+            older.append(Given(successor.property, given.value, given.label))
+    path = settings.source_client_config if cluster == "source" else settings.destination_client_config
+    file = []
+    if path:
+        label = labels[f"{cluster}_client_config"]
+        file = client_properties.parse_properties(_read_text(Path(path), label), f"{label}: {path}")
+    prefix = f"{_PREFIX}{cluster.upper()}_"
+    servers = (
+        settings.source_bootstrap_servers if cluster == "source" else settings.destination_bootstrap_servers
+    )
+    layers = [
+        (True, older),
+        (False, file),
+        (False, sources.family(cluster, "PROPERTIES")),
+        (True, sources.family(cluster, kind.upper())),
+    ]
+    return client_properties.resolve(
+        kind, layers, Given("bootstrap.servers", servers, prefix + "BOOTSTRAP_SERVERS")
+    )
+
+
+def _doubts(settings: Settings) -> list[str]:
+    """What is allowed and yet seldom meant."""
+    names, expressions = topic_selection.compiled(settings.source_topic)
+    found = [
+        f"{_PREFIX}SOURCE_TOPIC: {name} is never copied ({'internal' if topic_selection.is_internal(name) else 'own'} topic)"
+        for name in sorted(names)
+        if topic_selection.is_internal(name) or name in settings.own_topics
+    ]
+    if "{topic}" not in settings.destination_topic_template and (expressions or len(names) > 1):
+        found.append(f"{_PREFIX}DESTINATION_TOPIC: without {{topic}}, all topics go into one")
+    return found
+
+
+def _check_state_path(settings: Settings, labels: Mapping[str, str]) -> None:
+    """Several machines can't share a local path. Raises SettingsError."""
+    master, path = settings.spark_master, settings.state_path
+    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):", path)
+    if master.startswith("local") or (scheme and scheme[1].lower() != "file"):
+        return
+    if master.startswith("spark://"):
+        hosts = {re.sub(r":\d+$", "", host) for host in master.removeprefix("spark://").split(",")}
+        if hosts <= {"localhost", "127.0.0.1", "[::1]"}:
+            return
+    raise SettingsError(
+        f"{labels.get('state_path', 'STATE_PATH')}: a local path can't be shared by the machines of SPARK_MASTER {master}; "
+        "give the URL of a file system that all of them reach"
+    )
+
+
+def settings_table() -> str:
+    """The settings as markdown tables: first those to use, then the variables of the older system."""
+    rows = ["| variable | flag | meaning | default |", "|---|---|---|---|"]
+    for variable, field in FIELDS.items():
+        info = Settings.model_fields[field]
+        if info.description:
+            shown = info.json_schema_extra["shown"]  # type: ignore[index]
+            rows.append(f"| `{variable}` | `{flag_of(variable)}` | {info.description} | {shown} |")
+    for group, meaning in (
+        ("PROPERTIES", "one client property, `_` for `.`; wins over the file"),
+        ("{CONSUMER,PRODUCER,ADMIN}", "the same for one kind of client; wins over both"),
+    ):
+        rows.append(f"| `{_PREFIX}{{SOURCE,DESTINATION}}_{group}_<KEY>` | | {meaning} | none |")
+    rows += ["", "| variable of the older system | now |", "|---|---|"]
+    rows += [f"| `{variable}` | {successor.meaning} |" for variable, successor in OLD_VARIABLES.items()]
+    return "\n".join(rows)
+
+
+if __name__ == "__main__":
+    print(settings_table())

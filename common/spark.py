@@ -1,0 +1,373 @@
+"""Starts Spark for either application: master, slots, heap, jars and the JVM's own session; knows no Kafka and no table.
+
+The JVM is kept small and quiet, and out of the process group: a SIGINT or SIGTERM sent to the group reaches only the
+Python driver, which can then end its lanes before it stops Spark. The JVM still dies with the driver, whatever ends
+that, because it reads end-of-file from the pipe that is its standard input.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+import shlex
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
+
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from common.errors import SettingsError
+
+if TYPE_CHECKING:
+    from common.settings import Settings
+
+EXECUTORS_TIMEOUT_S = 60.0
+"""How long a cluster gets to register its first executors."""
+
+_SETTLED_S = 5.0
+"""Executors register one by one: without a wanted number of lanes, the count must have stood still this long."""
+
+_LANES_KEY = "spark.verbatim.lanes"
+_JVM_FLAGS = (
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",  # the JVM carries plans, not records: compiling them harder only costs memory
+    "-XX:MaxMetaspaceSize=320m",
+    "-XX:ReservedCodeCacheSize=96m",
+    "-XX:MaxDirectMemorySize=128m",
+    "-XX:MinHeapFreeRatio=10",
+    "-XX:MaxHeapFreeRatio=30",
+    "-Xss1m",
+    "-XX:-UsePerfData",
+)
+_LOG4J = """\
+rootLogger.level = error
+# The level Spark thinks a shell's: where it differs from the root's, Spark says so and changes the root's.
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
+rootLogger.appenderRef.stderr.ref = stderr
+appender.stderr.type = Console
+appender.stderr.name = stderr
+appender.stderr.target = SYSTEM_ERR
+appender.stderr.layout.type = PatternLayout
+appender.stderr.layout.pattern = %d{yyyy-MM-dd'T'HH:mm:ss.SSSXXX} %p %c{1}: %m%n%ex
+"""
+_DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # At the default of 50, every tenth commit of a tiny table (its checkpoint) takes seconds.
+    "spark.databricks.delta.snapshotPartitions": "1",
+    # A MERGE copies a source that might change between its passes; committed mappings of a given range can't.
+    "spark.databricks.delta.merge.materializeSource": "none",
+}
+_DEFAULTS = {
+    "spark.driver.memory": "512m",
+    "spark.ui.enabled": "false",
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "20",
+    "spark.ui.retainedTasks": "200",
+    "spark.sql.ui.retainedExecutions": "5",
+    "spark.sql.streaming.ui.enabled": "false",
+    "spark.sql.streaming.numRecentProgressUpdates": "10",
+    "spark.sql.streaming.minBatchesToRetain": "2",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.python.worker.reuse": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.default.parallelism": "1",
+    "spark.sql.adaptive.enabled": "false",
+    # Generating and compiling Java costs more than it saves on plans of a few rows, and fills the metaspace.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
+}
+
+
+class Master(NamedTuple):
+    """A Spark master URL taken apart. `threads` is None unless it is a local one."""
+
+    url: str
+    threads: int | None
+    failures: str | None
+
+    @property
+    def local(self) -> bool:
+        return self.threads is not None
+
+
+def parse_master(url: str) -> Master:
+    """Take `local`, `local[n]`, `local[*]`, `local[n,failures]` apart; any other URL is a cluster's.
+
+    Raises SettingsError, naming SPARK_MASTER, for a local master that is ill-formed.
+    """
+    if url == "local":
+        return Master(url, 1, None)
+    found = re.fullmatch(r"local\[\s*([0-9]+|\*)\s*(?:,\s*([0-9]+)\s*)?\]", url)
+    if found:
+        threads = available_cpus() if found[1] == "*" else int(found[1])
+        if threads < 1:
+            raise SettingsError(f"SPARK_MASTER: {url} has no slots")
+        return Master(url, threads, found[2])
+    if url.startswith("local") and not url.startswith("local-cluster["):
+        raise SettingsError(f"SPARK_MASTER: {url} is neither local, local[n] nor local[*]")
+    return Master(url, None, None)
+
+
+def available_cpus(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
+    """CPUs that this process may use: its affinity, less where a container's quota (cgroup v2 or v1) allows less."""
+    try:
+        cpus = len(os.sched_getaffinity(0))
+    except AttributeError:  # not on macOS
+        cpus = os.cpu_count() or 1
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = (cgroup / "cpu.max").read_text().split()
+        return max(1, min(cpus, math.ceil(int(quota) / int(period))))
+    with contextlib.suppress(OSError, ValueError):
+        quota = (cgroup / "cpu/cpu.cfs_quota_us").read_text()
+        if int(quota) > 0:
+            period = (cgroup / "cpu/cpu.cfs_period_us").read_text()
+            return max(1, min(cpus, math.ceil(int(quota) / int(period))))
+    return cpus
+
+
+def spark_defaults(environ: Mapping[str, str]) -> dict[str, str]:
+    """The properties of SPARK_CONF_DIR/spark-defaults.conf ({} without one), read as spark-submit reads them."""
+    directory = environ.get("SPARK_CONF_DIR")
+    path = Path(directory) / "spark-defaults.conf" if directory else None
+    if path is None or not path.is_file():
+        return {}
+    found = {}
+    for line in path.read_text().splitlines():
+        line = line.strip()
+        if line and line[0] not in "#!":
+            key, value = re.fullmatch(r"(\S+?)(?:\s*[=:]\s*|\s+|$)(.*)", line).groups()  # type: ignore[union-attr]
+            found[key] = value.strip()
+    return found
+
+
+def local_path(state_path: str) -> Path | None:
+    """The directory that STATE_PATH means on this machine, or None for another file system's URL."""
+    parts = urlsplit(state_path)
+    if len(parts.scheme) > 1 and parts.scheme != "file":
+        return None
+    return Path(parts.path if parts.scheme == "file" else state_path).absolute()
+
+
+def effective_conf(
+    settings: Settings,
+    *,
+    lanes: int | None,
+    extra_slots: int,
+    jars: list[Path],
+    environ: Mapping[str, str],
+) -> dict[str, str]:
+    """Every Spark property of the session: built-in defaults < SPARK_CONF_DIR < `settings.spark_conf` < what slots demand.
+
+    `jars` empty means a session without Delta. Raises SettingsError for speculation, for a local STATE_PATH with
+    executors on other machines, and for a PARALLELISM below one. Pure, but for reading spark-defaults.conf.
+    """
+    given = {**spark_defaults(environ), **settings.spark_conf}
+    if given.get("spark.speculation", "false").strip().lower() == "true":
+        raise SettingsError(
+            "spark.speculation: a second copy of a lane would fence the first, for ever; leave speculation off"
+        )
+    if lanes is not None and lanes < 1:
+        raise SettingsError(f"PARALLELISM: {lanes} lanes copy nothing; set at least 1")
+    master = parse_master(settings.spark_master)
+    conf = {**_DEFAULTS, "spark.app.name": settings.application_name}
+    if master.local:
+        assert master.threads is not None
+        lanes = lanes or master.threads
+        conf |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        failures = f",{master.failures}" if master.failures else ""
+        url = f"local[{lanes + extra_slots}{failures}]"
+    else:
+        if jars and local_path(settings.state_path) is not None:
+            raise SettingsError(
+                f"STATE_PATH: {settings.state_path} is a local path, but executors of {master.url} may run on other "
+                "machines; give the URL of a file system that all of them reach"
+            )
+        url = master.url
+    if jars:
+        conf |= _DELTA
+        joined = {"spark.sql.extensions": ",", "spark.jars": ","}
+        added = {"spark.sql.extensions": _DELTA["spark.sql.extensions"]}
+        if master.local:
+            # Put on the class path at launch: spark.jars would copy each file and load it through one more class loader.
+            joined["spark.driver.extraClassPath"] = os.pathsep
+            added["spark.driver.extraClassPath"] = os.pathsep.join(map(str, jars))
+        else:
+            added["spark.jars"] = ",".join(map(str, jars))
+    else:
+        joined, added = {}, {}
+    conf |= given
+    for key, value in added.items():
+        theirs = given.get(key)
+        conf[key] = f"{theirs}{joined[key]}{value}" if theirs and value not in theirs else value
+    conf["spark.driver.extraJavaOptions"] = " ".join([*_JVM_FLAGS, given.get("spark.driver.extraJavaOptions", "")]).strip()
+    conf["spark.master"] = url
+    if lanes is not None:
+        conf[_LANES_KEY] = str(lanes)
+    return conf
+
+
+def build_session(settings: Settings, *, lanes: int | None, extra_slots: int, delta: bool) -> SparkSession:
+    """Start the application's only Spark session.
+
+    `lanes`: how many lanes are wanted (PARALLELISM), None for as many as the slots allow. `extra_slots`: slots kept for
+    other queries: a local master gets that many more threads, a cluster that many fewer lanes. Ask `lanes_of(session)`
+    for the outcome. Raises SettingsError; takes about 5 s, on a cluster up to EXECUTORS_TIMEOUT_S longer.
+    """
+    if SparkContext._active_spark_context is not None:
+        raise RuntimeError("a Spark session is already running in this process")
+    jars: list[Path] = []
+    if delta:
+        from common import jars as resolver
+
+        jars = resolver.resolve(resolver.DELTA)
+    conf = effective_conf(settings, lanes=lanes, extra_slots=extra_slots, jars=jars, environ=os.environ)
+    # An executor of a cluster has its own Python; a local one must have this one, with these packages.
+    if conf["spark.master"].startswith("local"):
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    os.environ.setdefault("MALLOC_ARENA_MAX", "2")  # glibc gives each of the JVM's threads 64 MB of arena otherwise
+    gateway = _launch(conf)
+    try:
+        spark_conf = SparkConf(_jvm=gateway.jvm)
+        for key, value in conf.items():
+            spark_conf.set(key, value)
+        # SparkContext puts its own SIGINT handler in: it would cancel the lanes' job and raise KeyboardInterrupt.
+        handler = signal.getsignal(signal.SIGINT)
+        context = SparkContext(conf=spark_conf, gateway=gateway)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, handler)
+        session = SparkSession(context)
+        if not parse_master(conf["spark.master"]).local:
+            count = _await_lanes(session, lanes, extra_slots)
+            session.conf.set(_LANES_KEY, str(count))
+        return session
+    except BaseException:
+        stop_session(gateway=gateway)
+        raise
+
+
+def lanes_of(spark: SparkSession) -> int:
+    """How many lanes this session has slots for, extra slots left out."""
+    return int(spark.conf.get(_LANES_KEY))  # type: ignore[arg-type]
+
+
+def slots(spark: SparkSession) -> int:
+    """Tasks that can run at once right now: a local master's threads, else the sum over the executors registered."""
+    context = spark.sparkContext
+    master = parse_master(context.master)
+    if master.threads is not None:
+        return master.threads
+    executors = context._jsc.sc().statusStore().executorList(True)
+    found = (executors.apply(index) for index in range(executors.size()))
+    return sum(executor.maxTasks() for executor in found if executor.id() != "driver")
+
+
+def stop_session(spark: SparkSession | None = None, *, gateway: Any = None, timeout_s: float = 8.0) -> None:
+    """Stop Spark and its JVM, by force after `timeout_s`. Safe to call twice; lanes must have ended before."""
+    gateway = gateway or SparkContext._gateway
+    process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+    context = SparkContext._active_spark_context
+    with contextlib.suppress(Exception):
+        if spark is not None:
+            spark.stop()
+        elif context is not None:
+            context.stop()
+    with contextlib.suppress(Exception):
+        gateway.shutdown()
+    if process is not None:
+        with contextlib.suppress(Exception):
+            process.stdin.close()  # type: ignore[union-attr]
+        try:
+            process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    SparkContext._gateway = SparkContext._jvm = None
+    SparkSession._instantiatedSession = None
+
+
+def _await_lanes(spark: SparkSession, lanes: int | None, extra_slots: int) -> int:
+    """Wait until the cluster's executors give the slots wanted; return the number of lanes."""
+    deadline = time.monotonic() + EXECUTORS_TIMEOUT_S
+    count, since = 0, time.monotonic()
+    while time.monotonic() < deadline:
+        now = slots(spark)
+        if now != count:
+            count, since = now, time.monotonic()
+        if lanes is not None and count >= lanes + extra_slots:
+            return lanes
+        if lanes is None and count > extra_slots and time.monotonic() - since >= _SETTLED_S:
+            return count - extra_slots
+        time.sleep(0.2)
+    if lanes is None and count > extra_slots:
+        return count - extra_slots
+    master = spark.sparkContext.master
+    if count <= extra_slots:
+        raise SettingsError(
+            f"SPARK_MASTER: {master} gave {count} slots within {EXECUTORS_TIMEOUT_S:.0f} s; "
+            f"at least {extra_slots + 1} are needed"
+        )
+    raise SettingsError(
+        f"PARALLELISM: {lanes} lanes and {extra_slots} more slots are wanted, but {master} gave {count} slots within "
+        f"{EXECUTORS_TIMEOUT_S:.0f} s; set PARALLELISM to at most {count - extra_slots} or add executors"
+    )
+
+
+def _launch(conf: Mapping[str, str]) -> Any:
+    """Start the JVM in a session of its own, its properties in a private file so that no secret shows in `ps`."""
+    if "PYSPARK_GATEWAY_PORT" in os.environ:  # under spark-submit: the JVM is there already
+        return launch_gateway()
+    with tempfile.TemporaryDirectory(prefix="verbatim-spark-") as directory:
+        properties = dict(conf)
+        if not _has_log4j(os.environ):
+            log4j = Path(directory, "log4j2.properties")
+            log4j.write_text(_LOG4J)
+            properties["spark.driver.extraJavaOptions"] += f" -Dlog4j2.configurationFile={shlex.quote(log4j.as_uri())}"
+        file = Path(directory, "spark.properties")
+        file.touch(mode=0o600)
+        file.write_text("".join(f"{_escaped(key)}={_escaped(value)}\n" for key, value in properties.items()))
+        theirs = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
+        with _environment("PYSPARK_SUBMIT_ARGS", f"--properties-file {shlex.quote(str(file))} {theirs}"):
+            return launch_gateway(popen_kwargs={"start_new_session": True})
+
+
+def _has_log4j(environ: Mapping[str, str]) -> bool:
+    directory = environ.get("SPARK_CONF_DIR")
+    return directory is not None and any(Path(directory).glob("log4j2*"))
+
+
+def _escaped(text: str) -> str:
+    """Text for a Java properties file."""
+    units = struct.unpack(f">{len(text.encode('utf-16-be')) // 2}H", text.encode("utf-16-be"))
+    return "".join(
+        f"\\u{unit:04x}" if not 0x20 <= unit <= 0x7E else f"\\{chr(unit)}" if chr(unit) in "\\=:#! " else chr(unit)
+        for unit in units
+    )
+
+
+@contextlib.contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before

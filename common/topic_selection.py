@@ -1,0 +1,118 @@
+"""Which topics are meant, and what they are called at the destination: names, regular expressions, templates. Pure."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+MAX_TOPIC_LENGTH = 249
+"""Kafka's own limit (org.apache.kafka.common.internals.Topic): log directories add a suffix to the name."""
+
+_LEGAL = re.compile(r"[A-Za-z0-9._-]+")
+_QUANTIFIER = re.compile(r"\{\d*,\d*\}")
+_PLACEHOLDER = re.compile(r"\{(topic|source)\}")
+
+
+def check_topic_name(name: str) -> str:
+    """The name itself if Kafka allows it as a topic's; ValueError says why not."""
+    if not _LEGAL.fullmatch(name):
+        raise ValueError(f"{name!r} is not a legal name: use letters, digits, '.', '_' and '-'")
+    if name in (".", ".."):
+        raise ValueError(f"{name!r} is not a legal name in Kafka")
+    if len(name) > MAX_TOPIC_LENGTH:
+        raise ValueError(f"{name[:20]!r}... has {len(name)} characters; {MAX_TOPIC_LENGTH} are allowed")
+    return name
+
+
+def is_internal(topic: str) -> bool:
+    """Topics of Kafka itself, such as `__consumer_offsets`."""
+    return topic.startswith("__")
+
+
+def is_name(entry: str) -> bool:
+    """Whether an entry means one topic; any other entry is a regular expression."""
+    return _LEGAL.fullmatch(entry) is not None
+
+
+def split_entries(text: str) -> list[str]:
+    """Split a comma-separated list whose entries may be regular expressions; blanks round entries don't count.
+
+    A comma belongs to its entry, and splits nothing, when it is escaped (`\\,`), or inside a character class `[a,b]`,
+    inside parentheses `(a,b)`, or inside a quantifier `{1,3}`. Any other brace is an ordinary character.
+    """
+    entries, start, at, depth = [], 0, 0, 0
+    while at < len(text):
+        char = text[at]
+        if char == "\\":
+            at += 1
+        elif char == "[":
+            at = _end_of_class(text, at)
+        elif char == "(":
+            depth += 1
+        elif char == ")":
+            depth = max(0, depth - 1)
+        elif char == "{" and (quantifier := _QUANTIFIER.match(text, at)):
+            at = quantifier.end() - 1
+        elif char == "," and depth == 0:
+            entries.append(text[start:at])
+            start = at + 1
+        at += 1
+    entries.append(text[start:])
+    return [entry.strip() for entry in entries if entry.strip()]
+
+
+def _end_of_class(text: str, at: int) -> int:
+    """Index of the `]` that closes the class opened at `at`; the end of the text if none does (no valid expression)."""
+    at += 1
+    if text[at : at + 1] == "^":
+        at += 1
+    if text[at : at + 1] == "]":  # a `]` that comes first stands for itself
+        at += 1
+    while at < len(text) and text[at] != "]":
+        at += 2 if text[at] == "\\" else 1
+    return at
+
+
+@lru_cache(maxsize=64)
+def compiled(text: str) -> tuple[frozenset[str], tuple[re.Pattern[str], ...]]:
+    """The names and the expressions of a list. ValueError names the first entry that is neither.
+
+    Cached, because it is asked for each topic of a cluster at every refresh.
+    """
+    names, expressions = set(), []
+    for entry in split_entries(text):
+        if is_name(entry):
+            names.add(check_topic_name(entry))
+            continue
+        try:
+            expressions.append(re.compile(entry))
+        except (re.error, OverflowError, RecursionError) as error:
+            hint = f"; for any name write .{entry}" if entry in ("*", "+") else ""
+            raise ValueError(f"entry {entry!r} is no regular expression: {error}{hint}") from None
+    return frozenset(names), tuple(expressions)
+
+
+def matches(text: str, topic: str) -> bool:
+    """Whether any entry of the list means the topic; an expression must match the whole name."""
+    names, expressions = compiled(text)
+    return topic in names or any(expression.fullmatch(topic) for expression in expressions)
+
+
+def check_template(template: str) -> str:
+    """The template itself if it can make topic names; ValueError says why not."""
+    rest = _PLACEHOLDER.sub("", template)
+    if "{" in rest or "}" in rest:
+        raise ValueError(f"{template!r} has a brace that is neither {{topic}} nor {{source}}")
+    if rest and not _LEGAL.fullmatch(rest):
+        raise ValueError(
+            f"{template!r} has a character that no topic name has: use letters, digits, '.', '_' and '-'"
+        )
+    if len(rest) >= MAX_TOPIC_LENGTH or template in (".", ".."):
+        raise ValueError(f"{template[:20]!r} makes no legal topic name")
+    return template
+
+
+def expand_template(template: str, *, topic: str, source: str) -> str:
+    """The destination's name for a topic. ValueError when Kafka would not allow it."""
+    values = {"topic": topic, "source": source}
+    return check_topic_name(_PLACEHOLDER.sub(lambda found: values[found[1]], template))

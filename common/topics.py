@@ -1,0 +1,195 @@
+"""Topics as the admin client sees them: describe, create, check. Decides nothing about the protocol."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition, Uuid
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from common import kafka
+from common.errors import LinkRefused
+from common.kafka import Deadline
+
+NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+"""The zero UUID: what brokers before 2.8 answer, since they have no topic ids."""
+_BATCH = 500
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """A topic's identity and size."""
+
+    name: str
+    id: str
+    partitions: int
+
+
+def id_text(topic_id: Uuid) -> str:
+    """A topic id as Kafka's tools print it; the client prints the other base64 alphabet."""
+    return str(topic_id).translate({ord("+"): "-", ord("/"): "_"})
+
+
+def cluster_id(client: AdminClient, which: str, deadline: Deadline) -> str:
+    """The cluster's id. `which` is source or target, for errors."""
+
+    def ask(timeout: float) -> str:
+        found = kafka.result(client.describe_cluster(request_timeout=timeout), timeout + 1).cluster_id
+        if not found:
+            raise LinkRefused(f"the {which} cluster does not tell its cluster id")
+        return str(found)
+
+    return kafka.patiently(f"reaching the {which} cluster", ask, deadline)
+
+
+def names(client: AdminClient, which: str, deadline: Deadline) -> list[str]:
+    """The names of all topics of the cluster that can be seen."""
+    found = kafka.patiently(f"listing the {which} cluster's topics", lambda t: client.list_topics(timeout=t), deadline)
+    return sorted(found.topics)
+
+
+def describe(client: AdminClient, topics: list[str], deadline: Deadline) -> dict[str, TopicInfo]:
+    """Identity and partition count of those of the topics that exist."""
+    out: dict[str, TopicInfo] = {}
+
+    def ask(batch: list[str], timeout: float) -> None:
+        for name, future in client.describe_topics(TopicCollection(batch), request_timeout=timeout).items():
+            try:
+                found = kafka.result(future, timeout + 1)
+            except KafkaException as exception:
+                error = kafka.kafka_error(exception)
+                if error is not None and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    out.pop(name, None)
+                    continue
+                raise
+            if id_text(found.topic_id) == NO_ID:
+                raise LinkRefused(f"topic {name} has no topic id: its brokers are older than Kafka 2.8, which Verbatim needs")
+            out[name] = TopicInfo(name, id_text(found.topic_id), len(found.partitions))
+
+    for begin in range(0, len(topics), _BATCH):
+        batch = topics[begin : begin + _BATCH]
+        kafka.patiently(f"describing {len(batch)} topics", lambda t, b=batch: ask(b, t), deadline)
+    return out
+
+
+def configs(client: AdminClient, topics: list[str], deadline: Deadline) -> dict[str, dict[str, str]]:
+    """The effective configuration of each topic."""
+    return _configs(client, ResourceType.TOPIC, topics, deadline)
+
+
+def broker_config(client: AdminClient, deadline: Deadline) -> dict[str, str]:
+    """The configuration of one broker of the cluster."""
+    brokers = kafka.patiently("listing brokers", lambda t: client.list_topics(timeout=t), deadline).brokers
+    broker = str(min(brokers))
+    return _configs(client, ResourceType.BROKER, [broker], deadline)[broker]
+
+
+def _configs(
+    client: AdminClient, kind: ResourceType, resources: list[str], deadline: Deadline
+) -> dict[str, dict[str, str]]:
+    out: dict[str, dict[str, str]] = {}
+
+    def ask(batch: list[str], timeout: float) -> None:
+        futures = client.describe_configs([ConfigResource(kind, n) for n in batch], request_timeout=timeout)
+        for resource, future in futures.items():
+            entries = kafka.result(future, timeout + 1)
+            out[resource.name] = {k: e.value for k, e in entries.items() if e.value is not None}
+
+    for begin in range(0, len(resources), _BATCH):
+        batch = resources[begin : begin + _BATCH]
+        kafka.patiently(f"reading the configuration of {', '.join(batch[:3])}", lambda t, b=batch: ask(b, t), deadline)
+    return out
+
+
+def create(
+    client: AdminClient,
+    name: str,
+    partitions: int,
+    replication_factor: int | None,
+    config: dict[str, str],
+    deadline: Deadline,
+) -> bool:
+    """Make a topic and wait until it is there; False if it was there already."""
+    new = NewTopic(
+        name,
+        num_partitions=partitions,
+        replication_factor=-1 if replication_factor is None else replication_factor,
+        config=config,
+    )
+
+    def make(timeout: float) -> bool:
+        try:
+            kafka.result(client.create_topics([new], request_timeout=timeout)[name], timeout + 1)
+            return True
+        except KafkaException as exception:
+            error = kafka.kafka_error(exception)
+            if error is not None and error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                return False
+            if error is not None and not kafka.retriable(error) and error.code() not in kafka.NO_RIGHTS:
+                raise LinkRefused(f"topic {name} can't be made: {error.str()}") from None
+            raise
+
+    made = kafka.patiently(f"making topic {name}", make, deadline)
+    while name not in describe(client, [name], deadline):
+        if deadline.passed():
+            raise LinkRefused(f"topic {name} was made but does not show up")
+        time.sleep(0.05)
+    return made
+
+
+def add_partitions(client: AdminClient, name: str, partitions: int, deadline: Deadline) -> None:
+    """Grow a topic to a number of partitions; nothing if it has them already."""
+
+    def grow(timeout: float) -> None:
+        have = describe(client, [name], deadline)[name].partitions
+        if have < partitions:
+            future = client.create_partitions([NewPartitions(name, partitions)], request_timeout=timeout)[name]
+            kafka.result(future, timeout + 1)
+
+    kafka.patiently(f"adding partitions to topic {name}", grow, deadline)
+
+
+def alter(client: AdminClient, name: str, changes: dict[str, str], deadline: Deadline) -> None:
+    """Set some of a topic's configuration."""
+    resource = ConfigResource(
+        ResourceType.TOPIC,
+        name,
+        incremental_configs=[ConfigEntry(k, v, incremental_operation=AlterConfigOpType.SET) for k, v in changes.items()],
+    )
+    kafka.patiently(
+        f"changing the configuration of topic {name}",
+        lambda t: kafka.result(client.incremental_alter_configs([resource], request_timeout=t)[resource], t + 1),
+        deadline,
+    )
+
+
+def offsets(
+    client: AdminClient, specs: dict[tuple[str, int], OffsetSpec], deadline: Deadline, committed: bool = False
+) -> dict[tuple[str, int], int]:
+    """Offsets by OffsetSpec (earliest, latest, for a timestamp: -1 where there is none), of each partition's leader.
+
+    `committed`: latest is the last stable offset instead of the high watermark.
+    """
+    out: dict[tuple[str, int], int] = {}
+    level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+
+    def ask(batch: list[tuple[str, int]], timeout: float) -> None:
+        wanted = {TopicPartition(*at): specs[at] for at in batch}
+        for at, future in client.list_offsets(wanted, isolation_level=level, request_timeout=timeout).items():
+            out[(at.topic, at.partition)] = kafka.result(future, timeout + 1).offset
+
+    keys = list(specs)
+    for begin in range(0, len(keys), _BATCH):
+        batch = keys[begin : begin + _BATCH]
+        kafka.patiently(f"asking offsets of {batch[0][0]}", lambda t, b=batch: ask(b, t), deadline)
+    return out

@@ -1,0 +1,1 @@
+"""Phase 2: frames from the staging topic into the destination topics, exactly once."""

@@ -1,0 +1,161 @@
+"""The deduplicator's lane: reads its staging partitions and hands their frames to a Delivery each, for one epoch."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+
+from common import kafka
+from common.control import DEDUPLICATOR
+from common.control_log import ControlLog
+from common.kafka import Deadline
+from common.lane import Counters, LaneTerm
+from deduplicator import stuck
+from deduplicator.delivery import Delivery
+
+log = logging.getLogger(__name__)
+
+POLL_S = 0.05
+CONSUME = 200
+INBOX_BYTES = 48 << 20
+"""Frames that wait in all inboxes of a lane together: past this much nothing more is read."""
+STOP_S = 5.0
+CALL_S = 30.0
+
+
+def run(plan: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Run a lane for one epoch and yield its progress rows."""
+    logging.basicConfig(level=plan["log_level"], format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    lane = Lane(plan)
+    try:
+        yield from lane.run()
+    finally:
+        lane.close()
+
+
+class Lane:
+    """One epoch of one lane."""
+
+    def __init__(self, plan: dict[str, Any]) -> None:
+        self.plan = plan
+        self.bounded: bool = plan["bounded"]
+        self.control = ControlLog(
+            plan["control_topic"], plan["control_consumer"], plan["control_producer"], plan["control_admin"]
+        )
+        self.admin = kafka.admin(plan["control_admin"])
+        self.term = LaneTerm(plan, self.control)
+        self.counters = Counters(DEDUPLICATOR, plan["term"], plan["epoch"], plan["lane"], plan["positions_topic"])
+        self.counting: Producer = kafka.producer(plan["control_producer"], linger_ms=0)
+        self.consumer: Consumer = kafka.consumer(
+            plan["consumer"], group_id=plan["group"], enable_partition_eof=True, check_crcs=True, fetch_wait_max_ms=100
+        )
+        group_metadata = self.consumer.consumer_group_metadata()
+        self.deliveries = {
+            share["partition"]: Delivery(plan, share, self.term, group_metadata, self.admin) for share in plan["partitions"]
+        }
+        self.generations: dict[int, int] = {}
+
+    def run(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        self.control.refresh(Deadline(CALL_S))
+        for delivery in self.deliveries.values():
+            delivery.thread.start()
+        while not self._step():
+            pass
+        self._finish()
+        for delivery in self.deliveries.values():
+            if delivery.failure is not None:
+                raise delivery.failure
+        yield from self._rows()
+
+    def close(self) -> None:
+        for delivery in self.deliveries.values():
+            delivery.stopping = True
+        self.consumer.close()
+        self.counting.flush(1.0)
+        self.control.close()
+
+    def _step(self) -> bool:
+        now = time.monotonic()
+        if self.term.look(now):
+            self.counters.write(self.counting, now, **self._counts())
+            if self.term.over(now):
+                return True
+            if any(d.failure is not None or d.refusal is not None for d in self.deliveries.values()):
+                self.term.end_epoch(Deadline(CALL_S))
+                return True
+        self._follow_positions()
+        if sum(d.inbox.bytes for d in self.deliveries.values()) > INBOX_BYTES:
+            time.sleep(0.002)
+        else:
+            self._read()
+        return self.bounded and all(d.done() or not d.thread.is_alive() for d in self.deliveries.values())
+
+    def _follow_positions(self) -> None:
+        """Read a partition from where its delivery wants to go on."""
+        for partition, delivery in self.deliveries.items():
+            if not delivery.read_from:
+                continue
+            generation, offset = delivery.read_from.popleft()
+            at = TopicPartition(self.plan["staging_topic"], partition, offset)
+            if partition in self.generations:
+                self.consumer.incremental_unassign([at])
+            self.consumer.incremental_assign([at])
+            self.generations[partition] = generation
+
+    def _read(self) -> None:
+        first = self.consumer.poll(POLL_S if self.generations else 0.005)
+        if first is None:
+            return
+        by_partition: dict[int, list[Message]] = {}
+        for message in [first, *self.consumer.consume(CONSUME, 0)]:
+            error = message.error()
+            if error is None or error.code() == KafkaError._PARTITION_EOF:
+                by_partition.setdefault(message.partition(), []).append(message)
+            elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+                # Staging was cut under us. The delivery starts again from what is left, and asks for what is missing.
+                log.warning("staging partition %d: %s", message.partition(), error.str())
+                self.deliveries[message.partition()].restart = True
+            elif error.code() in kafka.NO_RIGHTS:
+                for delivery in self.deliveries.values():
+                    delivery.refusal = f"{self.plan['staging_topic']}: {error.str()}"
+            elif not kafka.retriable(error):
+                log.warning("staging: %s", error.str())
+        for partition, messages in by_partition.items():
+            self.deliveries[partition].inbox.put(messages, self.generations[partition])
+
+    def _finish(self) -> None:
+        for delivery in self.deliveries.values():
+            delivery.stopping = True
+            delivery.inbox.wake()
+        deadline = Deadline(STOP_S)
+        for delivery in self.deliveries.values():
+            delivery.thread.join(deadline.left())
+        self.counters.write(self.counting, time.monotonic(), force=True, **self._counts())
+
+    def _counts(self) -> dict[str, int]:
+        deliveries = self.deliveries.values()
+        return {
+            "records": sum(d.delivered for d in deliveries),
+            "duplicates": sum(d.duplicates for d in deliveries),
+            "frames": sum(d.frames for d in deliveries),
+            "transactions": sum(d.transactions for d in deliveries),
+            "recoveries": sum(d.recoveries for d in deliveries),
+        }
+
+    def _rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        for delivery in self.deliveries.values():
+            if delivery.refusal is not None:
+                yield ("refused", {"detail": delivery.refusal})
+            for key, trouble in delivery.stuck.items():
+                if trouble.reason == stuck.MISSING:
+                    request = self.term.state.resends.get(key)
+                    topic = request.topic if request is not None else key[0]
+                    detail = f"frames are missing from staging; the replicator is asked to send again from {request.next if request else '?'}"
+                    yield ("halted", {"topic": topic, "partition": key[1], "detail": detail})
+        yield ("counts", self._counts())
+        if not all(d.done() for d in self.deliveries.values()):
+            yield ("unfinished", {})

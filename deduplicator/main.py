@@ -1,0 +1,163 @@
+"""The command `deduplicator`: phase 2 of a link."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import OffsetSpec
+from pyspark.sql.streaming import StreamingQuery
+
+from common import kafka, topics
+from common.application import Application, halted_lines
+from common.cli import entry, settings_options
+from common.errors import LinkRefused, StateError, VerbatimError
+from common.kafka import Deadline
+from common.lanes import Plan, Progress
+from common.routing import spread
+from deduplicator import lane
+from deduplicator.destinations import Destinations
+from deduplicator.state import FoldResult, Snapshot, StateTable, start_state_query
+from deduplicator.trim import limits, trim
+
+if TYPE_CHECKING:
+    from common.settings import Settings
+
+log = logging.getLogger(__name__)
+
+CALL_S = 60.0
+SETTLE_AGAIN_S = 5.0
+
+
+class Deduplicator(Application):
+    """Delivers the frames of the staging topic to the destination topics, exactly once."""
+
+    name = "deduplicator"
+    needs_source = False
+    extra_slots = 1
+    uses_delta = True
+    run_lane = staticmethod(lane.run)
+    state: StateTable
+    destinations: Destinations
+
+    def __init__(self, settings: Settings, until_caught_up: bool) -> None:
+        super().__init__(settings, until_caught_up)
+        self.admin = kafka.admin(settings.client_config("destination", "admin"))
+        self.state_query: StreamingQuery | None = None
+        self._settled = -1
+        self._settle_at = 0.0
+        self._look_again_at = 0.0
+
+    def took_over(self) -> None:
+        self.state = StateTable.of(self.spark, self.settings)
+        self.destinations = Destinations(self.settings, self.link, self.control)
+        self.destinations.settle(again=True)
+        if not self.bounded:
+            self.state_query = start_state_query(self.state, on_folded=self._folded)
+
+    def stepped_down(self) -> None:
+        if self.state_query is not None:
+            self.state_query.stop()
+            self.state_query = None
+
+    def plan(self) -> list[Plan]:
+        snapshot = self._snapshot()
+        count = self.settings.staging_partitions
+        ends = self._ends(count) if self.bounded else {}
+        shares: list[dict[str, Any]] = [
+            {
+                "partition": p,
+                "end": ends.get(p),
+                "folded": snapshot.folded.get(p, 0),
+                "complete": p not in snapshot.holes,
+                "staging_offset": snapshot.staging.get(p),
+                "states": [],
+            }
+            for p in range(count)
+        ]
+        for (cluster, topic_id, partition), state in snapshot.states.items():
+            if cluster == self.link.source_cluster and not state.stale:
+                shares[state.mappings_partition]["states"].append([topic_id, partition, state.next])
+        s = self.settings
+        common: Plan = {
+            "link": s.application_name,
+            "consumer": s.client_config("destination", "consumer"),
+            "reader": s.client_config("destination", "consumer"),
+            "producer": s.client_config("destination", "producer"),
+            "group": s.deduplicator_group,
+        }
+        return [{**common, "partitions": [shares[i] for i in share]} for share in spread(count, self.lanes_wanted)]
+
+    def must_replan(self) -> bool:
+        return False  # the staging partitions are fixed; new topics reach the lanes through the control topic
+
+    def tick(self) -> None:
+        """Give every source topic its destination as soon as the control topic names it; look again at what was refused."""
+        now = time.monotonic()
+        again = now >= self._look_again_at
+        if now < self._settle_at or (self._settled == self.control.state.position and not again):
+            return
+        position = self.control.state.position
+        try:
+            self.destinations.settle(again)
+            self._settled = position
+            self._look_again_at = now + self.settings.topic_refresh_interval_s
+        except (KafkaException, VerbatimError) as error:
+            log.warning("destination topics: %s", error)
+            self._settle_at = now + SETTLE_AGAIN_S
+
+    def caught_up(self, rows: list[Progress]) -> int | None:
+        for row in rows:
+            if row.kind == "refused":
+                raise LinkRefused(row.body["detail"])
+        lines = halted_lines(rows, self.control.poll(), self.name)
+        if not lines and any(row.kind == "unfinished" for row in rows):
+            return None
+        self._folded(self.state.fold_now())
+        for line in lines:
+            click.echo(f"error: {line}", err=True)
+        counters = self.health.counters
+        click.echo(
+            f"deduplicator: caught up: {counters.get('records_total', 0)} records delivered, "
+            f"{counters.get('duplicates_total', 0)} duplicates dropped, {len(lines)} partitions halted"
+        )
+        return 3 if lines else 0
+
+    def _snapshot(self) -> Snapshot:
+        try:
+            return self.state.load()
+        except StateError as error:
+            # The mappings tell everything, as far back as they go; what they do not tell halts by name.
+            log.error("%s; going on from the mappings alone. Move the damaged table away to have it built anew", error)
+            return Snapshot.empty()
+
+    def _ends(self, count: int) -> dict[int, int]:
+        specs = {(self.settings.staging_topic, p): OffsetSpec.latest() for p in range(count)}
+        found = topics.offsets(self.admin, specs, Deadline(CALL_S))
+        return {p: offset for (_, p), offset in found.items()}
+
+    def _folded(self, result: FoldResult) -> None:
+        """The table is on disk: what it says is delivered need not stay in staging."""
+        try:
+            control = self.control.refresh(Deadline(CALL_S))
+            if control.deposed(self.name, self.term):
+                return
+            trim(self.admin, self.settings.staging_topic, limits(result.staging, control), Deadline(CALL_S))
+        except (KafkaException, VerbatimError) as error:
+            log.warning("staging is not trimmed this time: %s", error)
+
+
+@click.command()
+@settings_options
+@click.option("--until-caught-up", is_flag=True, help="Deliver all that is staged at the start, then exit.")
+def command(settings: Settings, until_caught_up: bool) -> None:
+    """Phase 2: deliver the frames of the staging topic to the destination topics, exactly once."""
+    raise SystemExit(Deduplicator(settings, until_caught_up).run())
+
+
+def cli() -> None:
+    """Console script."""
+    entry(command)

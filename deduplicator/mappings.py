@@ -1,0 +1,83 @@
+"""Records of the offset-mappings topic: the changelog of what has been delivered. Pure.
+
+One record for each source partition that a transaction moved or saw for the first time, in the same transaction as its records. So the
+mappings up to their read-committed end say exactly what is at the destination.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from common.errors import StateError
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """`[start, next)` is the source range covered; `staging_offset` the position in staging after the transaction; `runs` list
+    [source offset, destination offset, length]; `lost` counts offsets skipped with an operator's consent."""
+
+    cluster: str
+    topic: str
+    topic_id: str
+    partition: int
+    start: int
+    next: int
+    destination_topic: str
+    destination_partition: int
+    staging_offset: int
+    records: int
+    duplicates: int
+    lost: int
+    runs: list[list[int]]
+
+
+def encode(mapping: Mapping) -> tuple[bytes, bytes]:
+    """Key and value of the record."""
+    value: dict[str, Any] = {
+        "v": VERSION,
+        "cluster": mapping.cluster,
+        "topic": mapping.topic,
+        "topic_id": mapping.topic_id,
+        "partition": mapping.partition,
+        "start": mapping.start,
+        "next": mapping.next,
+        "destination_topic": mapping.destination_topic,
+        "destination_partition": mapping.destination_partition,
+        "staging_offset": mapping.staging_offset,
+        "records": mapping.records,
+        "duplicates": mapping.duplicates,
+    }
+    if mapping.lost:
+        value["lost"] = mapping.lost
+    value["runs"] = mapping.runs
+    return orjson.dumps({"topic": mapping.topic, "partition": mapping.partition}), orjson.dumps(value)
+
+
+def decode(value: bytes | None) -> Mapping:
+    """Raises StateError for anything else than a mapping: the truth can't be guessed from the rest."""
+    try:
+        r = orjson.loads(value or b"")
+        if r["v"] != VERSION:
+            raise StateError(f"mapping record of version {r['v']}: a newer release wrote it")
+        return Mapping(
+            r["cluster"],
+            r["topic"],
+            r["topic_id"],
+            r["partition"],
+            r["start"],
+            r["next"],
+            r["destination_topic"],
+            r["destination_partition"],
+            r["staging_offset"],
+            r["records"],
+            r["duplicates"],
+            r.get("lost", 0),
+            r["runs"],
+        )
+    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+        raise StateError(f"mapping record that can't be understood: {error!r}") from None

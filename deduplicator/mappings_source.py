@@ -1,0 +1,280 @@
+"""Spark data source "mappings": the committed records of the offset-mappings topic as rows; folds and keeps nothing.
+
+Batch: `spark.read.format("mappings")` with `start` and `end` positions, read exactly. Stream: its offsets are the
+read-committed ends of the partitions. Both run in Python with confluent-kafka; the JVM sees Arrow batches only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from common.errors import KafkaTimeout, StateError
+
+SCHEMA = (
+    "mappings_partition int, mappings_offset bigint, timestamp timestamp, cluster string, topic string, "
+    "topic_id string, partition int, start bigint, next bigint, destination_topic string, "
+    "destination_partition int, staging_offset bigint, records bigint, duplicates bigint, lost bigint, "
+    "runs array<struct<source:bigint,destination:bigint,length:bigint>>"
+)
+"""One row per mapping record; `timestamp` is the record's, `runs` is [source offset, destination offset, length]."""
+
+ARROW_SCHEMA = pa.schema(
+    [
+        ("mappings_partition", pa.int32()),
+        ("mappings_offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("cluster", pa.string()),
+        ("topic", pa.string()),
+        ("topic_id", pa.string()),
+        ("partition", pa.int32()),
+        ("start", pa.int64()),
+        ("next", pa.int64()),
+        ("destination_topic", pa.string()),
+        ("destination_partition", pa.int32()),
+        ("staging_offset", pa.int64()),
+        ("records", pa.int64()),
+        ("duplicates", pa.int64()),
+        ("lost", pa.int64()),
+        ("runs", pa.list_(pa.struct([("source", pa.int64()), ("destination", pa.int64()), ("length", pa.int64())]))),
+    ]
+)
+
+CONFIG_OPTION = "client.secret"
+"""Option with the consumer's properties as JSON. Its name matches Spark's redaction pattern, so plans hide the value."""
+
+TIMEOUT_S = 60.0
+_BATCH_ROWS = 2_000
+
+
+def options(config: Mapping[str, str | int], topic: str) -> dict[str, str]:
+    """The options both readers need: the consumer's librdkafka properties, and the name of the mappings topic."""
+    return {CONFIG_OPTION: orjson.dumps(dict(config)).decode(), "topic": topic}
+
+
+def range_options(start: Mapping[int, int], end: Mapping[int, int]) -> dict[str, str]:
+    """The options of a batch read: for each mappings partition the offsets from `start` up to, not with, `end`."""
+    return {name: orjson.dumps({str(p): o for p, o in sorted(of.items())}).decode() for name, of in
+            (("start", start), ("end", end))}
+
+
+def consumer(config: Mapping[str, str | int]) -> Consumer:
+    """A consumer of committed records that never commits, and that answers an offset out of range with an error."""
+    return Consumer(
+        {
+            **config,
+            "group.id": "verbatim-mappings-reader",  # required by librdkafka; never joined and never committed
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "error",
+            "enable.partition.eof": True,
+            "check.crcs": True,
+        }
+    )
+
+
+def bounds(reader: Consumer, topic: str, timeout_s: float = 10.0) -> tuple[dict[int, int], dict[int, int]]:
+    """Log start and read-committed end (last stable offset) of every partition of `topic`. Raises KafkaTimeout."""
+    low: dict[int, int] = {}
+    high: dict[int, int] = {}
+    try:
+        found = reader.list_topics(topic, timeout_s).topics[topic]
+        if found.error is not None:
+            raise KafkaException(found.error)
+        for partition in sorted(found.partitions):
+            low[partition], high[partition] = reader.get_watermark_offsets(
+                TopicPartition(topic, partition), timeout=timeout_s, cached=False
+            )
+    except KafkaException as error:
+        raise KafkaTimeout(f"{topic}: cannot tell its offsets: {error.args[0].str()}") from error
+    return low, high
+
+
+@dataclass
+class Ranges(InputPartition):
+    """What one task reads: mappings partition → (start, end)."""
+
+    ranges: dict[int, tuple[int, int]]
+
+
+class MappingsDataSource(DataSource):
+    """`format("mappings")`. Options: see `options` and `range_options`; `tasks` (default 1) spreads a batch read."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "mappings"
+
+    def schema(self) -> str:
+        return SCHEMA
+
+    def reader(self, schema: StructType) -> MappingsReader:
+        return MappingsReader(self.options)
+
+    def streamReader(self, schema: StructType) -> MappingsStreamReader:
+        return MappingsStreamReader(self.options)
+
+
+class _Reading:
+    """Shared by both readers: reading given ranges of the topic."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self.config: dict[str, str | int] = orjson.loads(options[CONFIG_OPTION])
+        self.topic = options["topic"]
+        self.timeout_s = float(options.get("timeout_s", TIMEOUT_S))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Ranges)
+        reader = consumer(self.config)
+        try:
+            rows: list[dict[str, Any]] = []
+            for message in records(reader, self.topic, partition.ranges, self.timeout_s):
+                rows.append(row(message))
+                if len(rows) >= _BATCH_ROWS:
+                    yield pa.RecordBatch.from_pylist(rows, schema=ARROW_SCHEMA)
+                    rows = []
+            yield pa.RecordBatch.from_pylist(rows, schema=ARROW_SCHEMA)
+        finally:
+            reader.close()
+
+
+class MappingsReader(_Reading, DataSourceReader):
+    """Reads [start, end) of each partition: every committed record in it, and nothing else."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(options)
+        start, end = (
+            {int(p): int(o) for p, o in orjson.loads(options.get(name, "{}")).items()} for name in ("start", "end")
+        )
+        self.ranges = {p: (start.get(p, 0), o) for p, o in end.items() if start.get(p, 0) < o}
+        self.tasks = max(1, int(options.get("tasks", 1)))
+
+    def partitions(self) -> list[InputPartition]:
+        numbers = sorted(self.ranges)
+        return [
+            Ranges({p: self.ranges[p] for p in numbers[task :: self.tasks]})
+            for task in range(max(1, min(self.tasks, len(numbers))))
+        ]
+
+
+class MappingsStreamReader(_Reading, DataSourceStreamReader):
+    """A stream's offset is {partition: read-committed end}; nothing here depends on a checkpoint being right."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(options)
+        self._consumer: Consumer | None = None
+        self._last: dict[str, int] = {}
+
+    def _bounds(self) -> tuple[dict[int, int], dict[int, int]]:
+        if self._consumer is None:
+            self._consumer = consumer(self.config)
+        return bounds(self._consumer, self.topic)
+
+    def initialOffset(self) -> dict[str, int]:
+        return {str(p): o for p, o in self._bounds()[0].items()}
+
+    def latestOffset(self) -> dict[str, int]:  # type: ignore[override]
+        try:
+            self._last = {str(p): o for p, o in self._bounds()[1].items()}
+        except KafkaTimeout:
+            if not self._last:
+                raise
+            # Brokers out of reach for a while must not end the query: nothing new, for now.
+        return self._last
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        # Kept to what is still there: a checkpoint may be older than the log start.
+        low = self._bounds()[0]
+        ranges = {int(p): (max(start.get(p, 0), low.get(int(p), 0)), o) for p, o in end.items()}
+        return [Ranges({p: (first, last) for p, (first, last) in ranges.items() if first < last})]
+
+    def stop(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+
+def records(
+    reader: Consumer, topic: str, ranges: Mapping[int, tuple[int, int]], timeout_s: float = TIMEOUT_S
+) -> Iterator[Message]:
+    """Every committed record of the ranges, each partition's in order; returns once each partition's end is reached.
+
+    The last offsets of a range may be markers or aborted records, which never arrive: there the end-of-partition event,
+    whose offset is the position reached, stands for them. Raises StateError when a start is below the log start (the
+    records are gone), KafkaTimeout when nothing has moved for `timeout_s`.
+    """
+    missing = {p: end for p, (start, end) in ranges.items() if start < end}
+    if not missing:
+        return
+    reader.assign([TopicPartition(topic, p, ranges[p][0]) for p in missing])
+    deadline = time.monotonic() + timeout_s
+    while missing:
+        messages = reader.consume(1_000, 0.5)
+        if not messages and time.monotonic() > deadline:
+            raise KafkaTimeout(f"{topic}: no progress for {timeout_s:.0f} s towards {missing}")
+        for message in messages:
+            partition, error = message.partition(), message.error()
+            if error is None:
+                deadline = time.monotonic() + timeout_s
+                end = missing.get(partition)
+                if end is None:
+                    continue
+                if message.offset() < end:
+                    yield message
+                if message.offset() >= end - 1:
+                    del missing[partition]
+                    reader.pause([TopicPartition(topic, partition)])
+            elif error.code() == KafkaError._PARTITION_EOF:
+                if message.offset() >= missing.get(partition, message.offset() + 1):
+                    del missing[partition]
+            elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+                raise StateError(
+                    f"{topic}/{partition}: mappings from offset {ranges.get(partition, (-1, -1))[0]} on are gone "
+                    f"({error.str()}); fold again"
+                )
+            elif error.fatal() or error.code() in (
+                KafkaError.UNKNOWN_TOPIC_OR_PART,
+                KafkaError.TOPIC_AUTHORIZATION_FAILED,
+                KafkaError._UNKNOWN_PARTITION,
+                KafkaError._UNKNOWN_TOPIC,
+            ):
+                raise StateError(f"{topic}/{partition}: mappings cannot be read: {error.str()}")
+
+
+def row(message: Message) -> dict[str, Any]:
+    """One mapping record as a dict of ARROW_SCHEMA. Raises StateError, with its place, for one that is not understood."""
+    try:
+        value = orjson.loads(message.value() or b"null")
+        if value["v"] != 1:
+            raise ValueError(f"version {value['v']}")
+        return {
+            "mappings_partition": message.partition(),
+            "mappings_offset": message.offset(),
+            "timestamp": message.timestamp()[1] * 1000,
+            "cluster": value["cluster"],
+            "topic": value["topic"],
+            "topic_id": value["topic_id"],
+            "partition": value["partition"],
+            "start": value["start"],
+            "next": value["next"],
+            "destination_topic": value["destination_topic"],
+            "destination_partition": value["destination_partition"],
+            "staging_offset": value["staging_offset"],
+            "records": value["records"],
+            "duplicates": value["duplicates"],
+            "lost": value.get("lost", 0),
+            "runs": [{"source": s, "destination": d, "length": n} for s, d, n in value["runs"]],
+        }
+    except (ValueError, KeyError, TypeError) as error:
+        raise StateError(
+            f"{message.topic()}/{message.partition()}: the mapping at offset {message.offset()} is not understood "
+            f"({type(error).__name__}: {error}); was it written by a newer version?"
+        ) from error

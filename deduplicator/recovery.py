@@ -1,0 +1,123 @@
+"""State of a staging partition, loaded after fencing: which source partitions are how far, and where to start reading. Reads only.
+
+The order matters. Read before fencing, the mappings could still grow: a predecessor's transaction commits after they were read, and
+its records are delivered again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from common import kafka
+from common.control import Key
+from common.errors import KafkaTimeout
+from common.kafka import Deadline
+from deduplicator import mappings
+
+
+@dataclass(slots=True)
+class Recovered:
+    """`next` of each source partition; whether the state is known to hold all of them; where to read staging from."""
+
+    next: dict[Key, int]
+    complete: bool
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What the Delta table knew of one staging partition; `folded` is M, the mappings offset up to which it is folded, and
+    `complete` says that none below it was lost. Without a table, `folded` is 0 and nothing is known."""
+
+    folded: int
+    complete: bool
+    staging_offset: int | None
+    next: dict[Key, int]
+
+    @classmethod
+    def from_plan(cls, plan: dict[str, Any]) -> Snapshot:
+        return cls(
+            plan["folded"], plan["complete"], plan["staging_offset"], {(t, p): n for t, p, n in plan["states"]}
+        )
+
+
+def recover(
+    snapshot: Snapshot,
+    mappings_topic: str,
+    staging_topic: str,
+    partition: int,
+    until: int,
+    config: kafka.Config,
+    group: str,
+    admin: AdminClient,
+    deadline: Deadline,
+) -> Recovered:
+    """Load state and position of a staging partition, together. Call it only after fencing.
+
+    `until` is the offset of a record that was appended to the mappings partition after fencing, and acknowledged by all replicas:
+    whatever a predecessor committed stands below it. Reading up to the high watermark that the leader tells would not do: a commit that
+    succeeded may not be visible there yet.
+    """
+    reader = kafka.consumer(config, group_id=group, isolation_level="read_committed", enable_partition_eof=True)
+    try:
+        low, _ = kafka.watermarks(admin, mappings_topic, partition, deadline)
+        reaches = snapshot.folded >= low
+        complete = snapshot.complete and reaches
+        # With mappings missing between the table and the log start, a row of the table may be stale: only what is read below counts.
+        known = dict(snapshot.next) if reaches else {}
+        staging_offset = snapshot.staging_offset
+        for mapping in _read(reader, mappings_topic, partition, max(low, snapshot.folded), until, deadline):
+            known[(mapping.topic_id, mapping.partition)] = mapping.next
+            staging_offset = mapping.staging_offset
+        position = _position(reader, admin, staging_topic, partition, staging_offset, deadline)
+        return Recovered(known, complete, position)
+    finally:
+        reader.close()
+
+
+def _read(
+    reader: Consumer, topic: str, partition: int, start: int, until: int, deadline: Deadline
+) -> list[mappings.Mapping]:
+    reader.assign([TopicPartition(topic, partition, start)])
+    out: list[mappings.Mapping] = []
+    at = start
+    while at <= until:
+        if deadline.passed():
+            raise KafkaTimeout(f"reading {topic}-{partition} up to offset {until}: only {at} reached; is a transaction still open there?")
+        first = reader.poll(min(0.1, deadline.left()))
+        for message in [] if first is None else [first, *reader.consume(1000, 0)]:
+            error = message.error()
+            if error is None:
+                at = message.offset() + 1
+                out.append(mappings.decode(message.value()))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                at = max(at, message.offset())
+            elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+                # Retention moved on since the log start was asked: load again, against the new one.
+                raise KafkaException(error)
+            elif not kafka.retriable(error):
+                raise KafkaException(error)
+    reader.unassign()
+    return out
+
+
+def _position(
+    reader: Consumer, admin: AdminClient, topic: str, partition: int, from_mappings: int | None, deadline: Deadline
+) -> int:
+    """Where to read staging from. Too low is harmless, since `next` decides; too high shows as a hole, and is repaired."""
+    low, high = kafka.watermarks(admin, topic, partition, deadline)
+    answer = kafka.patiently(
+        f"reading the committed offset of {topic}-{partition}",
+        lambda t: reader.committed([TopicPartition(topic, partition)], timeout=t)[0],
+        deadline,
+    )
+    if answer.error is not None:
+        raise KafkaException(answer.error)
+    committed = answer.offset if answer.offset != OFFSET_INVALID and answer.offset >= 0 else None
+    # Offsets of a group without members expire, and anyone may have moved them back below what is trimmed.
+    position = committed if committed is not None and committed >= low else from_mappings
+    return position if position is not None and low <= position <= high else low

@@ -1,0 +1,55 @@
+"""Runs of an offset mapping: which source offsets became which destination offsets. Pure.
+
+A run is `[source offset, destination offset, length]`: both sides count up by one. The destination offsets come from the delivery
+reports of a run's first and last record alone; `check` says whether they agree with its length.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Run:
+    """Consecutive source offsets produced one after the other. `first` and `last` are destination offsets, once reported."""
+
+    source: int
+    length: int
+    first: int | None = None
+    last: int | None = None
+
+
+def segments(offsets: list[int]) -> list[tuple[int, int]]:
+    """The maximal consecutive stretches of strictly increasing offsets, as index ranges [begin, end)."""
+    if not offsets:
+        return []
+    if offsets[-1] - offsets[0] + 1 == len(offsets):
+        return [(0, len(offsets))]
+    out = []
+    begin = 0
+    for i in range(1, len(offsets)):
+        if offsets[i] != offsets[i - 1] + 1:
+            out.append((begin, i))
+            begin = i
+    out.append((begin, len(offsets)))
+    return out
+
+
+def contiguous(run: Run) -> bool:
+    """Whether the reported destination offsets span exactly the run: no other writer came between."""
+    return run.first is not None and run.last is not None and run.last - run.first + 1 == run.length
+
+
+def merge(runs: list[Run]) -> list[list[int]]:
+    """Runs as a mapping record lists them, neighbours that continue each other on both sides joined.
+
+    Every run must be contiguous.
+    """
+    out: list[list[int]] = []
+    for run in runs:
+        assert run.first is not None
+        if out and out[-1][0] + out[-1][2] == run.source and out[-1][1] + out[-1][2] == run.first:
+            out[-1][2] += run.length
+        else:
+            out.append([run.source, run.first, run.length])
+    return out

@@ -1,0 +1,543 @@
+"""The Delta snapshot of what is delivered: reads it, folds the offset mappings into it, keeps it small; decides nothing.
+
+Two tables under `<STATE_PATH>/<application>`: `state`, one row per source partition and one per mappings partition, so
+that one Delta commit moves both; and `history`, one row per mapping record, for people to query. Either may be deleted:
+the mappings say it all again, as far back as the topic keeps them.
+
+Why a fold can't spoil the table, each with the order of events that would:
+- *Old rows over new.* Driver A folds [0,1), a stale driver B that read M=0 writes its own fold over it, A folds [1,2):
+  a row is lost for good. So the MERGE compares the M in the table with the M that the fold began from, and fails.
+- *Counted twice.* The rows are written, the driver dies, M is not: the next fold adds the same counts. So rows and M
+  are one commit, and a fold starts from the M in the table, never from a checkpoint.
+- *A silent jump.* Retention removes [M, log start) unfolded; the fold goes on at the log start and M says "complete".
+  So the row keeps `hole`, the log start it jumped to: a source row whose last mapping lies below it may be stale.
+- *History with gaps.* State first, crash, history never. So history goes first, and a repeat inserts only what is absent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from common.errors import KafkaTimeout, StateError
+
+if TYPE_CHECKING:
+    from delta.tables import DeltaTable
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+    from common.settings import Settings
+
+log = logging.getLogger(__name__)
+
+MAX_OFFSETS_PER_COMMIT = 200_000
+"""A long backlog (a lost table) is folded in pieces of so many mappings, which bounds the memory of one."""
+
+LOCK_TIMEOUT_S = 60.0
+
+STATE_DDL = (
+    "kind string, mappings_partition int, cluster string, topic string, topic_id string, partition int, "
+    "next bigint, destination_topic string, destination_partition int, records bigint, duplicates bigint, "
+    "lost bigint, mappings_offset bigint, folded bigint, staging_offset bigint, hole bigint, updated timestamp"
+)
+"""kind "source": a source partition; mappings_offset is the last mapping folded into it. kind "mappings": a partition of
+the mappings topic (`partition` too is its number; cluster and topic_id are ""): folded is M, hole as in Snapshot."""
+
+_STATE_PROPERTIES = {
+    "delta.isolationLevel": "Serializable",
+    "delta.enableDeletionVectors": "false",
+    "delta.checkpointInterval": "20",
+    # A commit a minute, and nobody travels back in time here. (A reader is done within seconds.)
+    "delta.logRetentionDuration": "interval 1 hours",
+    "delta.deletedFileRetentionDuration": "interval 1 hours",
+}
+_HISTORY_PROPERTIES = {
+    **_STATE_PROPERTIES,
+    "delta.logRetentionDuration": "interval 1 days",
+    "delta.deletedFileRetentionDuration": "interval 1 days",
+    "delta.dataSkippingNumIndexedCols": "10",
+}
+
+
+@dataclass(frozen=True)
+class PartitionState:
+    """What the table holds of one source partition. `stale`: a mapping of it may have been lost before it was folded."""
+
+    next: int
+    topic: str
+    destination_topic: str
+    destination_partition: int
+    mappings_partition: int
+    records: int
+    duplicates: int
+    lost: int
+    stale: bool
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What the state table said at one moment; pure, and safe when old.
+
+    `folded`: mappings partition → M, every mapping below it is in `states` (absent: 0). `staging`: mappings partition →
+    staging offset that those mappings reach. `states`: (cluster, topic id, partition) → state. `holes`: mappings
+    partition → log start that a fold had to jump to, mappings below it being lost unfolded; absent means complete.
+    """
+
+    exists: bool = False
+    folded: dict[int, int] = field(default_factory=dict)
+    staging: dict[int, int] = field(default_factory=dict)
+    states: dict[tuple[str, str, int], PartitionState] = field(default_factory=dict)
+    holes: dict[int, int] = field(default_factory=dict)
+
+    @classmethod
+    def empty(cls) -> Snapshot:
+        """The snapshot of no table: M is 0 everywhere."""
+        return cls()
+
+    def complete(self, mappings_partition: int, log_start: int) -> bool:
+        """Whether an unknown source partition may be taken for new, with the mappings' log start as it is now."""
+        return mappings_partition not in self.holes and self.folded.get(mappings_partition, 0) >= log_start
+
+
+@dataclass(frozen=True)
+class FoldPlan:
+    """What a fold is about to do: `expected` is the M it read; it reads [start, end); `holes` where start is above M."""
+
+    expected: dict[int, int]
+    start: dict[int, int]
+    end: dict[int, int]
+    holes: dict[int, int]
+
+
+@dataclass(frozen=True)
+class FoldResult:
+    """What a fold did: M before and after, the staging offsets recorded, mappings and source partitions touched."""
+
+    start: dict[int, int]
+    end: dict[int, int]
+    staging: dict[int, int]
+    mappings: int
+    source_partitions: int
+    holes: dict[int, int]
+    commits: int
+    seconds: float
+
+
+class StateTable:
+    """The tables of one link. Thread-safe; several drivers may share a path (of one machine, where it is a local one)."""
+
+    def __init__(self, spark: SparkSession, path: str, *, config: Mapping[str, str | int], topic: str) -> None:
+        """`path` holds both tables; `config` are librdkafka consumer properties of the target; `topic` the mappings."""
+        from deduplicator.mappings_source import MappingsDataSource
+
+        self.spark = spark
+        self.topic = topic
+        self.state_path = f"{path.rstrip('/')}/state"
+        self.history_path = f"{path.rstrip('/')}/history"
+        self.max_offsets_per_commit = MAX_OFFSETS_PER_COMMIT
+        self._config = dict(config)
+        self._lock = threading.RLock()
+        spark.dataSource.register(MappingsDataSource)
+
+    @classmethod
+    def of(cls, spark: SparkSession, settings: Settings) -> StateTable:
+        """The link's tables, under STATE_PATH."""
+        return cls(
+            spark,
+            f"{settings.state_path.rstrip('/')}/{settings.application_name}",
+            config=settings.client_config("destination", "consumer"),
+            topic=settings.mappings_topic,
+        )
+
+    def load(self, partitions: Collection[int] | None = None) -> Snapshot:
+        """The snapshot for these mappings partitions (None: all). Raises StateError for a table that is damaged."""
+        if not self._exists(self.state_path):
+            return Snapshot.empty()
+        with self._reporting("read"):
+            frame = self.spark.read.format("delta").load(self.state_path)
+            if partitions is not None:
+                frame = frame.where(frame.mappings_partition.isin(sorted(partitions)))
+            rows = [row.asDict() for row in frame.collect()]
+        own = [row for row in rows if row["kind"] == "mappings"]
+        holes = {row["partition"]: row["hole"] for row in own if row["hole"] is not None}
+        return Snapshot(
+            exists=True,
+            folded={row["partition"]: row["folded"] for row in own},
+            staging={row["partition"]: row["staging_offset"] for row in own if row["staging_offset"] is not None},
+            states={
+                (row["cluster"], row["topic_id"], row["partition"]): PartitionState(
+                    next=row["next"],
+                    topic=row["topic"],
+                    destination_topic=row["destination_topic"],
+                    destination_partition=row["destination_partition"],
+                    mappings_partition=row["mappings_partition"],
+                    records=row["records"],
+                    duplicates=row["duplicates"],
+                    lost=row["lost"],
+                    stale=row["mappings_offset"] < holes.get(row["mappings_partition"], 0),
+                )
+                for row in rows
+                if row["kind"] == "source"
+            },
+            holes=holes,
+        )
+
+    def fold(self, end: Mapping[int, int] | None = None, attempts: int = 3) -> FoldResult:
+        """Fold the mappings up to `end` (None: their read-committed end now), each attempt from the M in the table.
+
+        Raises StateError when every attempt failed: the table is damaged, another driver keeps folding, or the mappings
+        end below M (the topic was deleted or cut). Nothing is half done then.
+        """
+        began = time.monotonic()
+        for attempt in range(1, attempts + 1):
+            try:
+                return self._fold(end, began)
+            except StateError as error:
+                if attempt == attempts:
+                    raise
+                log.info("fold tried again: %s", error)
+                time.sleep(0.2 * attempt)
+        raise AssertionError("unreachable")
+
+    fold_now = fold
+
+    def _fold(self, end: Mapping[int, int] | None, began: float) -> FoldResult:
+        first: FoldPlan | None = None
+        reached: dict[int, int] = {}
+        staging: dict[int, int] = {}
+        touched: set[tuple[str, str, int]] = set()
+        mappings = commits = 0
+        with self._locked():
+            while True:
+                plan = self.begin(end)
+                first = first or plan
+                piece = self._piece(plan)
+                if not piece.end:
+                    break
+                frame = self.commit(piece)
+                mappings, commits = mappings + frame["mappings"], commits + 1
+                touched |= frame["touched"]
+                staging |= frame["staging"]
+                reached |= piece.end
+                end = first.end
+                if all(piece.end.get(p, plan.expected[p]) >= o for p, o in plan.end.items()):
+                    break
+        return FoldResult(
+            start=first.expected,
+            end=first.expected | reached,
+            staging=staging,
+            mappings=mappings,
+            source_partitions=len(touched),
+            holes=first.holes,
+            commits=commits,
+            seconds=time.monotonic() - began,
+        )
+
+    def begin(self, end: Mapping[int, int] | None = None) -> FoldPlan:
+        """Read M from the table and the bounds from Kafka: what a fold from here would read. Writes nothing."""
+        from deduplicator import mappings_source
+
+        known = self.load(None)
+        reader = mappings_source.consumer(self._config)
+        try:
+            low, high = mappings_source.bounds(reader, self.topic)
+        except KafkaTimeout as error:
+            raise StateError(str(error)) from error
+        finally:
+            reader.close()
+        for partition, folded in known.folded.items():
+            if high.get(partition, 0) < folded:
+                raise StateError(
+                    f"{self.topic}/{partition} ends at {high.get(partition, 0)}, but {self.state_path} has folded it up "
+                    f"to {folded}: the topic was deleted or cut. Restore it, or remove the table to fold it anew"
+                )
+        wanted = {p: min(o, high[p]) for p, o in end.items() if p in high} if end is not None else high
+        expected = {p: known.folded.get(p, 0) for p in high}
+        ends = {p: max(o, expected[p]) for p, o in wanted.items()}
+        # A log start above M: what lies between is gone, also where there is nothing else to fold.
+        holes = {p: low[p] for p in ends if low[p] > expected[p]}
+        ends = {p: max(o, low[p]) if p in holes else o for p, o in ends.items()}
+        return FoldPlan(expected, {p: holes.get(p, expected[p]) for p in ends}, ends, holes)
+
+    def _piece(self, plan: FoldPlan) -> FoldPlan:
+        """The part of a plan that goes into one commit: partitions that move, a bounded number of offsets in all."""
+        moving = [p for p, o in plan.end.items() if o > plan.expected[p]]
+        share = max(1, self.max_offsets_per_commit // max(1, len(moving)))
+        return FoldPlan(
+            {p: plan.expected[p] for p in moving},
+            {p: plan.start[p] for p in moving},
+            {p: min(plan.end[p], plan.start[p] + share) for p in moving},
+            {p: o for p, o in plan.holes.items() if p in moving},
+        )
+
+    def commit(self, plan: FoldPlan) -> dict[str, Any]:
+        """Fold what `plan` says and write it; raises StateError when M in the table is no longer `plan.expected`."""
+        from deduplicator.mappings_source import options, range_options
+
+        with self._reporting("fold"):
+            frame = (
+                self.spark.read.format("mappings")
+                .options(**options(self._config, self.topic), **range_options(plan.start, plan.end))
+                .load()
+                .persist()
+            )
+            try:
+                folded = self._folded(frame)
+                count = sum(row["mappings"] for row in folded)
+                if count:
+                    self._append_history(frame, folded)
+                self._merge_state(plan, folded)
+            finally:
+                frame.unpersist()
+        staging: dict[int, int] = {}
+        for row in folded:
+            p = row["mappings_partition"]
+            staging[p] = max(staging.get(p, 0), row["staging_offset"])
+        touched = {(row["cluster"], row["topic_id"], row["partition"]) for row in folded}
+        return {"mappings": count, "touched": touched, "staging": staging}
+
+    def _folded(self, frame: DataFrame) -> list[dict[str, Any]]:
+        """One row per source partition: its last position and destination, the sums of its counts."""
+        from pyspark.sql import functions as f
+
+        folded = frame.groupBy("mappings_partition", "cluster", "topic_id", "partition").agg(
+            f.max_by("topic", "mappings_offset").alias("topic"),
+            f.max("next").alias("next"),
+            f.max_by("destination_topic", "mappings_offset").alias("destination_topic"),
+            f.max_by("destination_partition", "mappings_offset").alias("destination_partition"),
+            f.sum("records").alias("records"),
+            f.sum("duplicates").alias("duplicates"),
+            f.sum("lost").alias("lost"),
+            f.max("mappings_offset").alias("mappings_offset"),
+            f.max("staging_offset").alias("staging_offset"),
+            f.count("*").alias("mappings"),
+            f.min("mappings_offset").alias("first_offset"),
+            f.collect_set(f.to_date("timestamp")).alias("dates"),
+        )
+        return [row.asDict() for row in folded.collect()]
+
+    def _merge_state(self, plan: FoldPlan, folded: list[dict[str, Any]]) -> None:
+        """Rows and M in one commit, which fails where the table's M is not the one this fold began from."""
+        from pyspark.sql.types import StructType
+
+        now = datetime.now(UTC)
+        staging: dict[int, int] = {}
+        rows: list[dict[str, Any]] = []
+        for row in folded:
+            p = row["mappings_partition"]
+            staging[p] = max(staging.get(p, 0), row["staging_offset"])
+            rows.append({**row, "kind": "source", "staging_offset": None, "updated": now})
+        for p, end in plan.end.items():
+            own = {"kind": "mappings", "cluster": "", "topic_id": "", "topic": self.topic, "partition": p}
+            own |= {"mappings_partition": p, "folded": end, "expected": plan.expected[p], "updated": now}
+            rows.append({**own, "hole": plan.holes.get(p), "staging_offset": staging.get(p)})
+        source = _local(self.spark, rows, StructType.fromDDL(f"{STATE_DDL}, expected bigint"))
+        moved = "CAST(raise_error('the fold began from another M than the table has now') AS BIGINT)"
+        columns = {name: f"s.{name}" for name in StructType.fromDDL(STATE_DDL).names}
+        # An M row that is not there stands for M = 0.
+        inserted = columns | {"folded": f"CASE WHEN coalesce(s.expected, 0) <> 0 THEN {moved} ELSE s.folded END"}
+        updated = columns | {
+            "folded": f"CASE WHEN t.folded <> s.expected THEN {moved} ELSE s.folded END",
+            "next": "greatest(t.next, s.next)",
+            "records": "t.records + s.records",
+            "duplicates": "t.duplicates + s.duplicates",
+            "lost": "t.lost + s.lost",
+            "staging_offset": "greatest(t.staging_offset, s.staging_offset)",
+            "hole": "greatest(t.hole, s.hole)",
+        }
+        table = self._table(self.state_path, STATE_DDL, _STATE_PROPERTIES)
+        key = " AND ".join(f"t.{name} = s.{name}" for name in ("kind", "cluster", "topic_id", "partition"))
+        (
+            table.alias("t")
+            .merge(source.alias("s"), key)
+            .whenMatchedUpdate(set=updated)
+            .whenNotMatchedInsert(values=inserted)
+            .execute()
+        )
+
+    def _append_history(self, frame: DataFrame, folded: list[dict[str, Any]]) -> None:
+        """Insert the mappings that history does not have yet.
+
+        An insert-only MERGE on (mappings partition, offset): it commits against the snapshot that it searched, so of two
+        drivers that append at once one fails. A plain append would leave both, for nothing in it says what it read.
+        """
+        from pyspark.sql import functions as f
+
+        from deduplicator.mappings_source import SCHEMA
+
+        dated = frame.withColumn("date", f.to_date("timestamp"))
+        dates = {date for row in folded for date in row["dates"]}
+        low = min(row["first_offset"] for row in folded)
+        table = self._table(self.history_path, f"date date, {SCHEMA}", _HISTORY_PROPERTIES, "date")
+        listed = ", ".join(f"DATE'{date}'" for date in sorted(dates))
+        (
+            table.alias("t")
+            .merge(
+                dated.alias("s"),
+                f"t.date IN ({listed}) AND t.mappings_offset >= {low} AND t.date = s.date AND "
+                "t.mappings_partition = s.mappings_partition AND t.mappings_offset = s.mappings_offset",
+            )
+            .whenNotMatchedInsertAll()
+            .execute()
+        )
+
+    def maintain(self, history_days: int) -> None:
+        """Drop history older than `history_days`, compact both tables, delete files no snapshot needs. Run it rarely.
+
+        Takes seconds; a fold waits for it. Files go after `delta.deletedFileRetentionDuration`, so readers are safe.
+        """
+        with self._locked(), self._reporting("tidy"):
+            for path in (self.state_path, self.history_path):
+                if not self._exists(path):
+                    continue
+                table = self._open(path)
+                if path == self.history_path:
+                    oldest = (datetime.now(UTC) - timedelta(days=history_days)).date()
+                    table.delete(f"date < DATE'{oldest}'")
+                table.optimize().executeCompaction()
+                table.vacuum()
+
+    def _open(self, path: str) -> DeltaTable:
+        from delta.tables import DeltaTable
+
+        return DeltaTable.forPath(self.spark, path)
+
+    def _table(self, path: str, ddl: str, properties: Mapping[str, str], partitioned_by: str | None = None) -> DeltaTable:
+        """The table at `path`, made if missing: by a commit without data, so that data without a log means damage."""
+        if self._exists(path):
+            return self._open(path)
+        from delta.tables import DeltaTable
+        from pyspark.sql.types import StructType
+
+        # Delta remembers the log of a table that was deleted under this session.
+        jvm: Any = self.spark._jvm
+        jvm.org.apache.spark.sql.delta.DeltaLog.invalidateCache(
+            self.spark._jsparkSession, jvm.org.apache.hadoop.fs.Path(path)
+        )
+        builder = DeltaTable.createIfNotExists(self.spark).location(path).addColumns(StructType.fromDDL(ddl))
+        for key, value in properties.items():
+            builder = builder.property(key, value)
+        if partitioned_by:
+            builder = builder.partitionedBy(partitioned_by)
+        return builder.execute()
+
+    def _exists(self, path: str) -> bool:
+        """Whether there is a table. Raises StateError for data files without a log: what they hold can't be known."""
+        with self._reporting("look for"):
+            jvm: Any = self.spark._jvm
+            root = jvm.org.apache.hadoop.fs.Path(path)
+            files = root.getFileSystem(self.spark._jsc.sc().hadoopConfiguration())  # type: ignore[attr-defined]
+            if not files.exists(root):
+                return False
+            logs = jvm.org.apache.hadoop.fs.Path(root, "_delta_log")
+            if files.exists(logs) and any(
+                status.getPath().getName().endswith((".json", ".parquet")) for status in files.listStatus(logs)
+            ):
+                return True
+            names = [status.getPath().getName() for status in files.listStatus(root)]
+        if any(name.endswith(".parquet") or "=" in name for name in names):
+            raise StateError(f"{path} has data files but no Delta log; remove it, the mappings will be folded anew")
+        return False
+
+    @contextlib.contextmanager
+    def _reporting(self, doing: str) -> Iterator[None]:
+        """Turns whatever Spark, Delta or a reading task raises into a StateError of one line that names the table."""
+        try:
+            yield
+        except StateError:
+            raise
+        except Exception as error:
+            raise StateError(f"could not {doing} {self.state_path}: {_short(error)}") from error
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """One writer at a time. Delta guards a local path within one JVM only, so there a file lock guards the machine.
+
+        Two drivers: both see version 7, both rename their own file to version 8, the second replaces the first.
+        """
+        from common.spark import local_path
+
+        deadline = time.monotonic() + LOCK_TIMEOUT_S
+        with self._lock, contextlib.ExitStack() as stack:
+            directory = local_path(self.state_path)
+            if directory is not None:
+                directory.parent.mkdir(parents=True, exist_ok=True)
+                file = stack.enter_context(open(directory.parent / ".lock", "w"))
+                while True:
+                    try:
+                        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        break
+                    except BlockingIOError:
+                        if time.monotonic() > deadline:
+                            raise StateError(f"{directory.parent} is being written by another process") from None
+                        time.sleep(0.05)
+            yield
+
+
+def start_state_query(
+    table: StateTable,
+    *,
+    interval_s: float = 60.0,
+    on_folded: Callable[[FoldResult], None] | None = None,
+    on_error: Callable[[StateError], None] | None = None,
+    history_days: int = 30,
+    maintain_interval_s: float = 6 * 3600.0,
+    checkpoint: str | None = None,
+) -> StreamingQuery:
+    """Start the query that folds every `interval_s` when the mappings have moved, and tidies up now and then.
+
+    It needs one slot, for seconds at a time. A fold that fails is logged, handed to `on_error`, and made up for by the
+    next one; the query goes on. `checkpoint` None: a temporary directory, which is all the checkpoint is worth.
+    """
+    from deduplicator.mappings_source import options
+
+    due = time.monotonic() + min(600.0, maintain_interval_s)
+
+    def fold(_: DataFrame, __: int) -> None:
+        # The batch's own rows are left unread: they start at the checkpoint, and the fold starts at M.
+        nonlocal due
+        try:
+            result = table.fold()
+            if on_folded is not None:
+                on_folded(result)
+            if time.monotonic() >= due:
+                due = time.monotonic() + maintain_interval_s
+                table.maintain(history_days)
+        except StateError as error:
+            log.warning("%s", error)
+            if on_error is not None:
+                on_error(error)
+
+    writer = (
+        table.spark.readStream.format("mappings")
+        .options(**options(table._config, table.topic))
+        .load()
+        .writeStream.queryName("state")
+        .trigger(processingTime=f"{interval_s} seconds")
+        .foreachBatch(fold)
+    )
+    if checkpoint is not None:
+        writer = writer.option("checkpointLocation", checkpoint)
+    return writer.start()
+
+
+def _local(spark: SparkSession, rows: list[dict[str, Any]], schema: Any) -> DataFrame:
+    """Rows as a local relation: Delta takes it for deterministic and reads it without a job of its own."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return spark.createDataFrame(pa.Table.from_pylist(rows, schema=to_arrow_schema(schema, timezone="UTC")), schema)
+
+
+def _short(error: Exception) -> str:
+    """The line of a Spark error that says what happened: a task's traceback ends with it, a Java one begins with it."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.strip().startswith("at ")]
+    telling = [line for line in lines if "common.errors." in line or "raise_error" in line or "USER_RAISED" in line]
+    return (telling or lines or [type(error).__name__])[0][:500]

@@ -1,0 +1,1 @@
+"""Phase 1: source topics into frames on the staging topic, at least once and in order."""

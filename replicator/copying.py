@@ -1,0 +1,208 @@
+"""One source partition on its way into frames: what has been read, cut, sent and acknowledged. Pure: no clients, no clock.
+
+`position <= ...` invariants, in the order in which a record passes them:
+
+    acked <= sent <= cut <= read        all are positions at the source
+
+`read` is where the next record is expected, `cut` where the next frame begins, `sent` what has been handed to the producer, and
+`acked` what the staging topic is known to hold. Only `acked` may be remembered as the partition's position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+import pyarrow as pa
+
+from common.control import Key
+from common.errors import FrameError
+from common.frame import Frame, encode_rows
+
+MAX_FRAME_RECORDS = 10_000
+MAX_FRAME_BYTES = 1 << 20
+
+
+class SourceRecord(Protocol):
+    """What is used of a confluent_kafka.Message."""
+
+    def __len__(self) -> int: ...
+    def offset(self) -> int: ...
+    def timestamp(self) -> tuple[int, int]: ...
+    def key(self) -> bytes | None: ...
+    def value(self) -> bytes | None: ...
+    def headers(self) -> list[tuple[str, bytes | None]] | None: ...
+    def leader_epoch(self) -> int | None: ...
+
+
+class Status(Enum):
+    RUNNING = "running"
+    ASKING = "asking"
+    """The source no longer has its position; the deduplicator is asked how far the destination is."""
+    HALTED = "halted"
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A frame ready to go, its value, and the leader epoch of its last record (None if unknown)."""
+
+    frame: Frame
+    value: pa.Buffer | bytes
+    leader_epoch: int | None
+    generation: int
+    handled: int
+
+
+@dataclass(slots=True)
+class Copying:
+    """The state of one source partition in a lane.
+
+    `handled` is the control offset of the newest demand that this lane has turned to, `answered` that of the newest one whose answer
+    staging is known to hold: only that may be remembered, or a crash in between would leave the demand unanswered.
+    """
+
+    cluster: str
+    topic: str
+    topic_id: str
+    partition: int
+    writer: str
+    origin: int
+    position: int
+    leader_epoch: int | None = None
+    handled: int = -1
+    end: int | None = None
+    status: Status = Status.RUNNING
+    asked_at: int = -1
+    generation: int = 0
+    answered: int = field(init=False)
+    read: int = field(init=False)
+    cut_at: int = field(init=False)
+    acked: int = field(init=False)
+    recorded: int | None = None
+    pending: list[SourceRecord] = field(default_factory=list)
+    pending_bytes: int = 0
+    pending_since: float = 0.0
+    records: int = 0
+    frames: int = 0
+
+    def __post_init__(self) -> None:
+        self.read = self.cut_at = self.acked = self.position
+        self.answered = self.handled
+
+    @property
+    def key(self) -> Key:
+        return (self.topic_id, self.partition)
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    def rewind(self, position: int, leader_epoch: int | None = None) -> None:
+        """Read again from `position`. Acknowledgements of frames cut before no longer count."""
+        self.generation += 1
+        self.read = self.cut_at = self.acked = position
+        self.leader_epoch = leader_epoch
+        self.pending = []
+        self.pending_bytes = 0
+
+    def take(self, records: Sequence[SourceRecord], now: float) -> None:
+        """Take in records just read. Those below the expected offset are stale and are left out."""
+        if self.status is not Status.RUNNING:
+            return
+        if records[0].offset() < self.read:
+            records = [r for r in records if r.offset() >= self.read]
+            if not records:
+                return
+        if not self.pending:
+            self.pending_since = now
+        self.pending.extend(records)
+        self.pending_bytes += sum(map(len, records))
+        self.read = records[-1].offset() + 1
+
+    def at_end(self, offset: int) -> None:
+        """The consumer says that the partition ends at `offset`: what lies between holds no record."""
+        self.read = max(self.read, offset)
+
+    def full(self) -> bool:
+        return len(self.pending) >= MAX_FRAME_RECORDS or self.pending_bytes >= MAX_FRAME_BYTES
+
+    def cut(self, all_of_it: bool) -> list[Cut]:
+        """Cut pending records into frames: the full ones, or `all_of_it`, then with an empty frame for a tail without records."""
+        cuts = []
+        while self.pending and (all_of_it or self.full()):
+            cuts.append(self._cut_one())
+        if all_of_it and self.cut_at < self.read:
+            cuts.append(self._cut(self.read, 0, b"", None))
+        return cuts
+
+    def origin_frame(self) -> Cut:
+        """The first frame of the partition on the link: empty, so that it can't be lost among records."""
+        return Cut(self._frame(self.origin, self.origin, 0, origin=True), b"", None, self.generation, self.handled)
+
+    def gap_frame(self, start: int, end: int, reason: str) -> Cut:
+        """The frame that says that an operator has accepted the loss of [start, end)."""
+        return Cut(self._frame(start, end, 0, gap=True, reason=reason), b"", None, self.generation, self.handled)
+
+    def acknowledge(self, cut: Cut) -> None:
+        """The staging topic holds this frame, and all that were cut before it."""
+        self.records += cut.frame.count
+        self.frames += 1
+        if cut.generation != self.generation:
+            return
+        self.answered = max(self.answered, cut.handled)
+        if cut.frame.next > self.acked:
+            self.acked = cut.frame.next
+            # An empty frame's last offsets may be of a later epoch than its last record: then nothing is known of it, for a
+            # check against the older epoch would take a sound log for a truncated one.
+            self.leader_epoch = cut.leader_epoch
+
+    def done(self) -> bool:
+        """In a bounded run: whether all up to the end it was given is safe."""
+        return self.end is not None and self.acked >= self.end and not self.pending
+
+    def _cut_one(self) -> Cut:
+        take = min(len(self.pending), MAX_FRAME_RECORDS)
+        if self.pending_bytes > MAX_FRAME_BYTES:
+            size = 0
+            for i in range(take):
+                size += len(self.pending[i])
+                if size > MAX_FRAME_BYTES:
+                    # A record larger than the limit travels alone.
+                    take = max(1, i)
+                    break
+        records = self.pending[:take]
+        self.pending = self.pending[take:]
+        self.pending_bytes = sum(map(len, self.pending)) if self.pending else 0
+        stamps = [r.timestamp() for r in records]
+        headers: list[list[tuple[str, bytes | None]] | None] | None
+        try:
+            headers = [r.headers() for r in records]
+        except UnicodeDecodeError as error:
+            raise FrameError(
+                f"{self.name} has a header whose name is not UTF-8 in [{records[0].offset()}, "
+                f"{records[-1].offset() + 1}): {error}"
+            ) from None
+        if not any(headers):
+            headers = None
+        value = encode_rows(
+            [r.offset() for r in records],
+            [stamp for _, stamp in stamps],
+            [kind for kind, _ in stamps],
+            [r.key() for r in records],
+            [r.value() for r in records],
+            headers,
+        )
+        last = records[-1]
+        return self._cut(last.offset() + 1, len(records), value, last.leader_epoch())
+
+    def _cut(self, end: int, count: int, value: pa.Buffer | bytes, leader_epoch: int | None) -> Cut:
+        frame = self._frame(self.cut_at, end, count)
+        self.cut_at = end
+        return Cut(frame, value, leader_epoch, self.generation, self.handled)
+
+    def _frame(self, start: int, end: int, count: int, **flags: bool | str) -> Frame:
+        return Frame(
+            self.cluster, self.topic, self.topic_id, self.partition, start, end, count, self.writer, **flags  # type: ignore[arg-type]
+        )

@@ -1,0 +1,247 @@
+"""The replicator's driver side: which partitions are copied, from where, by which lane. Origins are decided here, once."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from common import kafka, topics
+from common.control import REPLICATOR, Control, Key
+from common.control_log import ControlLog
+from common.errors import KafkaTimeout
+from common.kafka import Deadline
+from common.lanes import Plan
+from common.routing import spread
+from common.topics import TopicInfo
+from replicator import positions
+from replicator.positions import Position
+
+if TYPE_CHECKING:
+    from common.settings import Settings
+
+log = logging.getLogger(__name__)
+
+PLAN_S = 120.0
+COPIED_CONFIG = (
+    "cleanup.policy",
+    "retention.ms",
+    "retention.bytes",
+    "max.message.bytes",
+    "delete.retention.ms",
+    "min.compaction.lag.ms",
+    "max.compaction.lag.ms",
+    "segment.bytes",
+    "segment.ms",
+    "message.timestamp.type",
+    "message.timestamp.after.max.ms",
+)
+ENVELOPE_BYTES = 1 << 20
+
+
+class PositionLog:
+    """A tail of the positions topic: the newest position of each source partition."""
+
+    def __init__(self, topic: str, config: kafka.Config, admin: AdminClient) -> None:
+        self.topic = topic
+        self._admin = admin
+        self.known: dict[Key, Position] = {}
+        self._at = 0
+        self._consumer = kafka.consumer(config, enable_partition_eof=True)
+        low, _ = kafka.watermarks(admin, topic, 0, Deadline(PLAN_S))
+        self._consumer.assign([TopicPartition(topic, 0, low)])
+
+    def refresh(self, deadline: Deadline) -> dict[Key, Position]:
+        """All positions written up to now. Raises KafkaTimeout."""
+        _, end = kafka.watermarks(self._admin, self.topic, 0, deadline)
+        while self._at < end:
+            if deadline.passed():
+                raise KafkaTimeout(f"reading {self.topic} up to offset {end}: only {self._at} reached")
+            first = self._consumer.poll(0.1)
+            for message in [] if first is None else [first, *self._consumer.consume(5000, 0)]:
+                error = message.error()
+                if error is None:
+                    self._at = message.offset() + 1
+                    found = positions.decode(message.key(), message.value())
+                    if found is not None:
+                        self.known[found[0]] = found[1]
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    # The last offsets may have been compacted away.
+                    self._at = max(self._at, message.offset())
+        return self.known
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+class Planner:
+    """Makes the replicator's plans while it leads."""
+
+    def __init__(self, settings: Settings, control: ControlLog, source_group: str, bounded: bool) -> None:
+        self.settings = settings
+        self.control = control
+        self.bounded = bounded
+        self.source_group = source_group
+        self.source = kafka.admin(settings.client_config("source", "admin"))
+        self.target = kafka.admin(settings.client_config("destination", "admin"))
+        self.positions = PositionLog(
+            settings.positions_topic, settings.client_config("destination", "consumer"), self.target
+        )
+        self.planned: set[TopicInfo] = set()
+        self._staging_limit = 0
+
+    def close(self) -> None:
+        self.positions.close()
+
+    def plan(self, lanes: int) -> list[Plan]:
+        """The partitions of each lane, with all the clients they need."""
+        deadline = Deadline(PLAN_S)
+        found = self.selected(deadline)
+        self.planned = set(found)
+        state = self.control.refresh(deadline)
+        found = self._without_halted_recreations(found, state, deadline)
+        self._describe_topics(found, state, deadline)
+        self._decide_origins(found, state, deadline)
+        known = self.positions.refresh(deadline)
+        ends = self._ends(found, deadline) if self.bounded else {}
+        partitions = []
+        for info in found:
+            for p in range(info.partitions):
+                origin = state.origins.get((info.id, p))
+                if origin is None:
+                    continue  # made while planning: the next plan has it
+                position = known.get((info.id, p))
+                partitions.append(
+                    {
+                        "topic": info.name,
+                        "topic_id": info.id,
+                        "partition": p,
+                        "origin": origin.offset,
+                        "position": position.next if position else None,
+                        "leader_epoch": position.leader_epoch if position else None,
+                        "handled": position.handled if position else -1,
+                        "end": ends.get((info.name, p)),
+                    }
+                )
+        s = self.settings
+        common: dict[str, Any] = {
+            "source_consumer": s.client_config("source", "consumer"),
+            "source_admin": s.client_config("source", "admin"),
+            "source_group": self.source_group,
+            "staging_producer": s.client_config("destination", "producer"),
+        }
+        return [{**common, "partitions": [partitions[i] for i in share]} for share in spread(len(partitions), lanes)]
+
+    def changed(self) -> bool:
+        """Whether the topics to copy are others than planned."""
+        return set(self.selected(Deadline(PLAN_S))) != self.planned
+
+    def selected(self, deadline: Deadline) -> list[TopicInfo]:
+        """The source topics to copy, as they are now."""
+        wanted = [name for name in topics.names(self.source, "source", deadline) if self.settings.selects(name)]
+        return sorted(topics.describe(self.source, wanted, deadline).values(), key=lambda t: t.name)
+
+    def _without_halted_recreations(
+        self, found: list[TopicInfo], state: Control, deadline: Deadline
+    ) -> list[TopicInfo]:
+        if self.settings.topic_recreated != "halt":
+            return found
+        kept = []
+        for info in found:
+            before = state.topic_id_history(info.name)
+            if not before or before[0] == info.id or (info.id, 0) in state.origins:
+                kept.append(info)
+                continue
+            for p in range(info.partitions):
+                if (REPLICATOR, (info.id, p)) not in state.halts:
+                    self.control.append(
+                        "halted",
+                        deadline,
+                        application=REPLICATOR,
+                        topic=info.name,
+                        topic_id=info.id,
+                        partition=p,
+                        reason="topic-recreated",
+                        detail=f"topic {info.name} was deleted and made again at the source, and TOPIC_RECREATED is halt",
+                        next=None,
+                        available=None,
+                    )
+        return kept
+
+    def _describe_topics(self, found: list[TopicInfo], state: Control, deadline: Deadline) -> None:
+        """Tell the deduplicator what each source topic is like, so that it needs no access to the source."""
+        configs = topics.configs(self.source, [info.name for info in found], deadline)
+        records: list[tuple[str, dict[str, Any]]] = []
+        for info in found:
+            config = {k: configs[info.name][k] for k in COPIED_CONFIG if k in configs[info.name]}
+            have = state.topics.get(info.id)
+            if have is None or have.partitions != info.partitions or have.config != config:
+                records.append(
+                    ("topic", {"topic": info.name, "topic_id": info.id, "partitions": info.partitions, "config": config})
+                )
+        if records:
+            self.control.append_all(records, deadline)
+        largest = max((int(configs[i.name].get("max.message.bytes", 0)) for i in found), default=0)
+        self._fit_staging(largest + ENVELOPE_BYTES, deadline)
+
+    def _fit_staging(self, wanted: int, deadline: Deadline) -> None:
+        name = self.settings.staging_topic
+        if not self._staging_limit:
+            self._staging_limit = int(topics.configs(self.target, [name], deadline)[name]["max.message.bytes"])
+        if wanted > self._staging_limit:
+            log.info("raising max.message.bytes of %s to %d, for the source's largest records", name, wanted)
+            topics.alter(self.target, name, {"max.message.bytes": str(wanted)}, deadline)
+            self._staging_limit = wanted
+
+    def _decide_origins(self, found: list[TopicInfo], state: Control, deadline: Deadline) -> None:
+        """Decide where copying begins, and write it down before anything is read.
+
+        Were an origin of `latest` kept in memory only: it resolves to 0, the writer dies before its first frame, records arrive, the
+        next writer resolves 1, and record 0 is lost in silence.
+        """
+        initial = not state.started
+        missing = [(i, p) for i in found for p in range(i.partitions) if (i.id, p) not in state.origins]
+        if missing:
+            start = self.settings.start_offsets if initial else "earliest"
+            where = {(i.name, p): _spec(start) for i, p in missing}
+            offsets = topics.offsets(self.source, where, deadline, committed=True)
+            late = [at for at, offset in offsets.items() if offset < 0]
+            if late:  # no record at or after the timestamp
+                offsets |= topics.offsets(self.source, {at: OffsetSpec.latest() for at in late}, deadline, committed=True)
+            # The topic may have been made again between the description and the offsets: then the offsets are of another topic.
+            still = topics.describe(self.source, sorted({i.name for i, _ in missing}), deadline)
+            missing = [(i, p) for i, p in missing if i.name in still and still[i.name].id == i.id]
+            self.control.append_all(
+                [
+                    (
+                        "origin",
+                        {
+                            "topic": i.name,
+                            "topic_id": i.id,
+                            "partition": p,
+                            "offset": offsets[(i.name, p)],
+                            "initial": initial,
+                        },
+                    )
+                    for i, p in missing
+                ],
+                deadline,
+            )
+        if initial:
+            self.control.append("started", deadline)
+        if missing or initial:
+            self.control.refresh(deadline)
+
+    def _ends(self, found: list[TopicInfo], deadline: Deadline) -> dict[tuple[str, int], int]:
+        specs = {(i.name, p): OffsetSpec.latest() for i in found for p in range(i.partitions)}
+        return topics.offsets(self.source, specs, deadline, committed=True)
+
+
+def _spec(start: str | int) -> OffsetSpec:
+    if start == "earliest":
+        return OffsetSpec.earliest()
+    if start == "latest":
+        return OffsetSpec.latest()
+    return OffsetSpec.for_timestamp(int(start))

@@ -1,0 +1,116 @@
+"""What every test may ask for: two real clusters, started once and only when wanted, and names nobody else uses."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import pytest
+
+# Where a Docker engine answers; VERBATIM_TEST_BROKERS=embedded prefers the brokers of verbatim.brokers even there.
+_IMAGE = "confluentinc/cp-kafka:7.9.1"
+
+
+class Kafka(Protocol):
+    """A running cluster."""
+
+    @property
+    def bootstrap_servers(self) -> str: ...
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a cluster that runs in a container is reached."""
+
+    bootstrap_servers: str
+
+
+@dataclass(frozen=True)
+class Names:
+    """Names of one test: `link`, and `topic()` or `topic("orders")` for a topic, each call another unless named."""
+
+    link: str
+    _made: list[str] = field(default_factory=list)
+
+    def topic(self, what: str | None = None) -> str:
+        self._made.append(what or f"topic{len(self._made)}")
+        return f"{self.link}.t.{self._made[-1]}"
+
+
+@pytest.fixture(scope="session")
+def clusters() -> Iterator[tuple[Kafka, Kafka]]:
+    """Two independent clusters, started at the same time and stopped when the last test has ended."""
+    with contextlib.ExitStack() as stack:
+        start = _container if _docker_answers() else _embedded
+        with ThreadPoolExecutor(2) as pool:
+            starting = [pool.submit(start, stack) for _ in range(2)]
+        first, second = (future.result() for future in starting)
+        yield first, second
+
+
+@pytest.fixture(scope="session")
+def source(clusters: tuple[Kafka, Kafka]) -> Kafka:
+    """The cluster to copy from."""
+    return clusters[0]
+
+
+@pytest.fixture(scope="session")
+def target(clusters: tuple[Kafka, Kafka]) -> Kafka:
+    """The cluster to copy to."""
+    return clusters[1]
+
+
+@pytest.fixture
+def names() -> Names:
+    """Link and topic names of this test alone, so that tests can share the clusters."""
+    return Names(f"t{secrets.token_hex(4)}")
+
+
+def _docker_answers() -> bool:
+    if os.environ.get("VERBATIM_TEST_BROKERS") == "embedded":
+        return False
+    import docker
+
+    try:
+        client = docker.from_env(timeout=5)
+    except docker.errors.DockerException:
+        return False
+    with contextlib.closing(client):
+        try:
+            return bool(client.ping())
+        except (docker.errors.DockerException, OSError):
+            return False
+
+
+def _embedded(stack: contextlib.ExitStack) -> Kafka:
+    from verbatim.brokers import Cluster
+
+    cluster = Cluster().start()
+    stack.callback(cluster.stop)
+    return cluster
+
+
+def _container(stack: contextlib.ExitStack) -> Kafka:
+    from testcontainers.kafka import KafkaContainer
+
+    from verbatim.brokers import new_cluster_id
+
+    # Containers share one cluster id by default, and a link between "two" clusters of one id is none.
+    container = KafkaContainer(_IMAGE).with_kraft().with_cluster_id(new_cluster_id())
+    for variable, value in {
+        "KAFKA_AUTO_CREATE_TOPICS_ENABLE": "false",
+        "KAFKA_OFFSETS_TOPIC_NUM_PARTITIONS": "4",
+        "KAFKA_TRANSACTION_STATE_LOG_NUM_PARTITIONS": "4",
+        "KAFKA_TRANSACTION_STATE_LOG_REPLICATION_FACTOR": "1",
+        "KAFKA_TRANSACTION_STATE_LOG_MIN_ISR": "1",
+        "KAFKA_LOG_RETENTION_CHECK_INTERVAL_MS": "1000",
+    }.items():
+        container = container.with_env(variable, value)
+    container.start(timeout=120)
+    stack.callback(container.stop)
+    return Address(container.get_bootstrap_server())

@@ -1,0 +1,198 @@
+"""The Spark session: how master, slots and settings turn into properties, and that the JVM lives exactly as long as asked."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from common.errors import SettingsError
+from common.spark import available_cpus, effective_conf, local_path, parse_master, spark_defaults
+
+ROOT = Path(__file__).parents[2]
+
+
+def conf(master: str = "local[2]", *, lanes: int | None = None, extra: int = 1, **more: Any) -> dict[str, str]:
+    settings = SimpleNamespace(
+        application_name="link",
+        spark_master=master,
+        state_path=more.pop("state_path", "./state"),
+        spark_conf=more.pop("spark_conf", {}),
+    )
+    return effective_conf(
+        settings,  # type: ignore[arg-type]
+        lanes=lanes,
+        extra_slots=extra,
+        jars=more.pop("jars", []),
+        environ=more.pop("environ", {}),
+    )
+
+
+@pytest.mark.parametrize(
+    ("master", "lanes", "extra", "expected"),
+    [
+        ("local[2]", None, 1, "local[3]"),
+        ("local", None, 0, "local[1]"),
+        ("local", None, 1, "local[2]"),
+        ("local[2]", 5, 1, "local[6]"),
+        ("local[4]", 2, 0, "local[2]"),
+        ("local[2,3]", None, 1, "local[3,3]"),
+        ("local[*]", None, 1, f"local[{available_cpus() + 1}]"),
+        ("spark://host:7077", 5, 1, "spark://host:7077"),
+        ("local-cluster[1,2,512]", None, 1, "local-cluster[1,2,512]"),
+    ],
+)
+def test_a_local_master_gets_a_slot_for_each_lane_and_the_extra_ones(
+    master: str, lanes: int | None, extra: int, expected: str
+) -> None:
+    assert conf(master, lanes=lanes, extra=extra)["spark.master"] == expected
+
+
+def test_the_driver_of_a_local_master_listens_on_loopback_only() -> None:
+    assert conf()["spark.driver.bindAddress"] == conf()["spark.driver.host"] == "127.0.0.1"
+    assert "spark.driver.bindAddress" not in conf("spark://host:7077")
+
+
+@pytest.mark.parametrize("master", ["local[0]", "local[x]", "local[", "localhost"])
+def test_an_ill_formed_local_master_is_refused_by_name(master: str) -> None:
+    with pytest.raises(SettingsError, match="^SPARK_MASTER"):
+        parse_master(master)
+
+
+def test_speculation_is_refused_wherever_it_comes_from(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="^spark.speculation"):
+        conf(spark_conf={"spark.speculation": "TRUE"})
+    (tmp_path / "spark-defaults.conf").write_text("spark.speculation true\n")
+    with pytest.raises(SettingsError, match="^spark.speculation"):
+        conf(environ={"SPARK_CONF_DIR": str(tmp_path)})
+    off = conf(environ={"SPARK_CONF_DIR": str(tmp_path)}, spark_conf={"spark.speculation": "false"})
+    assert off["spark.speculation"] == "false"
+
+
+def test_no_lanes_at_all_is_refused() -> None:
+    with pytest.raises(SettingsError, match="^PARALLELISM"):
+        conf(lanes=0)
+
+
+def test_settings_win_over_the_conf_directory_which_wins_over_the_defaults(tmp_path: Path) -> None:
+    (tmp_path / "spark-defaults.conf").write_text(
+        "# comment\n\nspark.driver.memory\t1g\nspark.ui.enabled = true\nspark.a: b c\nspark.driver.extraJavaOptions -Da=1\n"
+    )
+    environ = {"SPARK_CONF_DIR": str(tmp_path)}
+    assert spark_defaults(environ)["spark.a"] == "b c"
+    found = conf(environ=environ, spark_conf={"spark.driver.memory": "2g"})
+    assert found["spark.driver.memory"] == "2g" and found["spark.ui.enabled"] == "true"
+    assert found["spark.driver.extraJavaOptions"].endswith(" -Da=1")
+    assert "-XX:+UseSerialGC" in found["spark.driver.extraJavaOptions"]
+    assert conf()["spark.driver.memory"] == "512m" and conf()["spark.ui.enabled"] == "false"
+
+
+def test_delta_joins_what_the_user_has_set_and_its_jars_travel_as_the_master_needs() -> None:
+    jars = [Path("/jars/delta.jar"), Path("/jars/storage.jar")]
+    local = conf(jars=jars, spark_conf={"spark.sql.extensions": "my.Ext", "spark.driver.extraClassPath": "/mine"})
+    assert local["spark.sql.extensions"] == "my.Ext,io.delta.sql.DeltaSparkSessionExtension"
+    assert local["spark.driver.extraClassPath"] == "/mine:/jars/delta.jar:/jars/storage.jar"
+    assert local["spark.databricks.delta.snapshotPartitions"] == "1"
+    cluster = conf("spark://host:7077", jars=jars, state_path="s3a://bucket/state")
+    assert cluster["spark.jars"] == "/jars/delta.jar,/jars/storage.jar"
+    assert "spark.sql.extensions" not in conf()
+
+
+def test_a_local_state_path_with_executors_elsewhere_is_refused() -> None:
+    for path in ("./state", "/state", "file:///state"):
+        with pytest.raises(SettingsError, match="^STATE_PATH"):
+            conf("k8s://host", jars=[Path("/jars/delta.jar")], state_path=path)
+    conf("k8s://host", state_path="./state")  # no Delta, no state
+
+
+def test_a_state_path_is_local_unless_its_scheme_says_otherwise() -> None:
+    assert local_path("file:///a/b") == local_path("/a/b") == Path("/a/b")
+    assert local_path("state") == Path.cwd() / "state"
+    assert local_path("hdfs://host/a") is None and local_path("s3a://bucket/a") is None
+
+
+def test_a_containers_cpu_quota_bounds_the_slots(tmp_path: Path) -> None:
+    (tmp_path / "cpu.max").write_text("50000 100000\n")
+    assert available_cpus(tmp_path) == 1
+    (tmp_path / "cpu.max").write_text("max 100000\n")
+    assert available_cpus(tmp_path) == len(os.sched_getaffinity(0))
+    assert available_cpus(tmp_path / "none") == len(os.sched_getaffinity(0))
+
+
+DRIVER = textwrap.dedent(
+    """
+    import os, signal, sys, threading, time
+    from types import SimpleNamespace
+    from common.spark import build_session, lanes_of, slots
+    settings = SimpleNamespace(application_name="t", spark_master="local[1]", state_path=".",
+                               spark_conf={"spark.hadoop.fs.s3a.secret.key": "swordfish", "spark.x": "a\\\\b c=d:é"})
+    signals = []
+    signal.signal(signal.SIGINT, lambda *_: signals.append("int"))
+    signal.signal(signal.SIGTERM, lambda *_: signals.append("term"))
+    spark = build_session(settings, lanes=None, extra_slots=1, delta=False)
+    assert (slots(spark), lanes_of(spark)) == (2, 1)
+    assert spark.conf.get("spark.x") == "a\\\\b c=d:é"
+    jvm = spark.sparkContext._gateway.proc.pid
+    def lane(batches):
+        import pyarrow as pa
+        print("lane", os.getpid(), flush=True, file=open(os.environ["LANE_FILE"], "w"))
+        time.sleep(3600)
+        yield pa.RecordBatch.from_pydict({"x": [1]})
+    threading.Thread(daemon=True, target=lambda: spark.range(1, numPartitions=1).mapInArrow(lane, "x long").collect()).start()
+    while not os.path.exists(os.environ["LANE_FILE"]) or not open(os.environ["LANE_FILE"]).read().strip():
+        time.sleep(0.05)
+    print(jvm, flush=True)
+    while len(signals) < 2:
+        time.sleep(0.05)
+    spark.range(3).count()
+    print("still there", flush=True)
+    time.sleep(3600)
+    """
+)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_the_jvm_outlives_signals_to_the_group_but_never_the_driver(tmp_path: Path) -> None:
+    """A terminal's or a supervisor's signal reaches the driver only; a killed driver leaves neither JVM nor lane behind."""
+    lane_file = tmp_path / "lane"
+    driver = subprocess.Popen(
+        [sys.executable, "-c", DRIVER],
+        env={**os.environ, "LANE_FILE": str(lane_file), "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+        text=True,
+    )
+    try:
+        assert driver.stdout is not None
+        jvm = int(driver.stdout.readline())
+        lane = int(lane_file.read_text().split()[1])
+        assert b"swordfish" not in Path(f"/proc/{jvm}/cmdline").read_bytes()
+        os.killpg(driver.pid, signal.SIGINT)
+        os.killpg(driver.pid, signal.SIGTERM)
+        assert driver.stdout.readline() == "still there\n"
+        assert alive(jvm) and alive(lane)
+        driver.kill()
+        driver.wait()
+        killed = time.monotonic()
+        while (alive(jvm) or alive(lane)) and time.monotonic() - killed < 15:
+            time.sleep(0.05)
+        took = time.monotonic() - killed
+        print(f"gone after {took:.1f} s")
+        assert not alive(jvm) and not alive(lane)
+    finally:
+        driver.kill()

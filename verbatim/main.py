@@ -1,0 +1,26 @@
+"""The operator's command line: a list of commands, each in its own module."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from common.cli import entry
+from verbatim.verify_command import verify
+
+
+class _Commands(click.Group):
+    """Called as the console script, it ends with one line and an exit code for each of the project's errors."""
+
+    def __call__(self, *args: Any, **extra: Any) -> Any:
+        entry(self, prog_name="verbatim")
+
+
+@click.group(cls=_Commands)
+@click.version_option(package_name="verbatim", prog_name="verbatim")
+def cli() -> None:
+    """Look after links that copy Kafka topics from cluster to cluster, exactly once."""
+
+
+cli.add_command(verify)

@@ -1,0 +1,337 @@
+"""Reads what `verbatim verify` compares: records, offset mappings and origins. Judges nothing, and takes no code for frames,
+state or mappings from the applications it checks: the JSON is parsed here by itself."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
+import orjson
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
+
+from common.errors import KafkaTimeout, VerbatimError
+from verbatim.verify import Batch, digest
+from verbatim.verify_mappings import Column, Runs
+
+if TYPE_CHECKING:
+    from common.settings import Settings
+
+_BATCH_RECORDS = 5_000
+_BATCH_BYTES = 8 << 20
+_SPILL_RUNS = 1_000_000
+
+
+class LogStartMoved(VerbatimError):
+    """The log start passed the offset that was to be read next: retention was quicker. Begin the partition anew."""
+
+
+def plain_id(topic_id: str) -> str:
+    """A topic id in one spelling: librdkafka writes base64 with + and /, Kafka's tools the url-safe - and _."""
+    return topic_id.rstrip("=").replace("+", "-").replace("/", "_")
+
+
+@dataclass
+class TopicState:
+    topic_id: str
+    partitions: int
+    compacted: bool
+    deletes: bool
+
+
+class Cluster:
+    """One cluster with an admin client and a consumer that reads one partition range at a time, without a group."""
+
+    def __init__(self, settings: Settings, which: Literal["source", "destination"], timeout_s: float) -> None:
+        self.which = which
+        self._timeout_s = timeout_s
+        self._admin = AdminClient(dict[str, Any](settings.client_config(which, "admin")))
+        config: dict[str, Any] = dict(settings.client_config(which, "consumer"))
+        config.setdefault("group.id", f"{settings.application_name}.verify")
+        config |= {
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            # A truncated log must show as an error, not as a silent jump.
+            "auto.offset.reset": "error",
+            "queued.max.messages.kbytes": 32_768,
+        }
+        self._consumer = Consumer(config)
+        self.on_records: Callable[[int], None] = lambda count: None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._consumer.close()
+
+    def _call(self, what: str, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except KafkaException as error:
+            reason = error.args[0]
+            if isinstance(reason, KafkaError) and reason.code() in (
+                KafkaError._TIMED_OUT,
+                KafkaError._TRANSPORT,
+            ):
+                raise KafkaTimeout(
+                    f"{self.which} cluster: {what}: {reason.str()} (after {self._timeout_s:g} s)"
+                ) from error
+            raise VerbatimError(f"{self.which} cluster: {what}: {error}") from error
+
+    def cluster_id(self) -> str:
+        future = self._admin.describe_cluster(request_timeout=self._timeout_s)
+        return str(self._call("asking for the cluster id", lambda: future.result(self._timeout_s)).cluster_id)
+
+    def topic_names(self) -> list[str]:
+        metadata = self._call("listing topics", lambda: self._admin.list_topics(timeout=self._timeout_s))
+        return sorted(metadata.topics)
+
+    def topic(self, name: str) -> TopicState | None:
+        """What the cluster says of a topic; None when there is none."""
+        future = self._admin.describe_topics(TopicCollection([name]), request_timeout=self._timeout_s)[name]
+        try:
+            described = future.result(self._timeout_s)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            raise VerbatimError(f"{self.which} cluster: describing topic {name}: {error}") from error
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        configs = self._admin.describe_configs([resource], request_timeout=self._timeout_s)[resource]
+        policy = self._call(f"reading the configuration of {name}", lambda: configs.result(self._timeout_s))[
+            "cleanup.policy"
+        ].value
+        return TopicState(
+            plain_id(str(described.topic_id)),
+            len(described.partitions),
+            "compact" in policy,
+            "delete" in policy,
+        )
+
+    def bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        """(log start, last stable offset): what a read-committed reader may see now."""
+        return self._offset(topic, partition, OffsetSpec.earliest()), self._offset(
+            topic, partition, OffsetSpec.latest()
+        )
+
+    def _offset(self, topic: str, partition: int, which: OffsetSpec) -> int:
+        at = TopicPartition(topic, partition)
+        future = self._admin.list_offsets(
+            {at: which}, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._timeout_s
+        )[at]
+        return int(
+            self._call(f"offsets of {topic}/{partition}", lambda: future.result(self._timeout_s)).offset
+        )
+
+    def messages(self, topic: str, partition: int, begin: int, end: int) -> Iterator[list[Message]]:
+        """The records at offsets [begin, end), in batches of at most a few megabytes."""
+        if begin >= end:
+            return
+        consumer = self._consumer
+        consumer.assign([TopicPartition(topic, partition, begin)])
+        wanted, heard = 500, time.monotonic()
+        while True:
+            messages: list[Message] = []
+            ended = False
+            for message in consumer.consume(wanted, 0.5):
+                error = message.error()
+                if error is not None:
+                    ended = self._ended(error, message, end) or ended
+                elif message.topic() != topic or message.partition() != partition:
+                    continue
+                elif (message.offset() or 0) >= end:
+                    ended = True
+                    break
+                else:
+                    messages.append(message)
+            if messages:
+                heard = time.monotonic()
+                size = sum(len(m) for m in messages) // len(messages) + 64
+                wanted = max(1, min(_BATCH_RECORDS, _BATCH_BYTES // size))
+                self.on_records(len(messages))
+                yield messages
+            if ended:
+                break
+            if time.monotonic() - heard > self._timeout_s:
+                raise KafkaTimeout(
+                    f"{self.which} cluster: {topic}/{partition}: nothing read for {self._timeout_s:g} s before offset {end}"
+                )
+        consumer.unassign()
+
+    def _ended(self, error: KafkaError, message: Message, end: int) -> bool:
+        if error.code() == KafkaError._PARTITION_EOF:
+            # The end of the log may lie behind markers that are no records.
+            return (message.offset() or 0) >= end
+        where = f"{self.which} cluster: {message.topic()}/{message.partition()}: "
+        if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            raise LogStartMoved(where + "the log start moved while it was read")
+        if error.retriable() or error.code() in (
+            KafkaError._TRANSPORT,
+            KafkaError._ALL_BROKERS_DOWN,
+            KafkaError._RESOLVE,
+        ):
+            return False
+        raise VerbatimError(where + error.str())
+
+    def records(self, topic: str, partition: int, begin: int, end: int) -> Iterator[Batch]:
+        for messages in self.messages(topic, partition, begin, end):
+            yield (
+                [m.offset() for m in messages],  # type: ignore[misc]
+                [digest(m.timestamp()[1], m.key(), m.value(), m.headers()) for m in messages],  # type: ignore[arg-type]
+            )
+
+
+@dataclass
+class PartitionMappings:
+    """What the mapping records say of one source partition under its current topic id."""
+
+    start: int | None = None
+    next: int = 0
+    complete: bool = False
+    other_topic_ids: set[str] = field(default_factory=set)
+    other_destinations: set[str] = field(default_factory=set)
+    holes: list[tuple[int, int]] = field(default_factory=list)
+    accepted_loss: int = 0
+    columns: tuple[array[int], array[int], array[int]] = field(
+        default_factory=lambda: (array("q"), array("q"), array("q"))
+    )
+    spilled: int = 0
+
+
+class Mappings:
+    """All offset mappings of a link, read once. Runs beyond a million are spilled to temporary files, and searched there."""
+
+    def __init__(self, cluster_id: str, topics: dict[str, tuple[str, str]]) -> None:
+        """`topics`: source topic → (its current topic id, its destination topic)."""
+        self._cluster_id = cluster_id
+        self._topics = topics
+        self._partitions: dict[tuple[str, int], PartitionMappings] = {}
+        self._directory = tempfile.TemporaryDirectory(prefix="verbatim-verify-")
+        self._held = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._directory.cleanup()
+
+    def add(self, value: bytes, first_of_log: bool) -> None:
+        """Takes one mapping record. `first_of_log`: the mappings partition still begins at its first offset."""
+        m = orjson.loads(value)
+        known = self._topics.get(m["topic"])
+        if m["cluster"] != self._cluster_id or known is None:
+            return
+        place = m["topic"], m["partition"]
+        entry = self._partitions.setdefault(place, PartitionMappings())
+        if plain_id(m["topic_id"]) != known[0]:
+            entry.other_topic_ids.add(plain_id(m["topic_id"]))
+            return
+        if (m["destination_topic"], m["destination_partition"]) != (known[1], m["partition"]):
+            entry.other_destinations.add(f"{m['destination_topic']}/{m['destination_partition']}")
+            return
+        if entry.start is None:
+            entry.start = m["start"]
+            entry.complete = first_of_log or (m["start"] == m["next"] and not m["runs"])
+        elif m["start"] != entry.next:
+            entry.holes.append((entry.next, m["start"]))
+        entry.next = m["next"]
+        entry.accepted_loss += m.get("lost", 0)
+        source, destination, length = entry.columns
+        for s, d, count in m["runs"]:
+            if source and source[-1] + length[-1] == s and destination[-1] + length[-1] == d:
+                length[-1] += count
+                continue
+            source.append(s)
+            destination.append(d)
+            length.append(count)
+            self._held += 1
+        if self._held > _SPILL_RUNS:
+            for each in self._partitions:
+                self._spill(each)
+
+    def _spill(self, place: tuple[str, int]) -> None:
+        entry = self._partitions[place]
+        for name, column in zip("sdl", entry.columns, strict=True):
+            with self._file(place, name).open("ab") as file:
+                column.tofile(file)
+        entry.spilled += len(entry.columns[0])
+        self._held -= len(entry.columns[0])
+        entry.columns = array("q"), array("q"), array("q")
+
+    def _file(self, place: tuple[str, int], column: str) -> Path:
+        return Path(self._directory.name) / f"{place[0]}.{place[1]}.{column}"
+
+    def of(self, topic: str, partition: int) -> PartitionMappings:
+        return self._partitions.get((topic, partition), PartitionMappings())
+
+    def runs(self, topic: str, partition: int) -> Runs | None:
+        entry = self.of(topic, partition)
+        if entry.start is None:
+            return None
+        place = topic, partition
+        if entry.spilled:
+            self._spill(place)
+            loaded: Iterable[Column] = (
+                np.memmap(self._file(place, c), dtype=np.int64, mode="r") for c in "sdl"
+            )
+        else:
+            loaded = (np.frombuffer(column, dtype=np.int64) for column in entry.columns)
+        source, destination, length = loaded
+        return Runs(source, destination, length, entry.start, entry.next, entry.complete)
+
+
+def read_mappings(cluster: Cluster, topic: str, mappings: Mappings) -> None:
+    state = cluster.topic(topic)
+    for partition in range(state.partitions if state else 0):
+        begin, end = cluster.bounds(topic, partition)
+        for messages in cluster.messages(topic, partition, begin, end):
+            for message in messages:
+                value = message.value()
+                if value is not None:
+                    mappings.add(value, first_of_log=begin == 0)
+
+
+@dataclass
+class Origins:
+    """Where copying began, by (topic, topic id, partition), and all ids that a topic has had."""
+
+    offsets: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    topic_ids: dict[str, set[str]] = field(default_factory=dict)
+
+
+def read_origins(cluster: Cluster, topic: str) -> Origins:
+    """The origin records of the control topic. The first for a partition counts."""
+    origins = Origins()
+    if cluster.topic(topic) is None:
+        return origins
+    begin, end = cluster.bounds(topic, 0)
+    for messages in cluster.messages(topic, 0, begin, end):
+        for message in messages:
+            try:
+                record = orjson.loads(message.value() or b"")
+                if record.get("kind") == "origin":
+                    place = record["topic"], plain_id(record["topic_id"]), record["partition"]
+                    origins.offsets.setdefault(place, record["offset"])
+                    origins.topic_ids.setdefault(record["topic"], set()).add(place[1])
+            except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError):
+                continue
+    return origins

@@ -1,0 +1,371 @@
+"""Verifies a link: chooses for each partition what can be compared, runs the comparison, collects the reports. Prints nothing."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from common.errors import LinkRefused, SettingsError
+from verbatim.verify import Batch, Kind, PartitionReport
+from verbatim.verify_compacted import check_compacted_mappings, compare_compacted
+from verbatim.verify_io import (
+    Cluster,
+    LogStartMoved,
+    Mappings,
+    Origins,
+    TopicState,
+    read_mappings,
+    read_origins,
+)
+from verbatim.verify_mappings import MappingCheck, Runs, check_shape
+from verbatim.verify_partition import Comparison
+
+if TYPE_CHECKING:
+    from common.settings import Settings
+
+SAMPLE_OFFSETS = 50_000
+_ATTEMPTS = 3
+
+
+@dataclass
+class LinkReport:
+    partitions: list[PartitionReport] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def failed(self, complete: bool) -> bool:
+        """Whether anything was found. With `complete`, a record that has not arrived yet counts too."""
+        return any(p.findings or (complete and p.behind) for p in self.partitions)
+
+
+@dataclass
+class Options:
+    """`sample`: fraction of the offsets to compare, None for all; `timeout_s`: for each answer of a cluster."""
+
+    topics: tuple[str, ...] = ()
+    sample: float | None = None
+    seed: int = 0
+    timeout_s: float = 60.0
+    # (records read, records to read in all, what is being read)
+    on_progress: Callable[[int, int, str], None] = lambda done, total, what: None
+
+
+@dataclass
+class Plan:
+    """What is to be read of one partition, and what the comparison may overlook at its head."""
+
+    source: tuple[int, int]
+    destination: tuple[int, int]
+    lenient_source: bool = False
+    lenient_destination: bool = False
+
+
+def verify_link(settings: Settings, options: Options) -> LinkReport:
+    """Compares what the settings select. Raises SettingsError, LinkRefused, KafkaTimeout or VerbatimError."""
+    began = time.monotonic()
+    with (
+        Cluster(settings, "source", options.timeout_s) as source,
+        Cluster(settings, "destination", options.timeout_s) as destination,
+    ):
+        cluster_id = source.cluster_id()
+        names = _select(settings, options, source)
+        to = {name: settings.destination_topic(name, settings.source_name or cluster_id) for name in names}
+        _refuse_shared(to)
+        states = {name: state for name in names if (state := source.topic(name)) is not None}
+        report = LinkReport()
+        topics = {name: (state.topic_id, to[name]) for name, state in states.items()}
+        with Mappings(cluster_id, topics) as mappings:
+            read_mappings(destination, settings.mappings_topic, mappings)
+            origins = read_origins(destination, settings.control_topic)
+            link = _Link(settings, options, source, destination, mappings, origins)
+            for name, state in states.items():
+                link.add(name, state, to[name], destination.topic(to[name]))
+            report.partitions = link.run()
+        if options.sample is not None:
+            report.notes.append(
+                f"sampled ({options.sample:g} of the offsets, seed {options.seed}, windows of {SAMPLE_OFFSETS}): not told are records"
+                " lost, altered or duplicated outside of the windows, and whether records moved from one window to another"
+            )
+        report.seconds = time.monotonic() - began
+    return report
+
+
+def _select(settings: Settings, options: Options, source: Cluster) -> list[str]:
+    names = [name for name in source.topic_names() if settings.selects(name)]
+    for name in options.topics:
+        if name not in names:
+            raise SettingsError(
+                f"--topic: {name} is not among the source topics that KAFKA_CLUSTERS_SOURCE_TOPIC selects"
+            )
+    if not names:
+        raise SettingsError("KAFKA_CLUSTERS_SOURCE_TOPIC selects no topic of the source cluster")
+    return [name for name in names if not options.topics or name in options.topics]
+
+
+def _refuse_shared(to: dict[str, str]) -> None:
+    taken: dict[str, str] = {}
+    for name, target in to.items():
+        other = taken.setdefault(target, name)
+        if other != name:
+            raise LinkRefused(
+                f"topics {other} and {name} have one destination, {target}: what belongs to which can't be told"
+            )
+
+
+class _Link:
+    def __init__(
+        self,
+        settings: Settings,
+        options: Options,
+        source: Cluster,
+        destination: Cluster,
+        mappings: Mappings,
+        origins: Origins,
+    ) -> None:
+        self._settings = settings
+        self._options = options
+        self._source = source
+        self._destination = destination
+        self._mappings = mappings
+        self._origins = origins
+        self._work: list[tuple[str, TopicState, str, TopicState | None, int]] = []
+        self._done = self._total = 0
+        self._doing = ""
+        source.on_records = destination.on_records = self._progress
+
+    def add(self, topic: str, state: TopicState, target: str, target_state: TopicState | None) -> None:
+        for partition in range(max(state.partitions, target_state.partitions if target_state else 0)):
+            self._work.append((topic, state, target, target_state, partition))
+            self._total += sum(
+                end - begin for begin, end in self._bounds(topic, state, target, target_state, partition)
+            )
+
+    def run(self) -> list[PartitionReport]:
+        reports = []
+        for topic, state, target, target_state, partition in self._work:
+            self._doing = f"{topic}/{partition}"
+            reports.append(self._partition(topic, state, target, target_state, partition))
+        return reports
+
+    def _progress(self, records: int) -> None:
+        self._done += records
+        self._options.on_progress(self._done, self._total, self._doing)
+
+    def _bounds(
+        self, topic: str, state: TopicState, target: str, target_state: TopicState | None, partition: int
+    ) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Both sides' (log start, end); the destination's first, so that all it holds is below the source's end."""
+        theirs = (
+            self._destination.bounds(target, partition)
+            if target_state and partition < target_state.partitions
+            else (0, 0)
+        )
+        ours = self._source.bounds(topic, partition) if partition < state.partitions else (0, 0)
+        return ours, theirs
+
+    def _partition(
+        self, topic: str, state: TopicState, target: str, target_state: TopicState | None, partition: int
+    ) -> PartitionReport:
+        for attempt in range(_ATTEMPTS):
+            report = PartitionReport(topic, partition, target)
+            if target_state is None or partition >= target_state.partitions:
+                report.note(
+                    "the destination has no such " + ("topic" if target_state is None else "partition")
+                )
+            try:
+                self._compare(report, state, target_state)
+            except LogStartMoved:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                continue
+            now = self._source.topic(topic)
+            if now is None or now.topic_id != state.topic_id:
+                report.note(
+                    "the source topic was deleted or re-created while it was read: this report means nothing"
+                )
+            break
+        return report
+
+    def _compare(self, report: PartitionReport, state: TopicState, target_state: TopicState | None) -> None:
+        topic, partition, target = report.topic, report.partition, report.destination_topic
+        entry = self._mappings.of(topic, partition)
+        runs = self._mappings.runs(topic, partition)
+        sound = runs is not None and check_shape(runs, report)
+        for begin, end in entry.holes:
+            report.add(
+                Kind.MAPPING,
+                min(begin, end),
+                None,
+                "covered twice" if end < begin else "a range that no mapping covers",
+            )
+        if entry.other_destinations:
+            report.note(
+                f"mappings to {', '.join(sorted(entry.other_destinations))} were left out: the template says {target}/{partition}"
+            )
+        if entry.accepted_loss:
+            report.note(f"an operator accepted the loss of {entry.accepted_loss} source offsets")
+        searchable = runs if sound else None
+        if searchable is not None and len(searchable):
+            self._await_end(
+                target, partition, target_state, int(searchable.destination[-1] + searchable.length[-1])
+            )
+        ours, theirs = self._bounds(topic, state, target, target_state, partition)
+        plan = self._plan(report, state, ours, theirs, searchable)
+        if runs is None or runs.start > plan.source[0]:
+            since = "at all" if runs is None else f"below source offset {runs.start}"
+            report.note(
+                f"no offset mappings {since} (they expire after the retention of their topic): judged without them"
+            )
+        delivered = entry.next if entry.start is not None else None
+        compacted = state.compacted or bool(target_state and target_state.compacted)
+        if compacted:
+            self._compacted(report, state, plan, searchable, delivered)
+        elif self._options.sample is not None and self._can_sample(report, plan, searchable):
+            assert searchable is not None
+            self._sample(report, plan, searchable, self._options.sample)
+        else:
+            self._run(report, plan, searchable, delivered)
+
+    def _await_end(self, target: str, partition: int, target_state: TopicState | None, end: int) -> None:
+        """The markers of one transaction reach the partitions one after the other: the mappings can be visible first."""
+        give_up = time.monotonic() + 10
+        while target_state and partition < target_state.partitions and time.monotonic() < give_up:
+            if self._destination.bounds(target, partition)[1] >= end:
+                return
+            time.sleep(0.2)
+
+    def _plan(
+        self,
+        report: PartitionReport,
+        state: TopicState,
+        ours: tuple[int, int],
+        theirs: tuple[int, int],
+        runs: Runs | None,
+    ) -> Plan:
+        topic, partition = report.topic, report.partition
+        entry = self._mappings.of(topic, partition)
+        origin = self._origins.offsets.get((topic, state.topic_id, partition))
+        if origin is None and entry.complete:
+            origin = entry.start
+        begin, target_begin = max(ours[0], origin or 0), theirs[0]
+        if begin > ours[0]:
+            report.note(f"copying began at source offset {origin}: what lies below is not compared")
+        trimmed = ours[0] > (origin or 0)
+        if trimmed:
+            report.note(f"the source begins at offset {ours[0]}: what was deleted there is not compared")
+        if theirs[0] > 0:
+            report.note(
+                f"the destination begins at offset {theirs[0]}: what was deleted there is not compared"
+            )
+        others = (entry.other_topic_ids | self._origins.topic_ids.get(topic, set())) - {state.topic_id}
+        if others:
+            report.note(
+                "the source topic was deleted and made again: only the records of the present one can be compared"
+            )
+        unknown = origin is None and self._settings.start_offsets != "earliest"
+        if unknown:
+            report.note(
+                "the origin is not known: source records before the first that is at the destination are not compared"
+            )
+        plan = Plan(
+            (begin, ours[1]), (target_begin, theirs[1]), theirs[0] > 0 or unknown, trimmed or bool(others)
+        )
+        return (
+            self._hinted(report, plan, runs)
+            if (plan.lenient_source or plan.lenient_destination) and runs
+            else plan
+        )
+
+    def _hinted(self, report: PartitionReport, plan: Plan, runs: Runs) -> Plan:
+        """Lets the mappings say where the common part begins, if the records there prove them right."""
+        begin, target_begin = plan.source[0], plan.destination[0]
+        if runs.start > begin and not plan.lenient_source:
+            return plan
+        if plan.lenient_source:
+            found = runs.first_source_at_or_after(target_begin)
+            if found is None or runs.start > found:
+                return plan
+            begin = max(begin, found)
+        mapped = runs.first_at_or_after(begin)
+        if mapped is None:
+            return plan
+        target_begin = max(target_begin, mapped)
+        ours = next(
+            iter(self._source.records(report.topic, report.partition, begin, plan.source[1])), ([], [])
+        )[1]
+        theirs = next(
+            iter(
+                self._destination.records(
+                    report.destination_topic, report.partition, target_begin, plan.destination[1]
+                )
+            ),
+            ([], []),
+        )[1]
+        if not ours or not theirs or theirs[0] not in ours[:100]:
+            return plan
+        return Plan((begin, plan.source[1]), (target_begin, plan.destination[1]))
+
+    def _sides(self, report: PartitionReport, plan: Plan) -> tuple[Iterable[Batch], Iterable[Batch]]:
+        return (
+            self._source.records(report.topic, report.partition, *plan.source),
+            self._destination.records(report.destination_topic, report.partition, *plan.destination),
+        )
+
+    def _run(self, report: PartitionReport, plan: Plan, runs: Runs | None, delivered: int | None) -> None:
+        check = MappingCheck(runs, report) if runs is not None else None
+        Comparison(
+            *self._sides(report, plan),
+            report,
+            mappings=check,
+            delivered_below=delivered,
+            lenient_source=plan.lenient_source,
+            lenient_destination=plan.lenient_destination,
+        ).run()
+        if check is not None:
+            check.finish()
+
+    def _compacted(
+        self, report: PartitionReport, state: TopicState, plan: Plan, runs: Runs | None, delivered: int | None
+    ) -> None:
+        records = max(plan.source[1] - plan.source[0], plan.destination[1] - plan.destination[0])
+        trimmed = plan.lenient_destination or plan.source[0] > 0 or state.deletes
+        compare_compacted(
+            lambda: self._sides(report, plan),
+            report,
+            records=records,
+            delivered_below=delivered,
+            trimmed=trimmed,
+        )
+        if runs is not None:
+            check_compacted_mappings(*self._sides(report, plan), runs, report)
+
+    def _can_sample(self, report: PartitionReport, plan: Plan, runs: Runs | None) -> bool:
+        covered = (
+            runs is not None
+            and runs.start <= plan.source[0]
+            and not plan.lenient_source
+            and not plan.lenient_destination
+        )
+        if not covered:
+            report.note(
+                "read whole: only mappings that reach back to the beginning tell where a sample's counterpart lies"
+            )
+        return covered
+
+    def _sample(self, report: PartitionReport, plan: Plan, runs: Runs, fraction: float) -> None:
+        chance = random.Random(f"{self._options.seed}/{report.topic}/{report.partition}")
+        begins = range(plan.source[0], plan.source[1], SAMPLE_OFFSETS)
+        chosen = [begin for begin in begins if chance.random() < fraction] or (
+            [chance.choice(begins)] if begins else []
+        )
+        for begin in chosen:
+            end = min(begin + SAMPLE_OFFSETS, plan.source[1])
+            first, last = runs.first_at_or_after(begin), runs.first_at_or_after(end)
+            target_end = plan.destination[1]
+            target = (target_end if first is None else first, target_end if last is None else last)
+            if begin == plan.source[0]:
+                target = (plan.destination[0], target[1])
+            self._run(report, Plan((begin, end), target), runs, min(end, runs.next))
