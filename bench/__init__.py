@@ -1,0 +1,1 @@
+"""Benchmarks: what Verbatim costs, measured on real brokers beside its peers."""
