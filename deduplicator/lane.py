@@ -13,7 +13,7 @@ from common import kafka
 from common.control import DEDUPLICATOR
 from common.control_log import ControlLog
 from common.kafka import Deadline
-from common.lane import Counters, LaneTerm
+from common.lane import Counters, LaneTerm, tame_garbage_collector
 from deduplicator import stuck
 from deduplicator.delivery import Delivery
 
@@ -30,6 +30,7 @@ CALL_S = 30.0
 def run(plan: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Run a lane for one epoch and yield its progress rows."""
     logging.basicConfig(level=plan["log_level"], format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    tame_garbage_collector()
     lane = Lane(plan)
     try:
         yield from lane.run()

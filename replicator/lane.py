@@ -25,7 +25,7 @@ from common.control_log import ControlLog
 from common.errors import FrameError, KafkaTimeout, VerbatimError
 from common.frame import encode_headers, staging_key
 from common.kafka import Deadline
-from common.lane import Counters, LaneTerm
+from common.lane import Counters, LaneTerm, tame_garbage_collector
 from common.routing import staging_partition
 from common.topics import id_text
 from replicator import positions
@@ -53,6 +53,7 @@ class WriterFailed(VerbatimError):
 def run(plan: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Run a lane for one epoch and yield its progress rows."""
     logging.basicConfig(level=plan["log_level"], format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    tame_garbage_collector()
     lane = Lane(plan)
     try:
         yield from lane.run()

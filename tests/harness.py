@@ -12,14 +12,18 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any
 
 from common.application import Application
+from common.control import Control, encode
 from common.lanes import Plan, Progress, RunLane
 from common.settings import Settings
 from deduplicator.main import Deduplicator
+from deduplicator.mappings import Mapping, decode
 from deduplicator.state import FoldResult, Snapshot
 from replicator.main import Replicator
+from tests.brokers import Record, Seen, produce, read_all, topic_id
 
 
 class ThreadQuery:
@@ -176,11 +180,19 @@ class Link:
         """Run one after the other until caught up; their exit codes."""
         return self.replicate(), self.deduplicate()
 
+    def start_replicator(self) -> Running:
+        """A replicator that goes on until it is stopped."""
+        return Running(ThreadReplicator(self.settings, False))
+
+    def start_deduplicator(self) -> Running:
+        """A deduplicator that goes on until it is stopped."""
+        return Running(ThreadDeduplicator(self.settings, False))
+
     @contextmanager
     def running(self, replicators: int = 1, deduplicators: int = 1) -> Iterator[list[Running]]:
         """Both applications, until the block ends; raises what either raised."""
-        instances: list[Running] = [Running(ThreadReplicator(self.settings, False)) for _ in range(replicators)]
-        instances += [Running(ThreadDeduplicator(self.settings, False)) for _ in range(deduplicators)]
+        instances: list[Running] = [self.start_replicator() for _ in range(replicators)]
+        instances += [self.start_deduplicator() for _ in range(deduplicators)]
         try:
             yield instances
         finally:
@@ -189,6 +201,95 @@ class Link:
             for instance in instances:
                 instance.wait(30)
 
+    def control(self) -> Control:
+        """What the control topic says now."""
+        state = Control()
+        for record in read_all(self.target, self.settings.control_topic)[0]:
+            state.apply(record.offset, record.value)
+        return state
+
+    def accept_loss(self, topic: str, partition: int, next_offset: int | None, to: int) -> None:
+        """An operator's consent: go on at `to`, although what lies between `next_offset` and it is gone."""
+        said = encode(
+            "accept-loss",
+            topic=topic,
+            topic_id=topic_id(self.source, topic),
+            partition=partition,
+            next=next_offset,
+            to=to,
+            reason="accepted by a test",
+        )
+        produce(self.target, self.settings.control_topic, [Record(said)])
+
+    def halted(self) -> dict[tuple[str, int], str]:
+        """(topic, partition) -> reason, of what stands still."""
+        return {(halt.topic, key[1]): halt.reason for (_, key), halt in self.control().halts.items()}
+
+    def mappings(self, topic: str, of_id: str | None = None) -> dict[int, list[Mapping]]:
+        """Partition -> mapping records of a topic, in order; `of_id` where the topic has been made again."""
+        found: dict[int, list[Mapping]] = {}
+        for partition in read_all(self.target, self.settings.mappings_topic):
+            for record in partition:
+                mapping = decode(record.value)
+                if mapping.topic == topic and of_id in (None, mapping.topic_id):
+                    found.setdefault(mapping.partition, []).append(mapping)
+        return found
+
+    def arrived(self, topic: str) -> list[int]:
+        """How many records each partition of a destination topic holds; empty while there is no such topic."""
+        try:
+            return [len(partition) for partition in read_all(self.target, topic)]
+        except KeyError:
+            return []
+
+
+Contents = tuple[bytes | None, bytes | None, Any, int]
+
+
+def contents(record: Seen) -> Contents:
+    """Everything of a record that must be equal on both sides."""
+    return (record.key, record.value, record.headers, record.timestamp)
+
+
+def assert_copied(
+    link: Link, topic: str, destination: str | None = None, there: list[list[Seen]] | None = None
+) -> None:
+    """Every partition of the destination holds exactly the source's records, in order, and the mappings say so.
+
+    `there` are the records expected, where they are no longer what the source holds.
+    """
+    there = there if there is not None else read_all(link.source, topic)
+    here = read_all(link.target, destination or topic)
+    assert [len(p) for p in here] == [len(p) for p in there]
+    for partition, (got, expected) in enumerate(zip(here, there, strict=True)):
+        wrong = [e.offset for g, e in zip(got, expected, strict=True) if contents(g) != contents(e)]
+        assert not wrong, f"records of {topic}-{partition} with source offsets {wrong} differ"
+    assert_mapped(link, topic, there, here)
+
+
+def assert_mapped(
+    link: Link, topic: str, there: list[list[Seen]], here: list[list[Seen]], of_id: str | None = None
+) -> None:
+    """The mappings take each record `there` to the offset of the equal record `here`, in order, and leave no offset out."""
+    mappings = link.mappings(topic, of_id)
+    for partition, expected in enumerate(there):
+        records = mappings.get(partition, [])
+        assert records or not expected, f"{topic}-{partition} has no mappings"
+        at: int | None = None
+        pairs: list[tuple[int, int]] = []
+        for mapping in records:
+            assert mapping.destination_partition == partition
+            assert at is None or mapping.start == at, f"{topic}-{partition}: after {at} comes {mapping.start}"
+            at = mapping.next
+            run = [(s + i, d + i) for s, d, length in mapping.runs for i in range(length)]
+            assert all(mapping.start <= s < mapping.next for s, _ in run)
+            assert mapping.records == len(run)
+            pairs += run
+        assert [s for s, _ in pairs] == [r.offset for r in expected]
+        assert all(a[1] < b[1] for a, b in pairwise(pairs))
+        held = {r.offset: contents(r) for r in here[partition]}
+        assert [held.get(d) for _, d in pairs] == [contents(r) for r in expected]
+
 
 def eventually(check: Callable[[], Any], what: str, timeout_s: float = 30.0) -> Any:
     """Wait until `check` returns something true, and return that."""
@@ -196,5 +297,5 @@ def eventually(check: Callable[[], Any], what: str, timeout_s: float = 30.0) -> 
     while time.monotonic() < deadline:
         if found := check():
             return found
-        time.sleep(0.1)
+        time.sleep(0.2)
     raise TimeoutError(f"waited {timeout_s} s for {what}")

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from common.cli import entry
+from verbatim.accept_loss import accept_loss
 from verbatim.verify_command import verify
 
 
@@ -23,4 +24,5 @@ def cli() -> None:
     """Look after links that copy Kafka topics from cluster to cluster, exactly once."""
 
 
+cli.add_command(accept_loss)
 cli.add_command(verify)

@@ -1,0 +1,74 @@
+# One image for every command: Python, a Java runtime for Spark, the locked dependencies, and the jars resolved at build
+# time, so that nothing is fetched when a container starts.
+#
+#   docker build -t verbatim .
+#   docker run --rm verbatim replicator --help
+#
+# Build arguments:
+#   JARS         which of common/jars.py to bring along: DELTA (default); "DELTA KAFKA KAFKA_LOGGING" adds the local brokers
+#                of verbatim.brokers
+#   EXTRA_JARS   Maven coordinates put on Spark's class path, for example a Hadoop file system for STATE_PATH:
+#                org.apache.hadoop:hadoop-aws:3.4.3
+#   DEFAULT_ARTIFACT_REPOSITORY, UV_DEFAULT_INDEX   mirrors of Maven Central and PyPI
+
+# Debian 12 is the last one with Java 17, the version that is tested.
+FROM python:3.11-slim-bookworm AS base
+# Versions are those of the base image's release: pinning them here would break each time Debian fixes a hole.
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends openjdk-17-jre-headless tini \
+    && rm -rf /var/lib/apt/lists/*
+
+FROM base AS build
+ARG UV_DEFAULT_INDEX=""
+ARG DEFAULT_ARTIFACT_REPOSITORY=""
+ARG JARS="DELTA"
+ARG EXTRA_JARS=""
+ENV UV_COMPILE_BYTECODE=1 \
+    UV_LINK_MODE=copy \
+    UV_PROJECT_ENVIRONMENT=/opt/verbatim \
+    UV_PYTHON_DOWNLOADS=never \
+    VERBATIM_JARS=/opt/verbatim/jars
+RUN pip install --no-cache-dir --root-user-action=ignore uv==0.13.9
+WORKDIR /src
+# In the order in which they change: the dependencies, the jars, the project.
+COPY pyproject.toml uv.lock ./
+RUN if [ -z "$UV_DEFAULT_INDEX" ]; then unset UV_DEFAULT_INDEX; fi \
+    && uv sync --locked --no-dev --no-install-project --no-cache
+COPY common/__init__.py common/errors.py common/jars.py common/
+COPY docker/fetch_jars.py docker/
+RUN /opt/verbatim/bin/python docker/fetch_jars.py --into-spark "$EXTRA_JARS" $JARS
+COPY README.md LICENSE ./
+COPY common/ common/
+COPY replicator/ replicator/
+COPY deduplicator/ deduplicator/
+COPY verbatim/ verbatim/
+RUN if [ -z "$UV_DEFAULT_INDEX" ]; then unset UV_DEFAULT_INDEX; fi \
+    && uv sync --locked --no-dev --no-editable --no-cache
+
+FROM base AS runtime
+LABEL org.opencontainers.image.title="Verbatim" \
+      org.opencontainers.image.description="Exactly-once replication of Kafka topics between clusters, on Spark" \
+      org.opencontainers.image.version="0.1.0" \
+      org.opencontainers.image.licenses="Apache-2.0"
+# A user without a name in /etc/passwd would do for us, but Hadoop's login wants to know what the user is called.
+RUN useradd --uid 10001 --gid 0 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin verbatim \
+    && install -d -o 10001 -g 0 -m 0770 /var/lib/verbatim
+COPY --from=build /opt/verbatim /opt/verbatim
+COPY --chmod=0755 docker/spark-executor /usr/local/bin/spark-executor
+# All that is written goes to /tmp (scratch: nothing in it is needed again) and to STATE_PATH, so the root file system can be
+# read-only. HOME and the working directory are /tmp for what Spark and Ivy put there unasked.
+ENV PATH=/opt/verbatim/bin:$PATH \
+    HOME=/tmp \
+    PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1 \
+    VERBATIM_JARS=/opt/verbatim/jars \
+    STATE_PATH=/var/lib/verbatim/state \
+    HEALTH_ADDRESS=0.0.0.0
+WORKDIR /tmp
+VOLUME /var/lib/verbatim
+EXPOSE 8080
+USER 10001:0
+# tini hands SIGTERM on to the command and reaps the Python workers that Spark's daemon leaves behind.
+ENTRYPOINT ["/usr/bin/tini", "--"]
+CMD ["verbatim", "--help"]
