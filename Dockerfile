@@ -7,13 +7,14 @@
 # Build arguments:
 #   JARS         which of common/jars.py to bring along: DELTA (default); "DELTA KAFKA KAFKA_LOGGING" adds the local brokers
 #                of verbatim.brokers
-#   EXTRA_JARS   Maven coordinates put on Spark's class path, for example a Hadoop file system for STATE_PATH:
-#                org.apache.hadoop:hadoop-aws:3.4.3
+#   EXTRA_JARS   Maven coordinates, space-separated, that go to /opt/verbatim/extra-jars: a Hadoop file system for STATE_PATH, say
+#                (org.apache.hadoop:hadoop-aws:3.5.0 for s3a://). Spark takes them with
+#                --conf spark.driver.extraClassPath=/opt/verbatim/extra-jars/*
 #   DEFAULT_ARTIFACT_REPOSITORY, UV_DEFAULT_INDEX   mirrors of Maven Central and PyPI
 
 # Debian 12 is the last one with Java 17, the version that is tested.
 FROM python:3.11-slim-bookworm AS base
-# Versions are those of the base image's release: pinning them here would break each time Debian fixes a hole.
+# Not pinned: Debian keeps one version, and takes the old one away when it fixes a hole.
 # hadolint ignore=DL3008
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends openjdk-17-jre-headless tini \
@@ -36,8 +37,10 @@ COPY pyproject.toml uv.lock ./
 RUN if [ -z "$UV_DEFAULT_INDEX" ]; then unset UV_DEFAULT_INDEX; fi \
     && uv sync --locked --no-dev --no-install-project --no-cache
 COPY common/__init__.py common/errors.py common/jars.py common/
-COPY docker/fetch_jars.py docker/
-RUN /opt/verbatim/bin/python docker/fetch_jars.py --into-spark "$EXTRA_JARS" $JARS
+COPY container/fetch_jars.py container/
+# JARS is a list of words.
+# hadolint ignore=SC2086
+RUN /opt/verbatim/bin/python container/fetch_jars.py --extra "$EXTRA_JARS" --extra-folder /opt/verbatim/extra-jars $JARS
 COPY README.md LICENSE ./
 COPY common/ common/
 COPY replicator/ replicator/
@@ -51,11 +54,11 @@ LABEL org.opencontainers.image.title="Verbatim" \
       org.opencontainers.image.description="Exactly-once replication of Kafka topics between clusters, on Spark" \
       org.opencontainers.image.version="0.1.0" \
       org.opencontainers.image.licenses="Apache-2.0"
-# A user without a name in /etc/passwd would do for us, but Hadoop's login wants to know what the user is called.
+# Named, because Hadoop asks who it is and fails on a number without a name.
 RUN useradd --uid 10001 --gid 0 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin verbatim \
     && install -d -o 10001 -g 0 -m 0770 /var/lib/verbatim
 COPY --from=build /opt/verbatim /opt/verbatim
-COPY --chmod=0755 docker/spark-executor /usr/local/bin/spark-executor
+COPY --chmod=0755 container/spark-executor /usr/local/bin/spark-executor
 # All that is written goes to /tmp (scratch: nothing in it is needed again) and to STATE_PATH, so the root file system can be
 # read-only. HOME and the working directory are /tmp for what Spark and Ivy put there unasked.
 ENV PATH=/opt/verbatim/bin:$PATH \

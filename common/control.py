@@ -123,7 +123,10 @@ class Control:
             return
         try:
             record = orjson.loads(value or b"")
-            handler = getattr(self, "_on_" + record["kind"].replace("-", "_"))
+            kind = record["kind"]
+            handler = None if "_" in kind else getattr(self, "_on_" + kind.replace("-", "_"), None)
+            if handler is None:
+                raise KeyError(kind)
             handler(offset, record)
         except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError) as error:
             raise ControlError(
@@ -144,63 +147,111 @@ class Control:
         """The ids under which a topic's name has been copied, oldest first."""
         return list(dict.fromkeys(tid for (tid, _), origin in self.origins.items() if origin.topic == topic))
 
-    # one method for each kind of record
+    # one method for each kind of record; each reads all its fields before it changes anything
 
     def _on_identity(self, offset: int, r: dict[str, Any]) -> None:
+        for name in ("source_cluster", "target_cluster"):
+            _text(r, name)
+        _number(r, "staging_partitions")
         if self.identity is None:
             self.identity = {k: v for k, v in r.items() if k != "kind"}
 
     def _on_leader(self, offset: int, r: dict[str, Any]) -> None:
-        self.leaders[r["application"]] = offset
+        self.leaders[_text(r, "application")] = offset
 
     def _on_started(self, offset: int, r: dict[str, Any]) -> None:
         self.started = True
 
     def _on_origin(self, offset: int, r: dict[str, Any]) -> None:
+        key, origin = _key(r), Origin(_text(r, "topic"), _number(r, "offset"))
         # A paused first leader may come back and decide `latest` for a partition that appeared after the link had begun:
         # its records would be skipped. So an initial origin counts only until the link has started.
         if r.get("initial") and self.started:
             return
-        self.origins.setdefault((r["topic_id"], r["partition"]), Origin(r["topic"], r["offset"]))
+        self.origins.setdefault(key, origin)
 
     def _on_topic(self, offset: int, r: dict[str, Any]) -> None:
-        self.topics[r["topic_id"]] = SourceTopic(r["topic"], r["topic_id"], r["partitions"], r["config"])
+        config = {name: _text(r["config"], name) for name in r["config"]}
+        topic = SourceTopic(_text(r, "topic"), _text(r, "topic_id"), _number(r, "partitions"), config)
+        self.topics[topic.topic_id] = topic
 
     def _on_destination(self, offset: int, r: dict[str, Any]) -> None:
-        self.destinations[r["topic_id"]] = Destination(
-            r["destination"], r["partitions"], r["max_message_bytes"], r.get("refused")
+        refused = None if r.get("refused") is None else _text(r, "refused")
+        self.destinations[_text(r, "topic_id")] = Destination(
+            _text(r, "destination"), _number(r, "partitions"), _number(r, "max_message_bytes"), refused
         )
 
     def _on_end_epoch(self, offset: int, r: dict[str, Any]) -> None:
-        key = (r["application"], r["term"])
-        self.ended[key] = max(self.ended.get(key, -1), r["epoch"])
+        key = (_text(r, "application"), _number(r, "term"))
+        self.ended[key] = max(self.ended.get(key, -1), _number(r, "epoch"))
 
     def _on_ask(self, offset: int, r: dict[str, Any]) -> None:
-        self.asks[_key(r)] = Request(offset, r["topic"], None)
+        self.asks[_key(r)] = Request(offset, _text(r, "topic"), None)
 
     def _on_resend(self, offset: int, r: dict[str, Any]) -> None:
-        held = tuple(r["held"]) if r.get("held") is not None else None
-        request = Request(offset, r["topic"], r["next"], held, r.get("held_start"))
-        self.resends[_key(r)] = request
-        self.asks.pop(_key(r), None)
-        if held is not None and _key(r) not in self.holds:
-            self.holds[_key(r)] = request
+        key, request = _key(r), _request(offset, r)
+        self.resends[key] = request
+        self.asks.pop(key, None)
+        if request.held is not None:
+            self.holds.setdefault(key, request)
 
     def _on_halted(self, offset: int, r: dict[str, Any]) -> None:
-        if r.get("held") is not None and _key(r) not in self.holds:
-            self.holds[_key(r)] = Request(offset, r["topic"], r.get("next"), tuple(r["held"]), r.get("held_start"))
-        self.halts[(r["application"], _key(r))] = Halt(
-            offset, r["application"], r["topic"], r["reason"], r.get("next"), r.get("available"), r.get("detail", "")
+        key, request = _key(r), _request(offset, r)
+        halt = Halt(
+            offset,
+            _text(r, "application"),
+            request.topic,
+            _text(r, "reason"),
+            request.next,
+            _number_or_none(r, "available"),
+            _text(r, "detail") if "detail" in r else "",
         )
+        self.halts[(halt.application, key)] = halt
+        if request.held is not None:
+            self.holds.setdefault(key, request)
 
     def _on_resumed(self, offset: int, r: dict[str, Any]) -> None:
-        self.halts.pop((r["application"], _key(r)), None)
-        if r["application"] == DEDUPLICATOR:
-            self.holds.pop(_key(r), None)
+        key, application = _key(r), _text(r, "application")
+        self.halts.pop((application, key), None)
+        if application == DEDUPLICATOR:
+            self.holds.pop(key, None)
 
     def _on_accept_loss(self, offset: int, r: dict[str, Any]) -> None:
-        self.consents[_key(r)] = Consent(offset, r["topic"], r.get("next"), r.get("to"), r["reason"])
+        self.consents[_key(r)] = Consent(
+            offset, _text(r, "topic"), _number_or_none(r, "next"), _number_or_none(r, "to"), _text(r, "reason")
+        )
+
+
+# Fields are held to their types here: a value of another type would fail later, far from the record that is to blame, or not at
+# all (Kafka's clients take a negative offset for "the end").
 
 
 def _key(record: dict[str, Any]) -> Key:
-    return (record["topic_id"], record["partition"])
+    return (_text(record, "topic_id"), _number(record, "partition"))
+
+
+def _request(offset: int, r: dict[str, Any]) -> Request:
+    held = r.get("held")
+    if held is not None:
+        if not isinstance(held, list) or len(held) != 2 or any(type(n) is not int or n < 0 for n in held):
+            raise TypeError(f"held is {held!r}, not a staging partition and an offset")
+        held = (held[0], held[1])
+    return Request(offset, _text(r, "topic"), _number_or_none(r, "next"), held, _number_or_none(r, "held_start"))
+
+
+def _text(record: dict[str, Any], name: str) -> str:
+    value = record[name]
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is {value!r}, not a text")
+    return value
+
+
+def _number(record: dict[str, Any], name: str) -> int:
+    value = record[name]
+    if type(value) is not int or value < 0:
+        raise TypeError(f"{name} is {value!r}, not a number from 0")
+    return value
+
+
+def _number_or_none(record: dict[str, Any], name: str) -> int | None:
+    return None if record.get(name) is None else _number(record, name)

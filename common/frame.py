@@ -6,6 +6,8 @@ Arrow IPC record batch of `ROWS`, without the schema, which the frame version fi
 
 from __future__ import annotations
 
+import re
+import struct
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +20,9 @@ from common.errors import FrameError
 VERSION = b"1"
 MAX_RECORDS = 1 << 20
 """A frame that claims more is no frame of ours: it would only serve to fill the reader's memory."""
+
+MAX_OFFSET = 2**63 - 1
+MAX_PARTITION = 2**31 - 1
 
 Header = tuple[str, bytes | None]
 
@@ -163,22 +168,24 @@ def decode_headers(headers: Sequence[Header] | None) -> tuple[Frame, int]:
             cluster=fields["cluster"].decode(),
             topic=fields["topic"].decode(),
             topic_id=fields["topic_id"].decode(),
-            partition=_number(fields["partition"]),
-            start=_number(fields["start"]),
-            next=_number(fields["next"]),
-            count=_number(fields["count"]),
+            partition=_number(fields["partition"], MAX_PARTITION),
+            start=_number(fields["start"], MAX_OFFSET),
+            next=_number(fields["next"], MAX_OFFSET),
+            count=_number(fields["count"], MAX_OFFSET),
             writer=fields["writer"].decode(),
             origin=b"origin" in flags,
             gap=b"gap" in flags,
             reason=fields["reason"].decode() if "reason" in fields else None,
         )
-        crc = int(fields["crc"].decode("ascii"), 16)
+        crc = _checksum(fields["crc"])
     except (KeyError, ValueError) as error:
         raise FrameError(f"staging record with a missing or ill-formed frame header: {error}") from None
     if flags - {b"origin", b"gap"}:
         raise FrameError(f"frame with unknown flags {sorted(flags)}; a newer release may have written it")
     if frame.next < frame.start or frame.count > min(MAX_RECORDS, frame.next - frame.start):
         raise FrameError(f"frame of {_where(frame)} covers [{frame.start}, {frame.next}) with {frame.count} records")
+    if frame.gap and frame.count:
+        raise FrameError(f"frame of {_where(frame)} [{frame.start}, {frame.next}) is an accepted loss and holds records")
     return frame, crc
 
 
@@ -192,10 +199,17 @@ def decode_rows(frame: Frame, crc: int, value: bytes | None) -> Rows:
             raise FrameError(f"frame of {_where(frame)} [{frame.start}, {frame.next}) has a value but no records")
         return NO_ROWS
     try:
-        batch = pa.ipc.read_record_batch(pa.py_buffer(value), ROWS)
+        message = pa.ipc.read_message(pa.py_buffer(value))
+        if _compressed(message):
+            # No writer compresses (the Kafka batch is): a few kilobytes could unpack into gigabytes.
+            raise FrameError(f"frame of {_where(frame)} [{frame.start}, {frame.next}) holds compressed buffers")
+        batch = pa.ipc.read_record_batch(message, ROWS)
         if batch.num_rows != frame.count:
             raise FrameError(f"frame of {_where(frame)} says {frame.count} records and holds {batch.num_rows}")
         batch.validate(full=True)
+        # Arrow doesn't hold a batch to the schema's "not null".
+        if any(column.null_count and not field.nullable for field, column in zip(ROWS, batch.columns, strict=True)):
+            raise FrameError(f"frame of {_where(frame)} [{frame.start}, {frame.next}) holds a null where none may be")
         offsets, timestamps, _, keys, values, headers = batch.columns
         rows = Rows(
             offsets.to_pylist(),
@@ -206,7 +220,7 @@ def decode_rows(frame: Frame, crc: int, value: bytes | None) -> Rows:
         )
     except FrameError:
         raise
-    except (pa.ArrowException, OSError, ValueError, TypeError, KeyError, MemoryError, OverflowError) as error:
+    except Exception as error:  # hostile bytes: whatever pyarrow makes of them, it is no frame
         raise FrameError(f"frame of {_where(frame)} [{frame.start}, {frame.next}) does not decode: {error}") from None
     _check_offsets(frame, rows.offsets)
     return rows
@@ -225,13 +239,43 @@ def _check_offsets(frame: Frame, offsets: list[int]) -> None:
 
 
 def _header_lists(column: pa.Array) -> list[list[Header] | None]:
+    if column.values.field("key").null_count:
+        raise ValueError("a header without a name")
     return [None if row is None else [(h["key"], h["value"]) for h in row] for row in column.to_pylist()]
 
 
-def _number(text: bytes) -> int:
-    if not text.isdigit() or len(text) > 19:
-        raise ValueError(f"{text[:32]!r} is no number")
+def _compressed(message: pa.Message) -> bool:
+    """Whether a record batch message says that its buffers are compressed: pyarrow offers no way to ask before it unpacks them.
+
+    Message.fbs of the Arrow format: the message's field 2 is its header, a RecordBatch, whose field 3 is `compression`. pyarrow has
+    verified the flatbuffer by now.
+    """
+    data = memoryview(message.metadata)
+
+    def field(table: int, number: int) -> int:
+        """Where a table's field lies, 0 if it is left out."""
+        (back,) = struct.unpack_from("<i", data, table)
+        vtable = table - back
+        (size,) = struct.unpack_from("<H", data, vtable)
+        at = 4 + 2 * number
+        (offset,) = struct.unpack_from("<H", data, vtable + at) if at < size else (0,)
+        return table + offset if offset else 0
+
+    (root,) = struct.unpack_from("<I", data, 0)
+    header = field(root, 2)
+    return bool(header) and field(header + struct.unpack_from("<I", data, header)[0], 3) != 0
+
+
+def _number(text: bytes, most: int) -> int:
+    if not text.isdigit() or len(text) > 19 or int(text) > most:
+        raise ValueError(f"{text[:32]!r} is no number between 0 and {most}")
     return int(text)
+
+
+def _checksum(text: bytes) -> int:
+    if re.fullmatch(rb"[0-9a-f]{8}", text) is None:
+        raise ValueError(f"{text[:32]!r} is no checksum")
+    return int(text, 16)
 
 
 def _where(frame: Frame) -> str:

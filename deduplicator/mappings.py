@@ -64,7 +64,7 @@ def decode(value: bytes | None) -> Mapping:
         r = orjson.loads(value or b"")
         if r["v"] != VERSION:
             raise StateError(f"mapping record of version {r['v']}: a newer release wrote it")
-        return Mapping(
+        mapping = Mapping(
             r["cluster"],
             r["topic"],
             r["topic_id"],
@@ -79,5 +79,19 @@ def decode(value: bytes | None) -> Mapping:
             r.get("lost", 0),
             r["runs"],
         )
-    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+        _check(mapping)
+        return mapping
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
         raise StateError(f"mapping record that can't be understood: {error!r}") from None
+
+
+def _check(m: Mapping) -> None:
+    for text in (m.cluster, m.topic, m.topic_id, m.destination_topic):
+        if not isinstance(text, str):
+            raise TypeError(f"{text!r} is not a text")
+    numbers = [m.partition, m.start, m.next, m.destination_partition, m.staging_offset, m.records, m.duplicates, m.lost]
+    for source, destination, length in m.runs:
+        numbers += (source, destination, length)
+    for number in numbers:
+        if type(number) is not int or number < 0:
+            raise TypeError(f"{number!r} is not a number from 0")

@@ -23,6 +23,9 @@ from common.frame import Frame, encode_rows
 
 MAX_FRAME_RECORDS = 10_000
 MAX_FRAME_BYTES = 1 << 20
+"""Of values: a message's length leaves its key and headers out."""
+MAX_ENCODED_BYTES = 4 * MAX_FRAME_BYTES
+"""A frame of several records that keys or headers make larger is cut again: the staging topic would refuse it in the end."""
 
 
 class SourceRecord(Protocol):
@@ -173,8 +176,16 @@ class Copying:
                     take = max(1, i)
                     break
         records = self.pending[:take]
-        self.pending = self.pending[take:]
+        value = self._encode(records)
+        while len(value) > MAX_ENCODED_BYTES and len(records) > 1:
+            records = records[: len(records) // 2]
+            value = self._encode(records)
+        self.pending = self.pending[len(records) :]
         self.pending_bytes = sum(map(len, self.pending)) if self.pending else 0
+        last = records[-1]
+        return self._cut(last.offset() + 1, len(records), value, last.leader_epoch())
+
+    def _encode(self, records: list[SourceRecord]) -> pa.Buffer:
         stamps = [r.timestamp() for r in records]
         headers: list[list[tuple[str, bytes | None]] | None] | None
         try:
@@ -186,7 +197,7 @@ class Copying:
             ) from None
         if not any(headers):
             headers = None
-        value = encode_rows(
+        return encode_rows(
             [r.offset() for r in records],
             [stamp for _, stamp in stamps],
             [kind for kind, _ in stamps],
@@ -194,8 +205,6 @@ class Copying:
             [r.value() for r in records],
             headers,
         )
-        last = records[-1]
-        return self._cut(last.offset() + 1, len(records), value, last.leader_epoch())
 
     def _cut(self, end: int, count: int, value: pa.Buffer | bytes, leader_epoch: int | None) -> Cut:
         frame = self._frame(self.cut_at, end, count)

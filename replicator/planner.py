@@ -67,6 +67,8 @@ class PositionLog:
                     found = positions.decode(message.key(), message.value())
                     if found is not None:
                         self.known[found[0]] = found[1]
+                    elif (key := positions.forgotten(message.key(), message.value())) is not None:
+                        self.known.pop(key, None)
                 elif error.code() == KafkaError._PARTITION_EOF:
                     # The last offsets may have been compacted away.
                     self._at = max(self._at, message.offset())

@@ -42,6 +42,24 @@ def decode(key: bytes | None, value: bytes | None) -> tuple[Key, Position] | Non
     """The position in a record, or None for what is no position: it is only a hint, so nothing is made of a bad one."""
     try:
         k, v = orjson.loads(key or b""), orjson.loads(value or b"")
-        return (str(k["topic_id"]), int(k["partition"])), Position(int(v["next"]), v["leader_epoch"], int(v["handled"]))
-    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
+        partition, position = k["partition"], Position(v["next"], v["leader_epoch"], v["handled"])
+        numbers = (partition, position.next, position.handled, 0 if position.leader_epoch is None else position.leader_epoch)
+        # A negative number would be a logical offset to the client: -1 is the end of the log. (-1 handled is none.)
+        if not isinstance(k["topic_id"], str) or any(type(n) is not int for n in numbers):
+            return None
+        if min(partition, position.next, position.handled + 1) < 0:
+            return None
+        return (k["topic_id"], partition), position
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return None
+
+
+def forgotten(key: bytes | None, value: bytes | None) -> Key | None:
+    """The source partition whose position a tombstone takes away, or None for any other record."""
+    if value is not None:
+        return None
+    try:
+        k = orjson.loads(key or b"")
+        return (k["topic_id"], k["partition"])
+    except (orjson.JSONDecodeError, KeyError, TypeError):
         return None

@@ -72,7 +72,8 @@ def topic_id(bootstrap: str, name: str) -> str:
     """The topic's id as Kafka's tools print it. Raises KafkaException where there is no such topic."""
     admin = _admin(bootstrap)
     described = admin.describe_topics(TopicCollection([name]), request_timeout=_TIMEOUT_S)
-    return str(described[name].result(_TIMEOUT_S).topic_id)
+    # The client prints the other base64 alphabet than Kafka's tools.
+    return str(described[name].result(_TIMEOUT_S).topic_id).translate({ord("+"): "-", ord("/"): "_"})
 
 
 def topics(bootstrap: str) -> set[str]:

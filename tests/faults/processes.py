@@ -1,0 +1,216 @@
+"""Real processes of the applications, and what can happen to them; a load at the source; an independent look at the outcome."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from confluent_kafka import Producer
+
+from bench.copy import descendants
+from tests.brokers import Seen, read_all
+
+BIN = Path(sys.executable).parent
+READY_S = 120.0
+
+
+class Process:
+    """One instance of an application, started as an operator would, with its whole family of processes."""
+
+    def __init__(self, application: str, environment: dict[str, str], log: Path, *arguments: str) -> None:
+        self.application = application
+        self.log = log
+        self._process = subprocess.Popen(
+            [str(BIN / application), *arguments],
+            env=environment,
+            stdout=log.open("ab"),
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    def family(self) -> list[int]:
+        return descendants(self._process.pid)
+
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def kill(self, everything: bool = True) -> None:
+        """kill -9: of all its processes, as when a container dies, or of the driver alone."""
+        for pid in self.family() if everything else [self._process.pid]:
+            _signal(pid, signal.SIGKILL)
+        self._process.wait(20)
+
+    def pause(self) -> None:
+        for pid in self.family():
+            _signal(pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        for pid in self.family():
+            _signal(pid, signal.SIGCONT)
+
+    def terminate(self, timeout_s: float = 15.0) -> int:
+        """SIGTERM; its exit code."""
+        self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(timeout_s)
+
+    def wait(self, timeout_s: float) -> int:
+        return self._process.wait(timeout_s)
+
+    def end(self) -> None:
+        """Whatever state it is in, nothing of it is left."""
+        if self.alive():
+            self.resume()
+            self.kill()
+
+    def said(self) -> str:
+        return self.log.read_text(errors="replace")
+
+
+def _signal(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+class Load:
+    """Writes records to a topic until stopped, in bursts, each record different; some in transactions, some of which abort."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int, seed: int, per_second: int = 2000) -> None:
+        self.written = 0
+        self._random = random.Random(seed)
+        self._stop = threading.Event()
+        self._arguments = (bootstrap, topic, partitions, per_second)
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> int:
+        """The number of records that a read-committed reader sees."""
+        self._stop.set()
+        self._thread.join(60)
+        if self._error is not None:
+            raise self._error
+        return self.written
+
+    def _run(self) -> None:
+        try:
+            self._write(*self._arguments)
+        except BaseException as error:
+            self._error = error
+
+    def _write(self, bootstrap: str, topic: str, partitions: int, per_second: int) -> None:
+        plain = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5})
+        transactional = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"load-{topic}", "linger.ms": 5})
+        transactional.init_transactions(30)
+        number = 0
+        while not self._stop.is_set():
+            began = time.monotonic()
+            kind = self._random.choice(["plain", "plain", "commit", "abort"])
+            producer = plain if kind == "plain" else transactional
+            if kind != "plain":
+                producer.begin_transaction()
+            count = self._random.randint(1, max(1, per_second // 5))
+            for _ in range(count):
+                producer.produce(
+                    topic,
+                    None if number % 97 == 0 else b"%d:%s" % (number, self._random.randbytes(self._random.randint(0, 200))),
+                    None if number % 11 == 0 else b"key-%d" % (number % 1000),
+                    partition=self._random.randrange(partitions),
+                    headers=[("n", b"%d" % number), ("n", None)] if number % 5 == 0 else None,
+                )
+                number += 1
+                producer.poll(0)
+            if kind == "plain":
+                producer.flush(30)
+            elif kind == "commit":
+                producer.commit_transaction(30)
+            else:
+                producer.abort_transaction(30)
+            self.written += count if kind != "abort" else 0
+            time.sleep(max(0.0, count / per_second - (time.monotonic() - began)))
+
+
+def contents(partition: list[Seen]) -> list[tuple[object, ...]]:
+    return [(r.key, r.value, r.headers, r.timestamp) for r in partition]
+
+
+def assert_equal(source: str, target: str, topic: str) -> int:
+    """Record by record, partition by partition: the destination is the source. The number of records."""
+    there = [contents(p) for p in read_all(source, topic)]
+    here = [contents(p) for p in read_all(target, topic)]
+    assert len(here) == len(there)
+    for number, (a, b) in enumerate(zip(there, here, strict=True)):
+        first = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
+        assert a == b, f"{topic}-{number}: {len(a)} records at the source, {len(b)} delivered, first difference at {first}"
+    return sum(map(len, there))
+
+
+def assert_mapped(source: str, target: str, topic: str, mappings_topic: str) -> None:
+    """Each source record is mapped by exactly one run to the offset of the equal record; by a reader of its own."""
+    there, here = read_all(source, topic), read_all(target, topic)
+    at_target = [{r.offset: r for r in partition} for partition in here]
+    mapped: dict[tuple[int, int], int] = {}
+    for partition in read_all(target, mappings_topic):
+        for record in partition:
+            mapping = json.loads(record.value or b"{}")
+            if mapping["topic"] != topic:
+                continue
+            for first, destination, length in mapping["runs"]:
+                for i in range(length):
+                    key = (mapping["partition"], first + i)
+                    assert key not in mapped, f"{key} is mapped twice"
+                    mapped[key] = destination + i
+    for number, partition in enumerate(there):
+        offsets = [mapped.pop((number, r.offset)) for r in partition]
+        assert offsets == sorted(set(offsets)), f"mapping of {topic}-{number} is not monotone"
+        for record, offset in zip(partition, offsets, strict=True):
+            assert contents([record]) == contents([at_target[number][offset]])
+    assert not mapped, f"mapped, but not at the source: {sorted(mapped)[:3]}"
+
+
+def forget_positions(target: str, positions_topic: str) -> None:
+    """Take every position away, as if the topic had been lost: a compacted topic's records can only be buried."""
+    producer = Producer({"bootstrap.servers": target})
+    for key in {record.key for partition in read_all(target, positions_topic) for record in partition}:
+        producer.produce(positions_topic, None, key)
+    assert producer.flush(30) == 0
+
+
+@contextmanager
+def ended(*processes: Process) -> Iterator[None]:
+    """Nothing started in the block outlives it."""
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.end()
+
+
+def environment(source: str, target: str, link: str, topic: str, folder: Path, **more: str) -> dict[str, str]:
+    """Variables of an application's process; its scratch files lie in a folder of the test's own."""
+    scratch = folder / "tmp"
+    scratch.mkdir(exist_ok=True)
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("KAFKA_", "SPARK_", "STREAMS_"))}
+    return {
+        **kept,
+        "TMPDIR": str(scratch),
+        "APPLICATION_NAME": link,
+        "KAFKA_CLUSTERS_SOURCE_BOOTSTRAP_SERVERS": source,
+        "KAFKA_CLUSTERS_SOURCE_TOPIC": topic,
+        "KAFKA_CLUSTERS_DESTINATION_BOOTSTRAP_SERVERS": target,
+        "STATE_PATH": str(folder / "state"),
+        "STAGING_PARTITIONS": "4",
+        "TOPIC_REFRESH_INTERVAL": "2s",
+        "HEALTH_PORT": "0",
+        **more,
+    }

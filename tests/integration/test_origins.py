@@ -1,0 +1,100 @@
+"""Where copying begins: START_OFFSETS, decided once and before anything is read, so that nothing that comes later is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from common.lanes import Plan
+from tests.brokers import Record, create_topic, delete_records, produce, read_all
+from tests.conftest import Kafka, Names
+from tests.harness import Link, Running, ThreadReplicator, assert_copied, assert_mapped
+
+
+KEPT = {"retention.ms": "-1"}
+"""The records here are old by their timestamps."""
+
+
+def dies_before_its_first_frame(link: Link) -> None:
+    """Run a replicator whose lanes end before they have sent anything."""
+
+    class Dying(ThreadReplicator):
+        @staticmethod
+        def run_lane(plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
+            return iter(())
+
+    assert Running(Dying(link.settings, True)).wait() == 0
+
+
+def records(begin: int, end: int, partition: int = 0) -> list[Record]:
+    return [Record(b"%d" % i, partition=partition, timestamp=1_700_000_000_000 + i) for i in range(begin, end)]
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+def test_records_that_come_after_the_origin_was_decided_are_never_lost(
+    source: Kafka, target: Kafka, names: Names, start: str
+) -> None:
+    """Promise: an empty partition's origin is 0 once the link has begun, whatever dies before its first record; records already
+    there are copied with earliest and left out with latest; a topic that comes later is copied from its beginning with either."""
+    at, to = source.bootstrap_servers, target.bootstrap_servers
+    empty, filled, later = names.topic("empty"), names.topic("filled"), names.topic("later")
+    create_topic(at, empty, 2, KEPT)
+    create_topic(at, filled, 2, KEPT)
+    produce(at, filled, records(0, 7))
+    delete_records(at, filled, {0: 2})
+    link = Link(at, to, names.link, rf"{names.link}\.t\..*", START_OFFSETS=start)
+    dies_before_its_first_frame(link)
+    # Resolved again now, `latest` would be above these.
+    produce(at, empty, records(0, 3))
+    produce(at, filled, records(7, 10))
+    dies_before_its_first_frame(link)
+    produce(at, empty, records(3, 4) + records(4, 6, 1))
+    create_topic(at, later, 1, KEPT)
+    produce(at, later, records(0, 5))
+    assert link.copy() == (0, 0)
+    assert_copied(link, empty)
+    assert_copied(link, later)
+    there = read_all(at, filled)
+    if start == "latest":
+        there = [[r for r in there[0] if r.offset >= 7], []]
+    assert_copied(link, filled, there=there)
+    assert [m[0].start for _, m in sorted(link.mappings(filled).items())] == [2 if start == "earliest" else 7, 0]
+
+
+def test_a_time_selects_the_first_record_at_or_after_it(source: Kafka, target: Kafka, names: Names) -> None:
+    """Promise: with a timestamp each partition begins at its first record of that time or later; one without any begins at its end,
+    as it was when the link began."""
+    at, to = source.bootstrap_servers, target.bootstrap_servers
+    topic = names.topic()
+    create_topic(at, topic, 3, KEPT)
+    produce(at, topic, records(0, 10) + records(0, 4, 1))
+    link = Link(at, to, names.link, topic, START_OFFSETS=str(1_700_000_000_006))
+    dies_before_its_first_frame(link)
+    produce(at, topic, records(0, 2, 1) + records(0, 2, 2))
+    assert link.copy() == (0, 0)
+    there, here = read_all(at, topic), read_all(to, topic)
+    there = [there[0][6:], there[1][4:], there[2]]
+    assert [[r.value for r in p] for p in here] == [[r.value for r in p] for p in there]
+    assert_mapped(link, topic, there, here)
+
+
+def test_retention_before_the_first_record_halts_instead_of_beginning_later(
+    source: Kafka, target: Kafka, names: Names, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Promise: the origin is a promise too: when retention takes records at or above it before they were read, the partition halts."""
+    at, to = source.bootstrap_servers, target.bootstrap_servers
+    topic = names.topic()
+    create_topic(at, topic, 1, KEPT)
+    produce(at, topic, records(0, 10))
+    link = Link(at, to, names.link, topic)
+    dies_before_its_first_frame(link)
+    delete_records(at, topic, {0: 4})
+    assert link.replicate() == 3
+    assert link.deduplicate() == 0
+    assert link.arrived(topic) == [0]
+    capsys.readouterr()
+    assert link.replicate() == 3
+    assert f"{topic}-0 halted: records [0, 4) of {topic}-0 are gone from the source" in capsys.readouterr().err
+    assert link.halted() == {(topic, 0): "source-lost"}

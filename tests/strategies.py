@@ -1,0 +1,151 @@
+"""Hypothesis strategies shared by the tests: records, frames, control records, hostile JSON. They only make values; tests judge."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import strategies as st
+
+from common.frame import Frame, Header
+
+INT64 = st.integers(-(2**63), 2**63 - 1)
+OFFSETS = st.integers(0, 2**62)
+BYTES = st.none() | st.just(b"") | st.binary(max_size=40)
+TEXT = st.text(max_size=20)
+"""Any text that UTF-8 can hold."""
+HEADERS = st.none() | st.lists(st.tuples(st.sampled_from(["a", "", "é"]) | TEXT, BYTES), max_size=4)
+"""Order, duplicate names, empty names and null values included."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """A source record, as far as the replicator uses one. As with the client's, `len` counts the value alone."""
+
+    at: int
+    stamp: int = 1
+    kind: int = 1
+    k: bytes | None = None
+    v: bytes | None = b"v"
+    h: list[Header] | None = field(default=None, hash=False)
+    epoch: int | None = None
+
+    def __len__(self) -> int:
+        return len(self.v or b"")
+
+    def offset(self) -> int:
+        return self.at
+
+    def timestamp(self) -> tuple[int, int]:
+        return (self.kind, self.stamp)
+
+    def key(self) -> bytes | None:
+        return self.k
+
+    def value(self) -> bytes | None:
+        return self.v
+
+    def headers(self) -> list[Header] | None:
+        return self.h
+
+    def leader_epoch(self) -> int | None:
+        return self.epoch
+
+
+@st.composite
+def records(draw: st.DrawFn, min_size: int = 0, max_size: int = 12) -> list[Record]:
+    """Records with strictly increasing offsets, dense or with gaps."""
+    at = draw(OFFSETS)
+    out = []
+    for _ in range(draw(st.integers(min_size, max_size))):
+        out.append(
+            Record(at, draw(INT64), draw(st.integers(0, 2)), draw(BYTES), draw(BYTES), draw(HEADERS), draw(st.integers(0, 9)))
+        )
+        at += draw(st.sampled_from([1, 1, 1, 2, 1000]))
+    return out
+
+
+@st.composite
+def frames(draw: st.DrawFn) -> Frame:
+    """Whatever a frame may say of itself."""
+    start = draw(OFFSETS)
+    end = start + draw(st.sampled_from([0, 1, 10, 2**40]))
+    gap = draw(st.booleans())
+    return Frame(
+        draw(TEXT),
+        draw(TEXT),
+        draw(TEXT),
+        draw(st.integers(0, 2**31 - 1)),
+        start,
+        end,
+        0 if gap else draw(st.integers(0, min(end - start, 1 << 20))),
+        draw(TEXT),
+        draw(st.booleans()),
+        gap,
+        draw(st.none() | TEXT),
+    )
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+    max_leaves=6,
+)
+"""Anything JSON can say, nested too."""
+
+CONTROL_KINDS = [
+    "identity",
+    "leader",
+    "started",
+    "origin",
+    "topic",
+    "destination",
+    "end-epoch",
+    "ask",
+    "resend",
+    "halted",
+    "resumed",
+    "accept-loss",
+]
+_CONTROL_FIELDS = {
+    "source_cluster": st.sampled_from(["s1", "s2"]),
+    "target_cluster": st.just("t"),
+    "staging_partitions": st.integers(1, 3),
+    "application": st.sampled_from(["replicator", "deduplicator"]),
+    "term": st.integers(0, 3),
+    "epoch": st.integers(0, 3),
+    "topic": st.sampled_from(["x", "y"]),
+    "topic_id": st.sampled_from(["X", "Y"]),
+    "partition": st.integers(0, 1),
+    "partitions": st.integers(1, 4),
+    "offset": st.integers(0, 5),
+    "initial": st.booleans(),
+    "config": st.dictionaries(st.sampled_from(["a", "b"]), st.sampled_from(["1", "2"])),
+    "destination": st.just("d"),
+    "max_message_bytes": st.integers(1, 9),
+    "refused": st.none() | st.just("why"),
+    "reason": st.just("r"),
+    "detail": st.just("it is so"),
+    "next": st.none() | st.integers(0, 5),
+    "to": st.none() | st.integers(0, 5),
+    "available": st.none() | st.integers(0, 5),
+    "held": st.none() | st.tuples(st.integers(0, 2), st.integers(0, 9)).map(list),
+    "held_start": st.none() | st.integers(0, 5),
+}
+
+
+@st.composite
+def control_records(draw: st.DrawFn) -> dict[str, object]:
+    """A well-formed control record of any kind (with more fields than the kind needs: newer releases may add some)."""
+    return {"kind": draw(st.sampled_from(CONTROL_KINDS)), **draw(st.fixed_dictionaries(_CONTROL_FIELDS))}
+
+
+@st.composite
+def hostile_control_records(draw: st.DrawFn) -> dict[str, object]:
+    """A control record with some fields missing or of any type."""
+    record = draw(control_records())
+    for name in draw(st.lists(st.sampled_from(sorted(record)), min_size=1, max_size=3)):
+        if draw(st.booleans()):
+            record.pop(name, None)
+        else:
+            record[name] = draw(JSON_VALUES)
+    return record
