@@ -113,7 +113,8 @@ class Deduplicator(Application):
         for row in rows:
             if row.kind == "refused":
                 raise LinkRefused(row.body["detail"])
-        lines = halted_lines(rows, self.control.poll(), self.name)
+        # The lanes' last words, that a partition goes on above all, may have only just been written.
+        lines = halted_lines(rows, self.control.refresh(Deadline(CALL_S)), self.name)
         if not lines and any(row.kind == "unfinished" for row in rows):
             return None
         self._folded(self.state.fold_now())

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from common.application import Application, halted_lines
+from common.application import CALL_S, Application, halted_lines
 from common.cli import entry, settings_options
+from common.kafka import Deadline
 from common.lanes import Plan, Progress
 from replicator import lane
 from replicator.planner import Planner
@@ -41,7 +42,8 @@ class Replicator(Application):
     def caught_up(self, rows: list[Progress]) -> int | None:
         if any(row.kind == "replan" for row in rows):
             return None
-        lines = halted_lines(rows, self.control.poll(), self.name)
+        # The lanes' last words, that a partition goes on above all, may have only just been written.
+        lines = halted_lines(rows, self.control.refresh(Deadline(CALL_S)), self.name)
         for line in lines:
             click.echo(f"error: {line}", err=True)
         counters = self.health.counters

@@ -135,6 +135,7 @@ class Load:
             elif kind == "commit":
                 producer.commit_transaction(30)
             else:
+                producer.flush(30)  # or the records may never reach the log, and there is nothing to abort
                 producer.abort_transaction(30)
             self.written += count if kind != "abort" else 0
             time.sleep(max(0.0, count / per_second - (time.monotonic() - began)))

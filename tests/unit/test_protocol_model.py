@@ -612,7 +612,7 @@ CARELESS: dict[str, dict[str, Any]] = {
 }
 CARELESS_MODEL = settings(
     MODEL,
-    max_examples=1500,
+    max_examples=300,
     derandomize=True,
     database=None,
     phases=(Phase.generate,),

@@ -1,0 +1,154 @@
+"""Destination topics: made like their source, grown with it, refused by name where they would alter or delete what is copied."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+
+from common import topics as production_topics
+from common.kafka import Deadline
+from tests.brokers import Record, create_topic, produce, read_all
+from tests.conftest import Kafka, Names
+from tests.harness import Link, assert_copied, assert_mapped, contents, eventually
+
+FOREIGN = b"from another writer"
+
+
+def records(begin: int, end: int, partition: int = 0) -> list[Record]:
+    return [Record(b"%d" % i, b"k%d" % i, partition) for i in range(begin, end)]
+
+
+def config(bootstrap: str, topic: str) -> dict[str, str]:
+    resource = ConfigResource(ResourceType.TOPIC, topic)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    entries = admin.describe_configs([resource])[resource].result(30)
+    return {name: entry.value for name, entry in entries.items()}
+
+
+def alter(bootstrap: str, topic: str, **changes: str) -> None:
+    wanted = {key.replace("_", "."): value for key, value in changes.items()}
+    production_topics.alter(AdminClient({"bootstrap.servers": bootstrap}), topic, wanted, Deadline(30))
+
+
+def link_of(source: Kafka, target: Kafka, names: Names) -> Link:
+    return Link(source.bootstrap_servers, target.bootstrap_servers, names.link, rf"{names.link}\.t\..*")
+
+
+def test_a_destination_is_made_like_its_source_and_refused_by_name_where_it_would_not_hold_it(
+    source: Kafka, target: Kafka, names: Names, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Promise: a missing destination gets the source's partitions and configuration, one with fewer partitions is grown; one that
+    would stamp, refuse, compact or delete records is refused, that topic only, by name, with exit code 3 in a bounded run; mended while
+    the link runs, it gets all that it missed."""
+    at, to = source.bootstrap_servers, target.bootstrap_servers
+    made, grown = names.topic("made"), names.topic("grown")
+    like = {"cleanup.policy": "delete", "retention.ms": "-1", "max.message.bytes": "2000000", "segment.bytes": "10485760"}
+    create_topic(at, made, 4, like)
+    create_topic(at, grown, 3)
+    create_topic(to, grown, 1)
+    bad = {
+        "message.timestamp.type": ("LogAppendTime", "CreateTime"),
+        "max.message.bytes": ("1000", "1048588"),
+        "cleanup.policy": ("compact", "delete"),
+        "retention.ms": ("3600000", "-1"),
+        "message.timestamp.before.max.ms": ("3600000", str(2**63 - 1)),
+    }
+    refused = {key: names.topic(f"refused{i}") for i, key in enumerate(bad)}
+    for key, topic in refused.items():
+        create_topic(at, topic)
+        create_topic(to, topic, 1, {"retention.ms": "-1", key: bad[key][0]})
+        produce(at, topic, records(0, 5))
+    for topic, partitions in ((made, 4), (grown, 3)):
+        produce(at, topic, [r for p in range(partitions) for r in records(0, 5, p)])
+    link = link_of(source, target, names)
+    assert link.replicate() == 0
+    capsys.readouterr()
+    assert link.deduplicate() == 3
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert len(lines) == len(bad)
+    for (key, topic), line in zip(refused.items(), sorted(lines), strict=True):
+        assert line.startswith(f"error: {topic}-0 halted: destination topic {topic} has {key}={bad[key][0]}")
+        assert link.arrived(topic) == [0]
+    for topic in (made, grown):
+        assert_copied(link, topic)
+    assert like.items() <= config(to, made).items()
+    with link.running():
+        for key, topic in refused.items():
+            produce(at, topic, records(5, 8))
+            alter(to, topic, **{key.replace(".", "_"): bad[key][1]})
+        eventually(lambda: all(link.arrived(t) == [8] for t in refused.values()), "what was skipped")
+        eventually(lambda: link.halted() == {}, "the halts to end")
+    for topic in refused.values():
+        assert_copied(link, topic)
+
+
+def test_a_record_that_the_destination_is_too_small_for_halts_and_comes_when_there_is_room(
+    source: Kafka, target: Kafka, names: Names, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Promise: a record that fits the source only through a better compression halts its partition by name, after all that came
+    before it and without holding up others; with a larger max.message.bytes it is delivered, and what came after it."""
+    at, to = source.bootstrap_servers, target.bootstrap_servers
+    tight, other = names.topic("tight"), names.topic("other")
+    create_topic(at, tight, 1, {"max.message.bytes": "100000"})
+    create_topic(at, other, 2)
+    # Hexadecimal digits at random: half their size by Huffman coding, which lz4 has not.
+    digits = random.Random(7).randbytes(75_000).hex().encode()
+    tightly: dict[str, str | int] = {"compression.type": "gzip"}
+    produce(at, tight, [*records(0, 5), Record(digits), *records(5, 8)], config=tightly | {"batch.size": 90_000})
+    produce(at, other, records(0, 5) + records(0, 5, 1))
+    link = link_of(source, target, names)
+    assert link.replicate() == 0
+    capsys.readouterr()
+    assert link.deduplicate() == 3
+    assert f"error: {tight}-0 halted: record 5 of {tight}-0 is larger" in capsys.readouterr().err
+    assert link.arrived(tight) == [5]
+    assert_copied(link, other)
+    assert link.halted() == {(tight, 0): "destination-too-small"}
+    alter(to, tight, max_message_bytes="1000000")
+    produce(at, tight, records(8, 9))
+    assert link.copy() == (0, 0)
+    assert_copied(link, tight)
+    assert link.halted() == {}
+
+
+def test_another_writer_at_the_destination_does_not_spoil_the_mappings(source: Kafka, target: Kafka, names: Names) -> None:
+    """Promise: records that someone else writes into a destination come between copied ones; these still all arrive once and in
+    order, and each is mapped to the offset that it has."""
+    at, to = source.bootstrap_servers, target.bootstrap_servers
+    topic = names.topic()
+    create_topic(at, topic)
+    create_topic(to, topic, 1, {"retention.ms": "-1"})
+    stop = threading.Event()
+
+    def interleave() -> None:
+        producer = Producer({"bootstrap.servers": to, "linger.ms": 0})
+        while not stop.is_set():
+            producer.produce(topic, FOREIGN, partition=0)
+            producer.flush(5)
+            time.sleep(0.002)
+
+    other = threading.Thread(target=interleave, daemon=True)
+    link = link_of(source, target, names)
+    try:
+        with link.running():
+            other.start()
+            for go in range(4):
+                produce(at, topic, records(10_000 * go, 10_000 * (go + 1)))
+
+            def reached() -> bool:
+                return any(m.next == 40_000 for m in link.mappings(topic).get(0, [])[-1:])
+
+            eventually(reached, "all records", 60)
+    finally:
+        stop.set()
+        other.join()
+    there, here = read_all(at, topic), read_all(to, topic)
+    copied = [r for r in here[0] if r.value != FOREIGN]
+    assert [contents(r) for r in copied] == [contents(r) for r in there[0]]
+    assert any(b.offset > a.offset + 1 and b.offset - a.offset < 50 for a, b in zip(copied, copied[1:], strict=False))
+    assert_mapped(link, topic, there, here)
