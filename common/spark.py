@@ -84,6 +84,8 @@ _DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.python.worker.reuse": "true",
     "spark.sql.session.timeZone": "UTC",
+    # Nothing is kept there, but Spark makes it, by default where the process was started.
+    "spark.sql.warehouse.dir": f"{tempfile.gettempdir()}/verbatim-warehouse",
     "spark.sql.shuffle.partitions": "1",
     "spark.default.parallelism": "1",
     "spark.sql.adaptive.enabled": "false",

@@ -1,0 +1,40 @@
+"""The documents say what the program does: settings, commands, reasons for halts."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from common.settings import settings_table
+from deduplicator import stuck
+from verbatim.main import cli
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def test_the_readme_holds_the_generated_settings_table() -> None:
+    assert settings_table().strip() in README
+
+
+def test_every_command_is_in_the_readme() -> None:
+    for command in cli.commands:
+        assert f"verbatim {command}" in README
+
+
+def test_every_reason_for_a_halt_has_a_way_on_in_the_readme() -> None:
+    reasons = {stuck.MISSING, stuck.REFUSED, stuck.STATE_LOST, stuck.TIMESTAMP, stuck.TOO_LARGE, "topic-recreated"}
+    lane = (ROOT / "replicator" / "lane.py").read_text()
+    reasons |= set(re.findall(r'self\._halt\(\s*\w+,\s*"([a-z-]+)"', lane))
+    assert len(reasons) >= 10
+    for reason in reasons:
+        assert f"| `{reason}` |" in README, reason
+
+
+def test_every_file_that_the_design_names_is_there() -> None:
+    for row in re.findall(r"^\| (`[^|]+) \|", (ROOT / "DESIGN.md").read_text(), re.M):
+        folder = ""
+        for name in re.findall(r"`([^`]+)`", row):
+            folder = name.rpartition("/")[0] + "/" if "/" in name else folder
+            path = ROOT / (name if "/" in name else folder + name)
+            assert path.exists(), name
