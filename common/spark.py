@@ -22,7 +22,6 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import urlsplit
 
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
@@ -157,14 +156,6 @@ def spark_defaults(environ: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def local_path(state_path: str) -> Path | None:
-    """The directory that STATE_PATH means on this machine, or None for another file system's URL."""
-    parts = urlsplit(state_path)
-    if len(parts.scheme) > 1 and parts.scheme != "file":
-        return None
-    return Path(parts.path if parts.scheme == "file" else state_path).absolute()
-
-
 def effective_conf(
     settings: Settings,
     *,
@@ -175,8 +166,7 @@ def effective_conf(
 ) -> dict[str, str]:
     """Every Spark property of the session: built-in defaults < SPARK_CONF_DIR < `settings.spark_conf` < what slots demand.
 
-    `jars` empty means a session without Delta. Raises SettingsError for speculation, for a local STATE_PATH with
-    executors on other machines, and for a PARALLELISM below one. Pure, but for reading spark-defaults.conf.
+    `jars` empty means a session without Delta. Raises SettingsError for speculation and for a PARALLELISM below one. Pure, but for reading spark-defaults.conf.
     """
     given = {**spark_defaults(environ), **settings.spark_conf}
     if given.get("spark.speculation", "false").strip().lower() == "true":
@@ -194,11 +184,6 @@ def effective_conf(
         failures = f",{master.failures}" if master.failures else ""
         url = f"local[{lanes + extra_slots}{failures}]"
     else:
-        if jars and local_path(settings.state_path) is not None:
-            raise SettingsError(
-                f"STATE_PATH: {settings.state_path} is a local path, but executors of {master.url} may run on other "
-                "machines; give the URL of a file system that all of them reach"
-            )
         url = master.url
     if jars:
         conf |= _DELTA

@@ -358,10 +358,28 @@ class Delivery:
             self._skip(key, frame, offset, stuck.REFUSED, destination.refused)
             return None
         if destination is None or frame.partition >= destination.partitions:
-            raise Waiting
+            if self._described(frame):
+                raise Waiting
+            log.error(
+                "%s offset %d: frame of %s-%d (topic id %s), which the replicator never described; left out",
+                self.name,
+                offset,
+                frame.topic,
+                frame.partition,
+                frame.topic_id,
+            )
+            return None
         if _batch_within(destination.max_message_bytes) < self._batch_bytes:
             raise _Again(f"{destination.topic} takes only smaller batches")
         return destination
+
+    def _described(self, frame: Frame) -> bool:
+        """Whether the replicator has said that there is such a partition: it does so before the first frame."""
+        for look in (self.term.state, self.term.control.refresh(Deadline(CALL_S))):
+            source = look.topics.get(frame.topic_id)
+            if source is not None and frame.partition < source.partitions:
+                return True
+        return False
 
     def _deliver(
         self, key: Key, frame: Frame, rows: Rows, decision: Decision, destination: Destination, offset: int
@@ -390,6 +408,7 @@ class Delivery:
             # What was skipped while the partition stood still comes now, in order: go back to it.
             trouble = self.stuck[key]
             trouble.until = max(trouble.until, offset)
+            trouble.returning = True
             self._bad.pop(key, None)
             self._commit()
             raise _Again(f"going back to offset {trouble.held} for {frame.topic}-{frame.partition}", trouble.held)
@@ -513,6 +532,12 @@ class Delivery:
     def _settle(self) -> None:
         """Say which partitions go on, after the transaction that moved them is committed: said before, and aborted, what they skipped
         could be trimmed although it is needed again."""
+        for key, trouble in self.stuck.items():
+            # A frame is judged before the position has passed it: after the last one that was skipped, it shows only here.
+            if trouble.closed(self._next.get(key, -1), self.position):
+                self._closing.setdefault(key, "")
+            elif self.position >= trouble.until:
+                trouble.returning = False
         for key, topic in self._closing.items():
             if self.stuck.pop(key, None) is not None:
                 self.term.control.append(
@@ -527,6 +552,7 @@ class Delivery:
 
     def _go_back_where_cleared(self) -> None:
         """A destination that was refused is accepted now: go back to the first frame that was skipped for it."""
+        cleared: list[str] = []
         for key, trouble in self.stuck.items():
             if trouble.reason != stuck.REFUSED:
                 continue
@@ -534,7 +560,11 @@ class Delivery:
             if destination is not None and destination.refused is None:
                 trouble.reason = stuck.MISSING
                 trouble.until = max(trouble.until, self.position)
-                raise _Again(f"{destination.topic} is fit again: going back to offset {trouble.held}", trouble.held)
+                trouble.returning = True
+                cleared.append(destination.topic)
+        if cleared:
+            # All at once: a second return, to a later offset, would leave out what the first one has not read again yet.
+            raise _Again(f"{', '.join(cleared)}: fit again, going back to the first frame skipped")
 
     def _answer_asks(self) -> None:
         """Tell the replicator how far a partition is, once all that is in staging now has been delivered."""
@@ -582,17 +612,17 @@ class Delivery:
         producer = self._producer
         deadline = Deadline(CALL_S)
         if self._moved:
-            if producer.flush(deadline.left()) > 0:
-                raise UncleanTransaction("records were not acknowledged in time")
+            while producer.flush(deadline.left(1.0)) > 0 and not self._failed:
+                if deadline.passed():
+                    raise UncleanTransaction("records were not acknowledged in time")
+                # A record that is refused fails the transaction, and what waits behind it is never sent. Where it is one without a
+                # report, this call is what tells.
+                self._send_position(deadline)
             self._check_reports()
             for moved in self._moved.values():
                 key, value = mappings.encode(self._mapping(moved))
                 producer.produce(self.plan["mappings_topic"], value, key, self.partition, on_delivery=self._unreported)
-        producer.send_offsets_to_transaction(
-            [TopicPartition(self.plan["staging_topic"], self.partition, self.position)],
-            self._group_metadata,
-            deadline.left(),
-        )
+        self._send_position(deadline)
         began = time.monotonic()
         producer.commit_transaction(max(1.0, deadline.left()))
         took = time.monotonic() - began
@@ -609,6 +639,14 @@ class Delivery:
             # OK it was, but librdkafka repeats EndTxn by itself: the first request, still on its way, could arrive within the next
             # transaction of this producer and commit it half done.
             raise UncleanTransaction(f"the commit took {took:.1f} s or saw a connection error; its producer is not used again")
+
+    def _send_position(self, deadline: Deadline) -> None:
+        assert self._producer is not None
+        self._producer.send_offsets_to_transaction(
+            [TopicPartition(self.plan["staging_topic"], self.partition, self.position)],
+            self._group_metadata,
+            deadline.left(),
+        )
 
     def _mapping(self, moved: Moved) -> Mapping:
         f = moved.frame
@@ -733,9 +771,8 @@ class Delivery:
         start = found.position
         if self._resume_at is not None:
             start = min(start, self._resume_at)
-        elif self.recoveries == 1:
-            # What was halted when the last owner ended is looked at again, from its first skipped frame.
-            start = min([start, *(t.held for t in self.stuck.values() if t.reason != stuck.MISSING)])
+        # Also when a transaction fails after the return: the committed position still lies behind what was skipped.
+        start = min([start, *(t.held for t in self.stuck.values() if t.returning)])
         self._resume_at = None
         low, _ = kafka.watermarks(self._admin, plan["staging_topic"], self.partition, deadline)
         start = max(start, low)
@@ -751,7 +788,9 @@ class Delivery:
             if hold.held is not None and hold.held[0] == self.partition and key not in self.stuck:
                 halt = state.halts.get((DEDUPLICATOR, key))
                 start = hold.held_start if hold.held_start is not None else 0
-                self.stuck[key] = Stuck(halt.reason if halt else stuck.MISSING, hold.held[1], start, start + 1, position)
+                reason = halt.reason if halt else stuck.MISSING
+                # What was halted when the last owner ended is looked at again, from its first skipped frame.
+                self.stuck[key] = Stuck(reason, hold.held[1], start, start + 1, position, reason != stuck.MISSING)
 
     def _abandon(self) -> None:
         """Drop the producer. Its transaction is aborted if that is easy; else the next owner's fencing does it."""

@@ -22,13 +22,15 @@ LAST_ASK_AGAIN_S = 600.0
 @dataclass(slots=True)
 class Stuck:
     """`held` is the staging offset of the first frame skipped and `held_start` where that frame begins at the source; `held_end` is
-    where the skipped frames end; `until` the staging position that must be reached again before they may be trimmed."""
+    where the skipped frames end; `until` the staging position that must be reached again before they may be trimmed;
+    `returning` says that they are being read again, and must be once more after a recovery."""
 
     reason: str
     held: int
     held_start: int
     held_end: int
     until: int = 0
+    returning: bool = False
     ask_at: float = 0.0
     pause_s: float = FIRST_ASK_AGAIN_S
 

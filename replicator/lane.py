@@ -42,6 +42,7 @@ POSITION_INTERVAL_S = 1.0
 ASK_AGAIN_S = 30.0
 UNCONFIRMED_BYTES = 64 << 20
 """Frames held back until their topic's id is confirmed: past this much nothing more is read."""
+QUEUE_BYTES = 128 << 20
 STOP_S = 5.0
 CALL_S = 30.0
 
@@ -88,12 +89,12 @@ class Lane:
             )
             for p in plan["partitions"]
         }
-        self.new = [c for c, p in zip(self.copies.values(), plan["partitions"], strict=True) if p["position"] is None]
+        self.new = {c.key for c, p in zip(self.copies.values(), plan["partitions"], strict=True) if p["position"] is None}
         self.rows: list[tuple[str, dict[str, Any]]] = []
         self.consumer: Consumer | None = None
         self.admin = kafka.admin(plan["source_admin"])
         self.producer: Producer = kafka.producer(
-            plan["staging_producer"], linger_ms=0, batch_size=1_000_000, queue_buffering_max_kbytes=65536
+            plan["staging_producer"], linger_ms=0, batch_size=1_000_000, queue_buffering_max_kbytes=QUEUE_BYTES >> 10
         )
         self.failed: tuple[Cut, KafkaError] | None = None
         self.unconfirmed: deque[tuple[Cut, float]] = deque()
@@ -104,8 +105,10 @@ class Lane:
 
     def run(self) -> Iterator[tuple[str, dict[str, Any]]]:
         self.control.refresh(Deadline(CALL_S))
-        for copy in self.new:
-            self._hold_back(copy.origin_frame())
+        for copy in self.copies.values():
+            # The frame of a position holds nothing: if staging was cut, it shows the deduplicator that frames before it are missing, even
+            # when no record ever comes again.
+            self._hold_back(copy.origin_frame() if copy.key in self.new else copy.position_frame())
         self._answer_demands(time.monotonic())
         self._read_from_positions()
         try:
@@ -287,6 +290,9 @@ class Lane:
         if cut.generation != copy.generation:
             return
         frame = cut.frame
+        if len(cut.value) > QUEUE_BYTES:
+            # It would never fit into the producer's queue, whatever staging takes.
+            self._writer_failed(cut, KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
         while True:
             try:
                 self.producer.produce(
@@ -422,8 +428,12 @@ class Lane:
             resend = self.term.state.resends.get(copy.key)
             consent = self.term.state.consents.get(copy.key)
             demands: list[Request | Consent] = [d for d in (resend, consent) if d is not None and d.at > copy.handled]
+            if demands and consent is not None and resend is not None and _given_up(resend, consent):
+                # What is asked for is what has been given up: the consent is the answer, also when its gap frame has to go again.
+                demands = [consent]
+                copy.handled = max(copy.handled, resend.at)
             for demand in sorted(demands, key=lambda d: d.at):
-                copy.handled = demand.at
+                copy.handled = max(copy.handled, demand.at)
                 if isinstance(demand, Consent):
                     rewound |= self._accept_loss(copy, demand)
                 else:
@@ -520,3 +530,12 @@ class Lane:
 
     def _total(self, what: str) -> int:
         return sum(getattr(c, what) for c in self.copies.values())
+
+
+def _given_up(resend: Request, consent: Consent) -> bool:
+    """Whether a demand asks for records whose loss an operator has accepted."""
+    if consent.to is None:
+        return False
+    if resend.at < consent.at:
+        return True
+    return resend.next is not None and consent.next is not None and consent.next <= resend.next < consent.to

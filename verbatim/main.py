@@ -8,6 +8,7 @@ import click
 
 from common.cli import entry
 from verbatim.accept_loss import accept_loss
+from verbatim.quickstart import quickstart
 from verbatim.verify_command import verify
 
 
@@ -25,4 +26,5 @@ def cli() -> None:
 
 
 cli.add_command(accept_loss)
+cli.add_command(quickstart)
 cli.add_command(verify)

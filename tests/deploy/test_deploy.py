@@ -169,6 +169,15 @@ def test_the_image_sets_only_declared_variables() -> None:
     assert "VOLUME " + str(Path(variables["STATE_PATH"]).parent) in stage
 
 
+def test_the_image_runs_as_nobody_of_importance_and_hands_signals_on() -> None:
+    stage = (ROOT / "Dockerfile").read_text().split(" AS runtime\n")[1]
+    (user,) = re.findall(r"^USER (\d+):\d+$", stage, re.MULTILINE)
+    pods = [d["spec"]["template"]["spec"] for d in of_kind(rendered("."), "Deployment")]
+    assert {pod["securityContext"]["runAsUser"] for pod in pods} == {int(user)} != {0}
+    # A shell as the first process would keep SIGTERM to itself.
+    assert re.search(r'^ENTRYPOINT \["/usr/bin/tini", "--"\]$', stage, re.MULTILINE)
+
+
 def test_the_config_map_is_a_complete_set_of_settings(tmp_path: Path) -> None:
     variables = settings_env()
     assert unknown(variables) == set()

@@ -29,13 +29,14 @@ class Process:
     def __init__(self, application: str, environment: dict[str, str], log: Path, *arguments: str) -> None:
         self.application = application
         self.log = log
-        self._process = subprocess.Popen(
-            [str(BIN / application), *arguments],
-            env=environment,
-            stdout=log.open("ab"),
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [str(BIN / application), *arguments],
+                env=environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
 
     def family(self) -> list[int]:
         return descendants(self._process.pid)

@@ -12,7 +12,17 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from common.frame import Frame, decode_headers, encode_headers, encode_rows
 from replicator import positions
 from replicator.positions import Position
-from tests.brokers import Record, Seen, create_topic, delete_records, end_offsets, produce, read_all, start_offsets, topic_id
+from tests.brokers import (
+    Record,
+    Seen,
+    create_topic,
+    delete_records,
+    end_offsets,
+    produce,
+    read_all,
+    start_offsets,
+    topic_id,
+)
 from tests.conftest import Kafka, Names
 from tests.harness import Link, assert_copied, eventually
 

@@ -12,7 +12,6 @@ from tests.brokers import Record, create_topic, delete_records, produce, read_al
 from tests.conftest import Kafka, Names
 from tests.harness import Link, Running, ThreadReplicator, assert_copied, assert_mapped
 
-
 KEPT = {"retention.ms": "-1"}
 """The records here are old by their timestamps."""
 

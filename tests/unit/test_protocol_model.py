@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from common import control
 from common.control import DEDUPLICATOR, Control
@@ -102,6 +102,39 @@ class Staged:
     value: bytes
 
 
+# What may happen in a step: how often, and with which arguments. One rule draws from all of it: a rule for each would let hypothesis
+# switch off some of them for a whole run, and most runs would then bring nothing as far as the destination.
+HAPPENINGS: dict[str, tuple[int, dict[str, list[Any]]]] = {
+    "produce": (3, {"n": [1, 2, 4], "gap": [0, 0, 1, 3], "tail": [0, 0, 2]}),
+    "write": (
+        8,
+        {"which": [-1, -1, 0, 1], "look": ["first", "with records in hand", "no"], "most": [1, 2, 100], "stale": [0, 0, 3], "far": [0, 1, 2, 3, 4, 4]},
+    ),
+    "move": (4, {"which": [-1, 0, 1], "what": [0, 1, 1, 2, 2, 3, 4, 5], "times": [1, 2]}),
+    "deliver": (5, {"n": [1, 2, 100, 100], "outcome": ["commit", "commit", "commit", "abort", "unknown"]}),
+    "restart_writer": (1, {}),
+    "start_anywhere_allowed": (2, {"back": [0, 1, 2, 3, 5, 12], "far": [0, 3, 3]}),
+    "crash_writer": (1, {"which": [-1, 0, 1], "keep": [0, 1, 2]}),
+    "delivery_fails": (1, {"which": [-1, 0]}),
+    "lose_frames": (2, {"back": [0, 0, 1, 2, 4], "frames": [1, 1, 2, 6], "how": ["gone", "gone", "value", "headers", "count"]}),
+    "lose_answer": (2, {"which": [-1, 0]}),
+    "repeat_frame": (1, {"back": [0, 1, 2, 5, 9]}),
+    "trim": (1, {}),
+    "take_over": (1, {"lower": [0, 1, 4]}),
+    "wait": (2, {"seconds": [1.0, 6.0, 700.0]}),
+}
+
+
+def happening(name: str) -> st.SearchStrategy[tuple[str, dict[str, Any]]]:
+    choices = HAPPENINGS[name][1]
+    return st.tuples(
+        st.just(name), st.sampled_from([dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values())])
+    )
+
+
+ANYTHING = st.sampled_from([name for name, (weight, _) in HAPPENINGS.items() for _ in range(weight)]).flatmap(happening)
+
+
 class Protocol(RuleBasedStateMachine):
     """One source partition, any number of writers, one owner of the staging partition at a time."""
 
@@ -135,11 +168,15 @@ class Protocol(RuleBasedStateMachine):
 
     # the source
 
-    @initialize()
-    def begin(self) -> None:
+    @initialize(loses_the_origin=st.sampled_from([False, False, False, True]))
+    def begin(self, loses_the_origin: bool) -> None:
         self.start_writer(None)
+        if loses_the_origin:
+            self.produce(2, 1, 1)
+            self.write(0, "no", 1, 0, 4)
+            self.lose_frames(0, 2, "gone")
+            self.write(0, "no", 100, 0, 3)
 
-    @rule(n=st.integers(1, 4), gap=st.sampled_from([0, 0, 1, 3]), tail=st.sampled_from([0, 0, 2]))
     def produce(self, n: int, gap: int, tail: int) -> None:
         """Records, with compacted or aborted offsets before them and perhaps markers behind."""
         for i in range(n):
@@ -157,36 +194,45 @@ class Protocol(RuleBasedStateMachine):
         writer.look()
         self.writers.append(writer)
 
-    @rule()
-    @precondition(lambda self: len(self.writers) < 4)
     def restart_writer(self) -> None:
         """From the remembered position; the others become zombies."""
+        del self.writers[:-3]
         found = positions.decode(*self.position_record) if self.position_record else None
         self.start_writer(found[1] if found else None)
 
-    @rule(data=st.data())
-    @precondition(lambda self: len(self.writers) < 4)
-    def start_anywhere_allowed(self, data: st.DataObject) -> None:
+    def start_anywhere_allowed(self, back: int, far: int) -> None:
         """Any position will do below which earlier writers had appended everything."""
+        del self.writers[:-3]
         reach = self.reach(-1, ORIGIN, origin=True)
         if reach is not None:
-            self.start_writer(Position(data.draw(st.integers(ORIGIN, reach)), None, -1))
+            self.start_writer(Position(max(ORIGIN, reach - back), None, -1))
+            self.write(-1, "no", 100, 0, far)
 
-    @rule(data=st.data(), most=st.integers(1, 5), stale=st.sampled_from([0, 0, 1, 3]), steps=st.integers(0, 4))
-    def write(self, data: st.DataObject, most: int, stale: int, steps: int) -> None:
-        """A writer reads and cuts, and moves its frames some way along."""
-        if not self.writers:
-            return
-        writer = data.draw(st.sampled_from(self.writers))
+    def write(self, which: int, look: str, most: int, stale: int, far: int) -> None:
+        """A writer reads and cuts, and brings all its frames some way: sent, appended, acknowledged, remembered."""
+        writer = self.one_of_the_writers(which)
+        if look == "first":
+            writer.look()
         writer.read(most, stale)
+        if look == "with records in hand":
+            writer.look()
         writer.cut()
-        for _ in range(steps):
-            self.step(writer, data.draw(st.integers(0, 3)))
+        if far == 4:
+            writer.remember()  # what was acknowledged before
+        for pending, act in [(writer.queue, writer.send), (writer.wire, writer.append), (writer.unheard, writer.hear)][:far]:
+            while pending:
+                act()
+        if far == 4:
+            writer.remember()
 
-    @rule(data=st.data(), what=st.integers(0, 5))
-    def move(self, data: st.DataObject, what: int) -> None:
-        if self.writers:
-            self.step(data.draw(st.sampled_from(self.writers)), what)
+    def move(self, which: int, what: int, times: int) -> None:
+        for _ in range(times):
+            self.step(self.one_of_the_writers(which), what)
+
+    def one_of_the_writers(self, which: int) -> Writer:
+        if not self.writers:
+            self.restart_writer()
+        return self.writers[which % len(self.writers)]
 
     def step(self, writer: Writer, what: int) -> None:
         if what <= 0 and writer.queue:
@@ -202,21 +248,23 @@ class Protocol(RuleBasedStateMachine):
         else:
             writer.read(2, 0)
 
-    @rule(data=st.data(), keep=st.integers(0, 3))
-    def crash_writer(self, data: st.DataObject, keep: int) -> None:
+    def crash_writer(self, which: int, keep: int) -> None:
         """Some of what is in flight still arrives, in order."""
-        if self.writers:
-            writer = data.draw(st.sampled_from(self.writers))
-            self.writers.remove(writer)
-            while keep and writer.wire:
-                writer.append()
-                keep -= 1
+        writer = self.one_of_the_writers(which)
+        self.writers.remove(writer)
+        while keep and writer.wire:
+            writer.append()
+            keep -= 1
 
-    @rule(data=st.data())
-    def delivery_fails(self, data: st.DataObject) -> None:
+    def delivery_fails(self, which: int) -> None:
         """A frame is not appended: its writer ends, and what is behind it on the wire never arrives."""
-        if self.writers:
-            self.fail(data.draw(st.sampled_from(self.writers)))
+        writer = self.one_of_the_writers(which)
+        for _ in range(3):
+            writer.read(1, 0)
+            writer.cut()
+        while writer.queue:
+            writer.send()
+        self.fail(writer)
 
     def fail(self, writer: Writer) -> None:
         if writer.wire:
@@ -250,31 +298,36 @@ class Protocol(RuleBasedStateMachine):
 
     # staging misbehaves
 
-    @rule(data=st.data(), how=st.sampled_from(["gone", "value", "headers", "count"]))
-    def lose_frame(self, data: st.DataObject, how: str) -> None:
-        if not self.staging:
-            return
-        offset = data.draw(st.sampled_from(sorted(self.staging)))
-        staged = self.staging[offset]
-        if how == "gone":
-            del self.staging[offset]
-        elif how == "value":
-            staged.value = staged.value[:-1] + b"\x01" if staged.value else b"\x01"
-        elif how == "headers":
-            staged.headers = staged.headers[1:]
-        else:
-            staged.headers = [(k, b"999" if k == "count" else v) for k, v in staged.headers]
-        self.lost_anything = True
+    def lose_frames(self, back: int, frames: int, how: str) -> None:
+        """Frames at or below the end of staging are deleted or harmed."""
+        for offset in range(max(self.low, self.high - back - frames), self.high - back):
+            staged = self.staging.get(offset)
+            if staged is None:
+                continue
+            self.lost_anything = True
+            if how == "gone":
+                del self.staging[offset]
+            elif how == "value":
+                staged.value = staged.value[:-1] + bytes([staged.value[-1] ^ 1]) if staged.value else b"\1"
+            elif how == "headers":
+                staged.headers = staged.headers[1:]
+            else:
+                staged.headers = [(k, b"999" if k == "count" else v) for k, v in staged.headers]
 
-    @rule(data=st.data())
-    def repeat_frame(self, data: st.DataObject) -> None:
+    def lose_answer(self, which: int) -> None:
+        """A writer sends again what was asked for, and that is lost too."""
+        writer, end = self.one_of_the_writers(which), self.high
+        writer.look()
+        self.write(which, "no", 100, 0, 4)
+        self.lose_frames(0, self.high - end, "gone")
+
+    def repeat_frame(self, back: int) -> None:
         """A frame that was appended before arrives once more."""
-        if self.staging:
-            again = self.staging[data.draw(st.sampled_from(sorted(self.staging)))]
+        again = self.staging.get(self.high - 1 - back)
+        if again is not None:
             self.staging[self.high] = dataclasses.replace(again)
             self.high += 1
 
-    @rule()
     def trim(self) -> None:
         """Up to what is committed, and not past what is held."""
         limit = self.trims({0: self.committed}, self.control)[0]
@@ -310,12 +363,10 @@ class Protocol(RuleBasedStateMachine):
         self.moved: dict[str, Any] | None = None
         self.closing = False
 
-    @rule(lower=st.integers(0, 4))
     def take_over(self, lower: int) -> None:
         """A new owner of the staging partition; the group's offset may be lost, then it starts lower."""
         self.recover(lower)
 
-    @rule(n=st.integers(1, 8), outcome=st.sampled_from(["commit", "commit", "commit", "abort", "unknown"]))
     def deliver(self, n: int, outcome: str) -> None:
         for _ in range(n):
             if self.position < self.high:
@@ -400,11 +451,16 @@ class Protocol(RuleBasedStateMachine):
             self.tell("resumed", application=DEDUPLICATOR)
         self.open()
 
-    @rule(seconds=st.sampled_from([1.0, 6.0, 700.0]))
     def wait(self, seconds: float) -> None:
         self.now += seconds
 
-    # what must hold
+    # what happens, and what must hold
+
+    @rule(action=ANYTHING)
+    def happens(self, action: tuple[str, dict[str, Any]]) -> None:
+        name, arguments = action
+        getattr(self, name)(**arguments)
+
 
     @invariant()
     def exactly_once_in_order(self) -> None:
@@ -423,9 +479,9 @@ class Protocol(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """However it came to this: once nothing fails any more, everything arrives."""
+        self.writers.clear()
+        self.restart_writer()
         for _ in range(SETTLE_ROUNDS):
-            if not self.writers:
-                self.restart_writer()
             writer = self.writers[-1]
             writer.look()
             writer.read(1000, 0)
@@ -612,7 +668,7 @@ CARELESS: dict[str, dict[str, Any]] = {
 }
 CARELESS_MODEL = settings(
     MODEL,
-    max_examples=300,
+    max_examples=600,
     derandomize=True,
     database=None,
     phases=(Phase.generate,),

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from common.errors import SettingsError
-from common.spark import available_cpus, effective_conf, local_path, parse_master, spark_defaults
+from common.spark import available_cpus, effective_conf, parse_master, spark_defaults
 
 ROOT = Path(__file__).parents[2]
 
@@ -104,19 +104,6 @@ def test_delta_joins_what_the_user_has_set_and_its_jars_travel_as_the_master_nee
     cluster = conf("spark://host:7077", jars=jars, state_path="s3a://bucket/state")
     assert cluster["spark.jars"] == "/jars/delta.jar,/jars/storage.jar"
     assert "spark.sql.extensions" not in conf()
-
-
-def test_a_local_state_path_with_executors_elsewhere_is_refused() -> None:
-    for path in ("./state", "/state", "file:///state"):
-        with pytest.raises(SettingsError, match="^STATE_PATH"):
-            conf("k8s://host", jars=[Path("/jars/delta.jar")], state_path=path)
-    conf("k8s://host", state_path="./state")  # no Delta, no state
-
-
-def test_a_state_path_is_local_unless_its_scheme_says_otherwise() -> None:
-    assert local_path("file:///a/b") == local_path("/a/b") == Path("/a/b")
-    assert local_path("state") == Path.cwd() / "state"
-    assert local_path("hdfs://host/a") is None and local_path("s3a://bucket/a") is None
 
 
 def test_a_containers_cpu_quota_bounds_the_slots(tmp_path: Path) -> None:

@@ -1,0 +1,162 @@
+"""Runs the applications as an operator does, as processes of their own, and ends them gently or not; reads nothing of Kafka.
+
+Linux: who belongs to an application is read from /proc.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from common.errors import VerbatimError
+from common.settings import FIELDS, OLD_VARIABLES
+from verbatim.processes import spawn
+
+_LOG_LINES = 15
+_GONE_S = 5.0
+_STOP_S = 15.0
+_LOOK_S = 1.0
+
+# Another environment and working directory for what `spawn` starts; the process id stays.
+_ENTER = """\
+import json, os, sys
+os.chdir(sys.argv[1])
+os.execve(sys.argv[3], sys.argv[3:], json.loads(sys.argv[2]))
+"""
+
+
+def environment(variables: Mapping[str, str], scratch: Path) -> dict[str, str]:
+    """The environment of an application: ours, without the settings of any other link, and with `variables`.
+
+    What the applications and their JVMs put aside goes to `scratch`: one that is killed can't take it away.
+    """
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in FIELDS
+        and name not in OLD_VARIABLES
+        and not name.startswith(("KAFKA_", "STREAMS_", "SPARK_", "PYSPARK_"))
+    }
+    java = f"{kept.get('JAVA_TOOL_OPTIONS', '')} -Djava.io.tmpdir={scratch}".strip()
+    return {**kept, **variables, "TMPDIR": str(scratch), "JAVA_TOOL_OPTIONS": java}
+
+
+def descendants(root: int) -> list[int]:
+    """A process and all below it."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and (fields := _stat(int(entry.name))):
+            children.setdefault(int(fields[1]), []).append(int(entry.name))
+    found, todo = [], [root]
+    while todo:
+        found.append(pid := todo.pop())
+        todo += children.get(pid, [])
+    return found
+
+
+class Application:
+    """An application's console script and its whole family of processes: the driver, Spark's JVM, the lanes' workers.
+
+    `log` gets its output; `command` stands for the console script of this Python's environment unless given.
+    """
+
+    def __init__(self, name: str, variables: Mapping[str, str], folder: Path, command: list[str] | None = None) -> None:
+        self.name = name
+        self.log = folder / f"{name}.log"
+        self._folder = folder
+        scratch = folder / "tmp"
+        scratch.mkdir(exist_ok=True)
+        self._environment = environment(variables, scratch)
+        self._command = command or [str(Path(sys.executable).with_name(name))]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._looked = 0.0
+        # Process id -> its start, in ticks since boot: ids are used again.
+        self._family: dict[int, str] = {}
+
+    @property
+    def pid(self) -> int | None:
+        """The driver's process id, once started."""
+        return None if self._process is None else self._process.pid
+
+    def start(self) -> None:
+        """Start it, again if it has ended. Raises VerbatimError."""
+        if not Path(self._command[0]).exists():
+            raise VerbatimError(f"there is no {self._command[0]}: run this from an environment that Verbatim is installed in")
+        enter = [sys.executable, "-I", "-S", "-c", _ENTER, str(self._folder), json.dumps(self._environment)]
+        self._process = spawn([*enter, *self._command], self.log)
+
+    def ended(self) -> int | None:
+        """The exit code of a driver that is no more, else None. To be called now and then: it remembers the family."""
+        if self._process is None:
+            return None
+        code = self._process.poll()
+        now = time.monotonic()
+        if code is None and now - self._looked >= _LOOK_S:
+            self._looked = now
+            self._look()
+        return code
+
+    def kill(self) -> int:
+        """kill -9 of every process, as when a container dies; how many there were. Nothing is left when it returns."""
+        if self._process is None:
+            return 0
+        self._look()
+        family = [pid for pid, started in self._family.items() if _started(pid) == started]
+        _signal(family, signal.SIGKILL)
+        self._process.wait()
+        give_up = time.monotonic() + _GONE_S
+        while any(_started(pid) == self._family[pid] for pid in family) and time.monotonic() < give_up:
+            time.sleep(0.02)
+        self._family.clear()
+        return len(family)
+
+    def stop(self) -> None:
+        """SIGTERM, and after some seconds kill -9."""
+        if self._process is None:
+            return
+        self._look()
+        if self._process.poll() is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.terminate()
+                self._process.wait(_STOP_S)
+        self.kill()
+
+    def log_tail(self, lines: int = _LOG_LINES) -> str:
+        """The last lines that it wrote."""
+        with contextlib.suppress(OSError):
+            return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+        return ""
+
+    def _look(self) -> None:
+        # A dead driver has no children left to be found by: they are then known from the looks before.
+        if self._process is not None and self._process.poll() is None:
+            for pid in descendants(self._process.pid):
+                if (started := _started(pid)) is not None:
+                    self._family[pid] = started
+
+
+def _signal(pids: Iterable[int], number: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def _stat(pid: int) -> list[str]:
+    """Fields of /proc/<pid>/stat from the state on, [] without such a process."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return []
+
+
+def _started(pid: int) -> str | None:
+    """When the process started; None for one that has gone, or has ended and only waits to be buried."""
+    fields = _stat(pid)
+    return fields[19] if fields and fields[0] != "Z" else None
