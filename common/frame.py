@@ -220,7 +220,7 @@ def decode_rows(frame: Frame, crc: int, value: bytes | None) -> Rows:
         )
     except FrameError:
         raise
-    except Exception as error:  # hostile bytes: whatever pyarrow makes of them, it is no frame
+    except Exception as error:  # noqa: BLE001 - hostile bytes: whatever pyarrow makes of them, it is no frame
         raise FrameError(f"frame of {_where(frame)} [{frame.start}, {frame.next}) does not decode: {error}") from None
     _check_offsets(frame, rows.offsets)
     return rows

@@ -58,7 +58,15 @@ def records(draw: st.DrawFn, min_size: int = 0, max_size: int = 12) -> list[Reco
     out = []
     for _ in range(draw(st.integers(min_size, max_size))):
         out.append(
-            Record(at, draw(INT64), draw(st.integers(0, 2)), draw(BYTES), draw(BYTES), draw(HEADERS), draw(st.integers(0, 9)))
+            Record(
+                at,
+                draw(INT64),
+                draw(st.integers(0, 2)),
+                draw(BYTES),
+                draw(BYTES),
+                draw(HEADERS),
+                draw(st.integers(0, 9)),
+            )
         )
         at += draw(st.sampled_from([1, 1, 1, 2, 1000]))
     return out
@@ -86,7 +94,11 @@ def frames(draw: st.DrawFn) -> Frame:
 
 
 JSON_VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False) | TEXT,
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | TEXT,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
     max_leaves=6,
 )

@@ -10,7 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.control import DEDUPLICATOR, REPLICATOR, Consent, Control, Destination, Halt, Origin, Request, SourceTopic, encode
+from common.control import (
+    DEDUPLICATOR,
+    REPLICATOR,
+    Consent,
+    Control,
+    Destination,
+    Halt,
+    Origin,
+    Request,
+    SourceTopic,
+    encode,
+)
 from common.errors import ControlError
 from tests import strategies
 
@@ -46,7 +57,11 @@ def test_the_first_origin_of_a_partition_stays() -> None:
         ("origin", {**WHERE, "partition": 1, "offset": 0, "initial": False}),
         ("origin", {**WHERE, "topic_id": "id2", "offset": 2, "initial": False}),
     )
-    assert state.origins == {KEY: Origin("orders", 5), ("id", 1): Origin("orders", 0), ("id2", 0): Origin("orders", 2)}
+    assert state.origins == {
+        KEY: Origin("orders", 5),
+        ("id", 1): Origin("orders", 0),
+        ("id2", 0): Origin("orders", 2),
+    }
     assert state.topic_id_history("orders") == ["id", "id2"]
     assert state.topic_id_history("other") == []
 
@@ -69,7 +84,11 @@ def test_the_newest_leader_deposes_the_others_of_its_application_only() -> None:
 
 def test_an_epoch_ends_with_those_before_it_and_in_its_term_only() -> None:
     end = {"application": REPLICATOR, "term": 0}
-    state = control(("leader", {"application": REPLICATOR}), ("end-epoch", {**end, "epoch": 3}), ("end-epoch", {**end, "epoch": 1}))
+    state = control(
+        ("leader", {"application": REPLICATOR}),
+        ("end-epoch", {**end, "epoch": 3}),
+        ("end-epoch", {**end, "epoch": 1}),
+    )
     assert [state.epoch_ended(REPLICATOR, 0, e) for e in (2, 3, 4)] == [True, True, False]
     assert not state.epoch_ended(DEDUPLICATOR, 0, 3)
     assert not state.epoch_ended(REPLICATOR, 1, 3)
@@ -79,7 +98,10 @@ def test_topics_and_destinations_are_the_newest() -> None:
     topic = {"topic": "orders", "topic_id": "id", "partitions": 2, "config": {"a": "1"}}
     to = {"topic": "orders", "topic_id": "id", "destination": "d", "partitions": 2, "max_message_bytes": 9}
     state = control(
-        ("topic", topic), ("topic", {**topic, "partitions": 3}), ("destination", {**to, "refused": "why"}), ("destination", to)
+        ("topic", topic),
+        ("topic", {**topic, "partitions": 3}),
+        ("destination", {**to, "refused": "why"}),
+        ("destination", to),
     )
     assert state.topics == {"id": SourceTopic("orders", "id", 3, {"a": "1"})}
     assert state.destinations == {"id": Destination("d", 2, 9, None)}
@@ -98,14 +120,27 @@ def test_the_first_hold_stays_until_the_deduplicator_goes_on() -> None:
     state = control(
         ("resend", {**WHERE, "next": 7, "held": [2, 40], "held_start": 9}),
         ("resend", {**WHERE, "next": 8, "held": [2, 60], "held_start": 12}),
-        ("halted", {**WHERE, "application": DEDUPLICATOR, "reason": "r", "next": 8, "held": [2, 70], "held_start": 20}),
+        (
+            "halted",
+            {
+                **WHERE,
+                "application": DEDUPLICATOR,
+                "reason": "r",
+                "next": 8,
+                "held": [2, 70],
+                "held_start": 20,
+            },
+        ),
         ("resumed", {**WHERE, "application": REPLICATOR}),
     )
     assert state.resends[KEY].held == (2, 60)
     assert state.holds == {KEY: Request(0, "orders", 7, (2, 40), 9)}
     state.apply(4, encode("resumed", **WHERE, application=DEDUPLICATOR))
     assert state.holds == {} and state.halts == {}
-    state.apply(5, encode("halted", **WHERE, application=DEDUPLICATOR, reason="r", next=8, held=[2, 70], held_start=20))
+    state.apply(
+        5,
+        encode("halted", **WHERE, application=DEDUPLICATOR, reason="r", next=8, held=[2, 70], held_start=20),
+    )
     assert state.holds == {KEY: Request(5, "orders", 8, (2, 70), 20)}
 
 
@@ -123,12 +158,17 @@ def test_each_application_halts_and_resumes_by_itself() -> None:
 
 
 def test_the_newest_consent_counts() -> None:
-    state = control(("accept-loss", {**WHERE, "next": 5, "to": 9, "reason": "r"}), ("accept-loss", {**WHERE, "to": 11, "reason": ""}))
+    state = control(
+        ("accept-loss", {**WHERE, "next": 5, "to": 9, "reason": "r"}),
+        ("accept-loss", {**WHERE, "to": 11, "reason": ""}),
+    )
     assert state.consents == {KEY: Consent(1, "orders", None, 11, "")}
 
 
 @given(st.lists(strategies.control_records(), max_size=12), st.data())
-def test_records_below_the_position_change_nothing(records: list[dict[str, Any]], data: st.DataObject) -> None:
+def test_records_below_the_position_change_nothing(
+    records: list[dict[str, Any]], data: st.DataObject
+) -> None:
     state = Control()
     for offset, record in enumerate(records):
         state.apply(offset, json.dumps(record).encode())
@@ -155,7 +195,12 @@ KINDS = ["", "_on_leader", "apply", "-on-leader", "end_epoch", "accept_loss", "p
 def test_an_unknown_kind_is_refused(kind: str) -> None:
     state = Control()
     with pytest.raises(ControlError, match="offset 3"):
-        state.apply(3, json.dumps({"kind": kind, **WHERE, "application": "replicator", "reason": "r", "term": 0, "epoch": 0}).encode())
+        state.apply(
+            3,
+            json.dumps(
+                {"kind": kind, **WHERE, "application": "replicator", "reason": "r", "term": 0, "epoch": 0}
+            ).encode(),
+        )
     assert state == Control()
 
 
@@ -190,18 +235,27 @@ NEEDED = [(record, name) for record in GOOD for name in record if name != "kind"
 @pytest.mark.parametrize(("record", "name"), NEEDED, ids=lambda x: x if isinstance(x, str) else x["kind"])
 def test_a_field_that_is_missing_or_of_another_type_is_refused(record: dict[str, Any], name: str) -> None:
     Control().apply(0, json.dumps(record).encode())
-    wrong = [None, [], ["x"], {"a": 1}, 1.5, True, -1] if name != "config" else [None, 5, ["a"], {"a": 1}, {"a": {}}, "x"]
+    wrong: list[Any] = (
+        [None, [], ["x"], {"a": 1}, 1.5, True, -1]
+        if name != "config"
+        else [None, 5, ["a"], {"a": 1}, {"a": {}}, "x"]
+    )
     wrong += ["x"] if isinstance(record[name], int) else []
     wrong += [7] if isinstance(record[name], str) else []
     state = Control()
-    for bad in [{k: v for k, v in record.items() if k != name}, *({**record, name: value} for value in wrong)]:
+    for bad in [
+        {k: v for k, v in record.items() if k != name},
+        *({**record, name: value} for value in wrong),
+    ]:
         with pytest.raises(ControlError):
             state.apply(0, json.dumps(bad).encode())
         assert state == Control(), f"{bad} was refused and changed something all the same"
 
 
 @pytest.mark.parametrize("name", ["next", "held", "held_start", "available", "to"])
-@pytest.mark.parametrize("value", ["ab", [1], [1, 2, 3], ["a", "b"], [-1, 0], [None, 1], {"0": 1, "1": 2}, 1.0, True, -1, ""])
+@pytest.mark.parametrize(
+    "value", ["ab", [1], [1, 2, 3], ["a", "b"], [-1, 0], [None, 1], {"0": 1, "1": 2}, 1.0, True, -1, ""]
+)
 def test_an_optional_field_of_another_type_is_refused(name: str, value: Any) -> None:
     kind = "accept-loss" if name == "to" else "halted"
     with pytest.raises(ControlError):

@@ -15,7 +15,9 @@ from replicator.copying import Copying, Cut, Status
 from tests.strategies import Record
 
 
-def make(position: int = 0, origin: int = 0, handled: int = -1, end: int | None = None, epoch: int | None = None) -> Copying:
+def make(
+    position: int = 0, origin: int = 0, handled: int = -1, end: int | None = None, epoch: int | None = None
+) -> Copying:
     return Copying("c", "orders", "id", 0, "w", origin, position, epoch, handled, end)
 
 
@@ -130,7 +132,9 @@ def test_large_keys_and_headers_make_smaller_frames(monkeypatch: pytest.MonkeyPa
     st.booleans(),
     st.integers(0, 5),
 )
-def test_cuts_join_and_hold_every_record_once(shape: list[tuple[int, int]], all_of_it: bool, tail: int) -> None:
+def test_cuts_join_and_hold_every_record_once(
+    shape: list[tuple[int, int]], all_of_it: bool, tail: int
+) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(copying, "MAX_FRAME_RECORDS", 4)
         patch.setattr(copying, "MAX_FRAME_BYTES", 100)

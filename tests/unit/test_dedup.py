@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -9,7 +11,7 @@ from common.frame import Frame
 from deduplicator.dedup import Action, Decision, decide
 
 
-def frame(start: int, end: int, count: int | None = None, **flags: bool) -> Frame:
+def frame(start: int, end: int, count: int | None = None, **flags: Any) -> Frame:
     return Frame("c", "t", "id", 0, start, end, end - start if count is None else count, "w", **flags)
 
 
@@ -30,7 +32,9 @@ def test_of_a_frame_seen_in_part_the_rest_is_delivered() -> None:
 def test_a_frame_beyond_next_shows_a_hole() -> None:
     assert decide(10, frame(11, 15), True) == Decision(Action.HOLE, next=10)
     assert decide(10, frame(11, 11), True).action is Action.HOLE, "even an empty one"
-    assert decide(10, frame(11, 15, origin=True), True).action is Action.HOLE, "an origin never moves a known partition"
+    assert decide(10, frame(11, 15, origin=True), True).action is Action.HOLE, (
+        "an origin never moves a known partition"
+    )
 
 
 def test_an_unknown_partition_begins_with_its_origin_frame() -> None:
@@ -62,11 +66,18 @@ def test_an_accepted_loss_covers_no_hole_that_the_operator_was_not_told_of() -> 
 
 def test_an_accepted_loss_stands_in_for_lost_state() -> None:
     for complete in (False, True):
-        assert decide(None, frame(10, 15, 0, gap=True), complete) == Decision(Action.DELIVER, 15, 15, first=True, lost=5)
+        assert decide(None, frame(10, 15, 0, gap=True), complete) == Decision(
+            Action.DELIVER, 15, 15, first=True, lost=5
+        )
 
 
 @given(
-    st.none() | st.integers(0, 12), st.integers(0, 12), st.integers(0, 6), st.booleans(), st.booleans(), st.booleans()
+    st.none() | st.integers(0, 12),
+    st.integers(0, 12),
+    st.integers(0, 6),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
 )
 def test_no_offset_is_passed_over_and_none_comes_twice(
     next_offset: int | None, start: int, length: int, origin: bool, gap: bool, complete: bool

@@ -22,7 +22,9 @@ FIT = {**SOURCE, "message.timestamp.before.max.ms": WIDE, "message.timestamp.aft
 
 
 def refused(destination: dict[str, Any], source: dict[str, Any] | None = None) -> str | None:
-    return refusal(SourceTopic("orders", "id", 1, {**SOURCE, **(source or {})}), "copy", {**FIT, **destination})
+    return refusal(
+        SourceTopic("orders", "id", 1, {**SOURCE, **(source or {})}), "copy", {**FIT, **destination}
+    )
 
 
 @pytest.mark.parametrize(
@@ -42,7 +44,9 @@ def refused(destination: dict[str, Any], source: dict[str, Any] | None = None) -
         ({"message.timestamp.after.max.ms": "3600000"}, {}),
     ],
 )
-def test_a_destination_that_keeps_everything_is_fit(destination: dict[str, str], source: dict[str, str]) -> None:
+def test_a_destination_that_keeps_everything_is_fit(
+    destination: dict[str, str], source: dict[str, str]
+) -> None:
     assert refused(destination, source) is None
 
 
@@ -50,11 +54,19 @@ def test_a_destination_that_keeps_everything_is_fit(destination: dict[str, str],
     ("key", "destination", "source"),
     [
         ("message.timestamp.type", {"message.timestamp.type": "LogAppendTime"}, {}),
-        ("message.timestamp.type", {"message.timestamp.type": "LogAppendTime"}, {"message.timestamp.type": "LogAppendTime"}),
+        (
+            "message.timestamp.type",
+            {"message.timestamp.type": "LogAppendTime"},
+            {"message.timestamp.type": "LogAppendTime"},
+        ),
         ("max.message.bytes", {"max.message.bytes": "999"}, {}),
         ("message.timestamp.before.max.ms", {"message.timestamp.before.max.ms": str(2**63 - 2)}, {}),
         ("message.timestamp.after.max.ms", {"message.timestamp.after.max.ms": "3599999"}, {}),
-        ("message.timestamp.after.max.ms", {"message.timestamp.after.max.ms": "3600000"}, {"message.timestamp.after.max.ms": WIDE}),
+        (
+            "message.timestamp.after.max.ms",
+            {"message.timestamp.after.max.ms": "3600000"},
+            {"message.timestamp.after.max.ms": WIDE},
+        ),
         ("cleanup.policy", {"cleanup.policy": "compact"}, {}),
         ("cleanup.policy", {"cleanup.policy": "compact,delete"}, {}),
         ("retention.ms", {"retention.ms": "999"}, {}),
@@ -66,8 +78,10 @@ def test_a_destination_that_keeps_everything_is_fit(destination: dict[str, str],
         ("retention.ms", {"cleanup.policy": "compact,delete"}, {"cleanup.policy": "compact"}),
     ],
 )
-def test_one_that_does_not_is_refused_by_name(key: str, destination: dict[str, str], source: dict[str, str]) -> None:
+def test_one_that_does_not_is_refused_by_name(
+    key: str, destination: dict[str, str], source: dict[str, str]
+) -> None:
     why = refused(destination, source)
     assert why is not None and "copy" in why and "orders" in why
-    assert f"{key}={ {**FIT, **destination}[key]}" in why
+    assert f"{key}={ {**FIT, **destination}[key] }" in why
     assert "\n" not in why

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
 import zlib
 from collections.abc import Callable
@@ -143,7 +144,20 @@ def test_text_that_is_not_utf8_is_refused(name: str) -> None:
         decode_headers(changed(name, b"\xff\xfe"))
 
 
-NUMBERS = [b"", b"-1", b"+1", b" 1", b"1 ", b"1_0", b"0x1", b"1.0", b"1e3", b"\xb2", "²".encode(), "١".encode()]
+NUMBERS = [
+    b"",
+    b"-1",
+    b"+1",
+    b" 1",
+    b"1 ",
+    b"1_0",
+    b"0x1",
+    b"1.0",
+    b"1e3",
+    b"\xb2",
+    "²".encode(),
+    b"\xd9\xa1",
+]
 
 
 @pytest.mark.parametrize("name", ["partition", "start", "next", "count"])
@@ -154,7 +168,9 @@ def test_what_is_no_number_or_too_large_is_refused(name: str, value: bytes) -> N
     assert len(str(refused.value)) < 300
 
 
-@pytest.mark.parametrize("value", [*NUMBERS, b"0000000", b"000000000", b"0000000G", b"ABCDEF01", b"f" * 100_000])
+@pytest.mark.parametrize(
+    "value", [*NUMBERS, b"0000000", b"000000000", b"0000000G", b"ABCDEF01", b"f" * 100_000]
+)
 def test_what_is_no_checksum_is_refused(value: bytes) -> None:
     with pytest.raises(FrameError):
         decode_headers(changed("crc", value))
@@ -188,15 +204,20 @@ def test_no_headers_at_all_are_refused() -> None:
             decode_headers(headers)
 
 
-@given(st.lists(st.tuples(st.sampled_from([*REQUIRED, "flags", "reason"]) | strategies.TEXT, strategies.BYTES), max_size=14))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([*REQUIRED, "flags", "reason"]) | strategies.TEXT, strategies.BYTES),
+        max_size=14,
+    )
+)
 def test_any_headers_are_a_frame_or_refused(headers: list[Header]) -> None:
-    try:
+    with contextlib.suppress(FrameError):
         decode_headers(headers)
-    except FrameError:
-        pass
 
 
-GOOD = encode([Record(1, 5, 1, b"k", b"v" * 30, [("a", b"1"), ("a", None)]), Record(2, 6), Record(7, -1, 0, None, None)])
+GOOD = encode(
+    [Record(1, 5, 1, b"k", b"v" * 30, [("a", b"1"), ("a", None)]), Record(2, 6), Record(7, -1, 0, None, None)]
+)
 
 
 def test_a_wrong_checksum_is_refused() -> None:
@@ -261,7 +282,20 @@ def test_random_bytes_are_refused(value: bytes, count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "offsets", [[2, 1], [1, 1], [1, 3, 2], [1, 2, 2, 4], [0, 10], [-1, 3], [9, 10], [10], [-1], [2**63 - 1], [1, 5, 3, 4]]
+    "offsets",
+    [
+        [2, 1],
+        [1, 1],
+        [1, 3, 2],
+        [1, 2, 2, 4],
+        [0, 10],
+        [-1, 3],
+        [9, 10],
+        [10],
+        [-1],
+        [2**63 - 1],
+        [1, 5, 3, 4],
+    ],
 )
 def test_offsets_out_of_order_or_range_are_refused(offsets: list[int]) -> None:
     value = encode([Record(o) for o in offsets])

@@ -69,7 +69,10 @@ def test_a_halted_partition_degrades_and_stays_alive_and_ready(health: Health, s
     for path in ("/healthz", "/readyz"):
         status, _, body = get(server, path)
         assert status == 200
-        assert (json.loads(body)["status"], json.loads(body)["halted"]) == ("degraded", {"orders-3": "source-lost"})
+        assert (json.loads(body)["status"], json.loads(body)["halted"]) == (
+            "degraded",
+            {"orders-3": "source-lost"},
+        )
 
 
 def test_metrics_are_prometheus_text(health: Health, server: HealthServer) -> None:
@@ -81,7 +84,9 @@ def test_metrics_are_prometheus_text(health: Health, server: HealthServer) -> No
     assert body.endswith("\n")
     assert 'verbatim_leader{application="replicator"} 1' in lines
     assert 'verbatim_halted_partitions{application="replicator"} 1' in lines
-    assert 'verbatim_records{application="replicator"} 5' in lines and "# TYPE verbatim_records counter" in lines
+    assert (
+        'verbatim_records{application="replicator"} 5' in lines and "# TYPE verbatim_records counter" in lines
+    )
     assert 'verbatim_lag{application="replicator"} 3' in lines and "# TYPE verbatim_lag gauge" in lines
     names = [line.split("{")[0] for line in lines if not line.startswith("#")]
     assert names == [line.split()[2] for line in lines if line.startswith("# TYPE")]

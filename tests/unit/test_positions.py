@@ -18,9 +18,16 @@ VALUE = {"topic": "orders", "next": 7, "leader_epoch": 2, "handled": 40}
 
 
 @given(
-    strategies.TEXT, strategies.TEXT, st.integers(0, 2**31 - 1), strategies.OFFSETS, st.none() | st.integers(0, 99), st.integers(-1, 2**62)
+    strategies.TEXT,
+    strategies.TEXT,
+    st.integers(0, 2**31 - 1),
+    strategies.OFFSETS,
+    st.none() | st.integers(0, 99),
+    st.integers(-1, 2**62),
 )
-def test_a_position_is_read_back(topic: str, tid: str, part: int, at: int, epoch: int | None, handled: int) -> None:
+def test_a_position_is_read_back(
+    topic: str, tid: str, part: int, at: int, epoch: int | None, handled: int
+) -> None:
     position = Position(at, epoch, handled)
     assert positions.decode(*positions.encode(topic, (tid, part), position)) == ((tid, part), position)
 
@@ -41,7 +48,10 @@ WRONG: list[Any] = ["5", 5.0, True, [5], {}, -2]
         *((KEY, {**VALUE, "next": x}) for x in [None, *WRONG, -1]),
         *((KEY, {**VALUE, "handled": x}) for x in [None, *WRONG]),
         *((KEY, {**VALUE, "leader_epoch": x}) for x in WRONG[:-1]),
-        *((KEY, {k: v for k, v in VALUE.items() if k != name}) for name in ("next", "handled", "leader_epoch")),
+        *(
+            (KEY, {k: v for k, v in VALUE.items() if k != name})
+            for name in ("next", "handled", "leader_epoch")
+        ),
         ({}, VALUE),
         ([], []),
         ("id", "x"),
@@ -62,7 +72,10 @@ def test_any_bytes_are_none(key: bytes | None, value: bytes | None) -> None:
 
 def test_a_huge_number_is_none() -> None:
     for number in (b"1e308", b"1e400", b"1" + b"0" * 40):
-        assert positions.decode(orjson.dumps(KEY), b'{"next":' + number + b',"leader_epoch":1,"handled":1}') is None
+        assert (
+            positions.decode(orjson.dumps(KEY), b'{"next":' + number + b',"leader_epoch":1,"handled":1}')
+            is None
+        )
 
 
 @given(strategies.JSON_VALUES, strategies.JSON_VALUES)

@@ -108,7 +108,13 @@ HAPPENINGS: dict[str, tuple[int, dict[str, list[Any]]]] = {
     "produce": (3, {"n": [1, 2, 4], "gap": [0, 0, 1, 3], "tail": [0, 0, 2]}),
     "write": (
         8,
-        {"which": [-1, -1, 0, 1], "look": ["first", "with records in hand", "no"], "most": [1, 2, 100], "stale": [0, 0, 3], "far": [0, 1, 2, 3, 4, 4]},
+        {
+            "which": [-1, -1, 0, 1],
+            "look": ["first", "with records in hand", "no"],
+            "most": [1, 2, 100],
+            "stale": [0, 0, 3],
+            "far": [0, 1, 2, 3, 4, 4],
+        },
     ),
     "move": (4, {"which": [-1, 0, 1], "what": [0, 1, 1, 2, 2, 3, 4, 5], "times": [1, 2]}),
     "deliver": (5, {"n": [1, 2, 100, 100], "outcome": ["commit", "commit", "commit", "abort", "unknown"]}),
@@ -116,7 +122,14 @@ HAPPENINGS: dict[str, tuple[int, dict[str, list[Any]]]] = {
     "start_anywhere_allowed": (2, {"back": [0, 1, 2, 3, 5, 12], "far": [0, 3, 3]}),
     "crash_writer": (1, {"which": [-1, 0, 1], "keep": [0, 1, 2]}),
     "delivery_fails": (1, {"which": [-1, 0]}),
-    "lose_frames": (2, {"back": [0, 0, 1, 2, 4], "frames": [1, 1, 2, 6], "how": ["gone", "gone", "value", "headers", "count"]}),
+    "lose_frames": (
+        2,
+        {
+            "back": [0, 0, 1, 2, 4],
+            "frames": [1, 1, 2, 6],
+            "how": ["gone", "gone", "value", "headers", "count"],
+        },
+    ),
     "lose_answer": (2, {"which": [-1, 0]}),
     "repeat_frame": (1, {"back": [0, 1, 2, 5, 9]}),
     "trim": (1, {}),
@@ -128,11 +141,16 @@ HAPPENINGS: dict[str, tuple[int, dict[str, list[Any]]]] = {
 def happening(name: str) -> st.SearchStrategy[tuple[str, dict[str, Any]]]:
     choices = HAPPENINGS[name][1]
     return st.tuples(
-        st.just(name), st.sampled_from([dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values())])
+        st.just(name),
+        st.sampled_from(
+            [dict(zip(choices, values, strict=True)) for values in itertools.product(*choices.values())]
+        ),
     )
 
 
-ANYTHING = st.sampled_from([name for name, (weight, _) in HAPPENINGS.items() for _ in range(weight)]).flatmap(happening)
+ANYTHING = st.sampled_from([name for name, (weight, _) in HAPPENINGS.items() for _ in range(weight)]).flatmap(
+    happening
+)
 
 
 class Protocol(RuleBasedStateMachine):
@@ -188,7 +206,11 @@ class Protocol(RuleBasedStateMachine):
     # the replicator
 
     def start_writer(self, position: Position | None) -> None:
-        where = (ORIGIN, None, -1) if position is None else (position.next, position.leader_epoch, position.handled)
+        where = (
+            (ORIGIN, None, -1)
+            if position is None
+            else (position.next, position.leader_epoch, position.handled)
+        )
         copy = self.copying("c", TOPIC, KEY[0], KEY[1], f"w{len(self.appended)}", ORIGIN, *where)
         writer = self.writer(self, copy, position is None)
         writer.look()
@@ -219,7 +241,11 @@ class Protocol(RuleBasedStateMachine):
         writer.cut()
         if far == 4:
             writer.remember()  # what was acknowledged before
-        for pending, act in [(writer.queue, writer.send), (writer.wire, writer.append), (writer.unheard, writer.hear)][:far]:
+        for pending, act in [
+            (writer.queue, writer.send),
+            (writer.wire, writer.append),
+            (writer.unheard, writer.hear),
+        ][:far]:
             while pending:
                 act()
         if far == 4:
@@ -411,7 +437,11 @@ class Protocol(RuleBasedStateMachine):
         before = self.next.get(KEY)
         assert decision.first == (before is None)
         if self.moved is None:
-            self.moved = {"start": frame.start if before is None else before, "first": before is None, "runs": []}
+            self.moved = {
+                "start": frame.start if before is None else before,
+                "first": before is None,
+                "runs": [],
+            }
         for begin, end in segments(rows.offsets):
             at = len(self.delivered) + len(self.rows) + begin
             self.moved["runs"].append(Run(rows.offsets[begin], end - begin, at, at + end - begin - 1))
@@ -425,7 +455,9 @@ class Protocol(RuleBasedStateMachine):
             trouble = self.stuck[KEY] = self.trouble(stuck.MISSING, offset, frame.start, frame.next)
         trouble.held_end = max(trouble.held_end, frame.next)
         if trouble.asks_now(self.now):
-            at = self.tell("resend", next=self.next.get(KEY), held=[0, trouble.held], held_start=trouble.held_start)
+            at = self.tell(
+                "resend", next=self.next.get(KEY), held=[0, trouble.held], held_start=trouble.held_start
+            )
             self.demands[at] = self.next.get(KEY)
 
     def close_gap(self) -> None:
@@ -444,7 +476,9 @@ class Protocol(RuleBasedStateMachine):
             expected = list(zip(self.rows, itertools.count(len(self.delivered)), strict=False))
             assert [(s + i, d + i) for s, d, n in runs for i in range(n)] == expected
             self.delivered += self.rows
-            mapping = Mapping("c", TOPIC, *KEY, start, reached, TOPIC, 0, self.position, len(self.rows), 0, 0, runs)
+            mapping = Mapping(
+                "c", TOPIC, *KEY, start, reached, TOPIC, 0, self.position, len(self.rows), 0, 0, runs
+            )
             self.mappings.append(mappings.encode(mapping)[1])
         self.committed = self.position
         if self.closing and self.stuck.pop(KEY, None) is not None:
@@ -461,14 +495,15 @@ class Protocol(RuleBasedStateMachine):
         name, arguments = action
         getattr(self, name)(**arguments)
 
-
     @invariant()
     def exactly_once_in_order(self) -> None:
         wanted = [r.at for r in self.source]
         assert self.delivered == wanted[: len(self.delivered)], f"{self.delivered} of {wanted}"
         if self.mappings:
             reached = mappings.decode(self.mappings[-1]).next
-            assert all(at in self.delivered for at in wanted if at < reached), f"passed over below {reached}: {self.delivered}"
+            assert all(at in self.delivered for at in wanted if at < reached), (
+                f"passed over below {reached}: {self.delivered}"
+            )
 
     @invariant()
     def writers_keep_their_order(self) -> None:
@@ -486,13 +521,21 @@ class Protocol(RuleBasedStateMachine):
             writer.look()
             writer.read(1000, 0)
             writer.cut()
-            for pending, act in ((writer.queue, writer.send), (writer.wire, writer.append), (writer.unheard, writer.hear)):
+            for pending, act in (
+                (writer.queue, writer.send),
+                (writer.wire, writer.append),
+                (writer.unheard, writer.hear),
+            ):
                 while pending:
                     act()
             writer.remember()
             self.deliver(self.high, "commit")
             self.exactly_once_in_order()
-            if len(self.delivered) == len(self.source) and self.next.get(KEY) == self.source_end and not self.stuck:
+            if (
+                len(self.delivered) == len(self.source)
+                and self.next.get(KEY) == self.source_end
+                and not self.stuck
+            ):
                 self.trim()
                 assert self.low == self.committed == self.high, "something is held for ever"
                 return
@@ -502,7 +545,9 @@ class Protocol(RuleBasedStateMachine):
         raise AssertionError(f"stuck at {self.next} of {self.source_end}: {self.stuck}")
 
 
-MODEL = settings(max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck))
+MODEL = settings(
+    max_examples=150, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)
 
 
 def test_every_record_arrives_once_and_in_order_whatever_happens() -> None:

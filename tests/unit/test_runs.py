@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -51,5 +53,5 @@ def test_merged_runs_say_exactly_what_the_runs_said(offsets: list[int], gaps: li
             at += 1
     merged = merge(runs)
     assert [(s + i, d + i) for s, d, n in merged for i in range(n)] == [(r.source, r.first) for r in runs]
-    for a, b in zip(merged, merged[1:], strict=False):
+    for a, b in pairwise(merged):
         assert not (a[0] + a[2] == b[0] and a[1] + a[2] == b[1])

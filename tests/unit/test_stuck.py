@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from deduplicator.stuck import FIRST_ASK_AGAIN_S, LAST_ASK_AGAIN_S, MISSING, Stuck
 
 
 def test_it_asks_at_once_then_each_time_later_up_to_a_limit() -> None:
     trouble = Stuck(MISSING, 40, 10, 15)
-    now, asked = 0.0, []
+    now = 0.0
+    asked: list[float] = []
     while len(asked) < 12:
         if trouble.asks_now(now):
             asked.append(now)
             assert not trouble.asks_now(now)
         now += FIRST_ASK_AGAIN_S / 2
-    waits = [b - a for a, b in zip(asked, asked[1:], strict=False)]
+    waits = [b - a for a, b in pairwise(asked)]
     assert asked[0] == 0.0 and waits[0] == FIRST_ASK_AGAIN_S
     assert waits == sorted(waits) and waits[1] == 2 * waits[0]
     assert waits[-1] == waits[-2] == LAST_ASK_AGAIN_S

@@ -31,7 +31,9 @@ def test_a_hold_lets_nothing_go_that_is_not_delivered() -> None:
     st.dictionaries(st.integers(0, 3), st.integers(0, 20)),
     st.lists(st.none() | st.tuples(st.integers(0, 3), st.integers(0, 20)), max_size=5),
 )
-def test_no_limit_passes_what_is_delivered_or_held(delivered: dict[int, int], held: list[tuple[int, int] | None]) -> None:
+def test_no_limit_passes_what_is_delivered_or_held(
+    delivered: dict[int, int], held: list[tuple[int, int] | None]
+) -> None:
     found = limits(delivered, holding(*held))
     assert found.keys() == delivered.keys()
     for partition, limit in found.items():
