@@ -19,6 +19,7 @@ from pyspark.sql import SparkSession
 from common import link
 from common.control import Control
 from common.control_log import ControlLog
+from common.counters import CounterTail
 from common.errors import KafkaTimeout, VerbatimError
 from common.health import Health, HealthServer
 from common.kafka import Deadline
@@ -64,6 +65,8 @@ class Application(ABC):
         self.term = -1
         self.epoch = 0
         self.epochs: queue.SimpleQueue[list[Progress]] = queue.SimpleQueue()
+        self.totals: dict[str, int] = {}
+        self.counters: CounterTail
         self._known_halts: set[str] = set()
 
     # what the applications are
@@ -133,6 +136,9 @@ class Application(ABC):
             self.settings.client_config("destination", "consumer"),
         )
         try:
+            self.counters = CounterTail(
+                self.name, self.settings.positions_topic, self.settings.client_config("destination", "consumer")
+            )
             self.start_spark()
             while not self.stopping.is_set():
                 if not self._wait_for_lead():
@@ -145,6 +151,8 @@ class Application(ABC):
             self.health.role = "stopping"
             self.leadership.close()
             self.control.close()
+            if hasattr(self, "counters"):
+                self.counters.close()
             self.stop_spark()
 
     def _wait_for_lead(self) -> bool:
@@ -202,6 +210,7 @@ class Application(ABC):
                 rows = self.epochs.get_nowait()
             except queue.Empty:
                 rows = None
+            self._show_counters()
             if rows is not None:
                 running = False
                 failures = 0
@@ -295,11 +304,22 @@ class Application(ABC):
         self.health.halted = {partition: halt.reason for partition, halt in halts.items()}
 
     def _count(self, rows: list[Progress]) -> None:
+        """Add up what an epoch that ended did."""
         for row in rows:
             if row.kind == "counts":
                 for name, value in row.body.items():
-                    key = f"{name}_total"
-                    self.health.counters[key] = self.health.counters.get(key, 0) + int(value)
+                    self.totals[name] = self.totals.get(name, 0) + int(value)
+        self.health.counters = {f"{name}_total": value for name, value in self.totals.items()}
+
+    def _show_counters(self) -> None:
+        """Add to the epochs that ended what the lanes of this one say they have done."""
+        running = self.counters.sums(self.term, self.epoch)
+        if running:
+            level = {"lag": running.pop("lag", 0)}
+            names = self.totals.keys() | running.keys()
+            self.health.counters = level | {
+                f"{name}_total": self.totals.get(name, 0) + running.get(name, 0) for name in names
+            }
 
     def _on_signal(self, signum: int, _: FrameType | None) -> None:
         if self.stopping.is_set():

@@ -381,8 +381,7 @@ def _without_jaas(layer: Iterable[Given]) -> list[Given]:
             raise SettingsError(
                 f'{given.label}: sasl.jaas.config needs username="..." and password="..." and a closing ;'
             )
-        for key in ("username", "password"):
-            out.append(Given(f"sasl.{key}", options[key], given.label))
+        out += [Given(f"sasl.{key}", options[key], given.label) for key in ("username", "password")]
     return out
 
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from common import kafka
 from common.control import Control, encode
 from common.errors import KafkaTimeout, LinkRefused
-from common.kafka import Deadline
+from common.kafka import Deadline, Received
 
 
 class ControlLog:
@@ -87,8 +87,7 @@ class ControlLog:
                 self._producer.flush(1.0)
 
     def _take(self, timeout: float) -> None:
-        messages = self._consumer.consume(1000, timeout) if timeout == 0 else self._first_and_rest(timeout)
-        for message in messages:
+        for message in self._waiting() if timeout == 0 else kafka.read(self._consumer, timeout, 1000):
             error = message.error()
             if error is None:
                 self.state.apply(message.offset(), message.value())
@@ -100,7 +99,5 @@ class ControlLog:
             elif error.code() in kafka.NO_RIGHTS:
                 raise LinkRefused(f"reading {self.topic}: {error.str()}")
 
-    def _first_and_rest(self, timeout: float) -> list[Any]:
-        # consume(n, timeout) would wait for n messages or the whole time-out.
-        first = self._consumer.poll(timeout)
-        return [] if first is None else [first, *self._consumer.consume(1000, 0)]
+    def _waiting(self) -> list[Received]:
+        return cast("list[Received]", self._consumer.consume(1000, 0))

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
@@ -19,6 +19,29 @@ client_log.addFilter(lambda record: record.levelno >= logging.ERROR or client_lo
 
 T = TypeVar("T")
 Config = Mapping[str, Any]
+ProducedHeaders = list[tuple[str, str | bytes | None]]
+"""As the client types them: a list, so one of (str, bytes) pairs is none without a cast."""
+
+
+class Received(Protocol):
+    """A message as a consumer hands it out.
+
+    The client calls optional whatever a Message made by hand may leave out. A record, and the end of a partition, come with topic,
+    partition and offset; only an error that concerns no partition has none of them. Lists are cast, as a whole: thousands of messages
+    a second allow no call for each.
+    """
+
+    def __len__(self) -> int: ...
+    def error(self) -> KafkaError | None: ...
+    def topic(self) -> str: ...
+    def partition(self) -> int: ...
+    def offset(self) -> int: ...
+    def timestamp(self) -> tuple[int, int]: ...
+    def key(self) -> bytes | None: ...
+    def value(self) -> bytes | None: ...
+    def headers(self) -> list[tuple[str, bytes | None]] | None: ...
+    def leader_epoch(self) -> int | None: ...
+
 
 NO_RIGHTS = frozenset(
     {
@@ -148,6 +171,15 @@ def producer(config: Config, **own: Any) -> Producer:
     if "transactional.id" not in spelled:
         fixed |= {"enable.gapless.guarantee": True, "message.timeout.ms": 0}
     return Producer({**base, **config, **fixed, **spelled}, logger=client_log)
+
+
+def read(client: Consumer, timeout_s: float, most: int) -> list[Received]:
+    """Wait for a message, and take with it what has come already, up to `most` more.
+
+    `consume` alone would wait for all of them or the whole time-out.
+    """
+    first = client.poll(timeout_s)
+    return [] if first is None else cast("list[Received]", [first, *client.consume(most, 0)])
 
 
 def admin(config: Config) -> AdminClient:

@@ -1,4 +1,4 @@
-"""What every lane does beside moving bytes: look at the control topic, know when its epoch ends, report counters."""
+"""What every lane does beside moving bytes: look at the control topic, know when its epoch ends."""
 
 from __future__ import annotations
 
@@ -6,16 +6,12 @@ import gc
 import time
 from typing import Any
 
-import orjson
-from confluent_kafka import Producer
-
 from common.control import Control
 from common.control_log import ControlLog
 from common.errors import Deposed
 from common.kafka import Deadline
 
 LOOK_INTERVAL_S = 0.5
-METRICS_INTERVAL_S = 5.0
 
 
 def tame_garbage_collector() -> None:
@@ -68,19 +64,3 @@ class LaneTerm:
     def end_epoch(self, deadline: Deadline) -> None:
         """Ask all lanes of this epoch to finish, so that the driver plans anew."""
         self.control.append("end-epoch", deadline, application=self.application, term=self.term, epoch=self.epoch)
-
-
-class Counters:
-    """A lane's counters, written now and then to a compacted topic under the lane's own key, where the driver reads them."""
-
-    def __init__(self, application: str, term: int, epoch: int, lane: int, topic: str) -> None:
-        self._key = orjson.dumps({"metrics": application, "lane": lane})
-        self._about = {"term": term, "epoch": epoch}
-        self._topic = topic
-        self._written = 0.0
-
-    def write(self, producer: Producer, now: float, force: bool = False, **counters: int) -> None:
-        if not force and now - self._written < METRICS_INTERVAL_S:
-            return
-        self._written = now
-        producer.produce(self._topic, orjson.dumps({**self._about, **counters}), self._key)

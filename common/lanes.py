@@ -63,7 +63,8 @@ class LanesReader(DataSourceStreamReader):
     def initialOffset(self) -> dict[str, int]:
         return {"epoch": -1}
 
-    def latestOffset(self) -> dict[str, int]:
+    # PySpark tells the two forms of this method apart by its arguments.
+    def latestOffset(self) -> dict[str, int]:  # type: ignore[override]
         return {"epoch": self._current()[0]}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:

@@ -70,5 +70,5 @@ class Leadership:
             self.leading = False
         try:
             consumer.incremental_unassign(partitions)
-        except Exception as error:  # the assignment may be gone already; leadership is given up either way
+        except Exception as error:  # noqa: BLE001 - the assignment may be gone already; leadership is given up either way
             log.debug("giving up the assignment: %s", error)

@@ -6,6 +6,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from common import kafka, topics
@@ -90,7 +91,7 @@ def _source_cluster(settings: Settings, needed: bool, deadline: Deadline) -> str
     source = kafka.admin(settings.client_config("source", "admin"))
     try:
         return topics.cluster_id(source, "source", deadline if needed else Deadline(10))
-    except (VerbatimError, kafka.KafkaException) as error:
+    except (VerbatimError, KafkaException) as error:
         if needed:
             raise
         log.warning("the source cluster can't be reached (%s): delivering what is staged", error)

@@ -487,10 +487,11 @@ def _read_text(path: Path, label: str) -> str:
         raise SettingsError(f"{label}: {path} is not UTF-8 text") from None
 
 
-class _Loader(yaml.SafeLoader):  # type: ignore[misc]
+class _Loader(yaml.SafeLoader):
     """Leaves scalars as they are written: a date, an octal number or `no` means what it would in the environment."""
 
-    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
+    # It is the class's; the stubs say an instance's.
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
         first: [(tag, pattern) for tag, pattern in resolvers if tag == "tag:yaml.org,2002:null"]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }

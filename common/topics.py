@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import partial
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition, Uuid
 from confluent_kafka.admin import (
@@ -78,7 +79,7 @@ def describe(client: AdminClient, topics: list[str], deadline: Deadline) -> dict
 
     for begin in range(0, len(topics), _BATCH):
         batch = topics[begin : begin + _BATCH]
-        kafka.patiently(f"describing {len(batch)} topics", lambda t, b=batch: ask(b, t), deadline)
+        kafka.patiently(f"describing {len(batch)} topics", partial(ask, batch), deadline)
     return out
 
 
@@ -107,7 +108,7 @@ def _configs(
 
     for begin in range(0, len(resources), _BATCH):
         batch = resources[begin : begin + _BATCH]
-        kafka.patiently(f"reading the configuration of {', '.join(batch[:3])}", lambda t, b=batch: ask(b, t), deadline)
+        kafka.patiently(f"reading the configuration of {', '.join(batch[:3])}", partial(ask, batch), deadline)
     return out
 
 
@@ -191,5 +192,5 @@ def offsets(
     keys = list(specs)
     for begin in range(0, len(keys), _BATCH):
         batch = keys[begin : begin + _BATCH]
-        kafka.patiently(f"asking offsets of {batch[0][0]}", lambda t, b=batch: ask(b, t), deadline)
+        kafka.patiently(f"asking offsets of {batch[0][0]}", partial(ask, batch), deadline)
     return out

@@ -25,7 +25,7 @@ from common import kafka
 from common.control import DEDUPLICATOR, Destination, Key
 from common.errors import Deposed, FrameError, KafkaTimeout, UncleanTransaction
 from common.frame import Frame, Rows, decode_headers, decode_rows
-from common.kafka import Deadline
+from common.kafka import Deadline, Received
 from common.lane import LaneTerm
 from common.routing import staging_partition
 from deduplicator import mappings, stuck
@@ -89,12 +89,12 @@ class Inbox:
     """Frames on their way from the lane's consumer to a delivery, counted in bytes."""
 
     def __init__(self) -> None:
-        self._items: deque[Message] = deque()
+        self._items: deque[Received] = deque()
         self._arrived = threading.Condition()
         self.bytes = 0
         self.generation = 0
 
-    def put(self, messages: list[Message], generation: int) -> None:
+    def put(self, messages: list[Received], generation: int) -> None:
         """Add messages read since the position was set for the `generation`th time; older ones are dropped."""
         with self._arrived:
             if generation == self.generation:
@@ -102,7 +102,7 @@ class Inbox:
                 self.bytes += sum(map(len, messages))
                 self._arrived.notify()
 
-    def take(self, timeout: float) -> Message | None:
+    def take(self, timeout: float) -> Received | None:
         with self._arrived:
             if not self._items:
                 self._arrived.wait(timeout)
@@ -183,7 +183,7 @@ class Delivery:
         self._committed = -1
         self._committed_at = time.monotonic()
         self._answered: dict[Key, int] = {}
-        self._pending: Message | None = None
+        self._pending: Received | None = None
         self._pause = 0.1
         self._resume_at: int | None = None
         """Where to read from after the next recovery, when that is not where the last transaction ended."""
@@ -215,7 +215,7 @@ class Delivery:
                     self._ride_out(error)
         except Deposed as error:
             log.info("%s: %s", self.name, error)
-        except BaseException as error:  # whatever it is, the lane must hear of it
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the lane must hear of it
             self.failure = error
         finally:
             self._close()
@@ -288,7 +288,7 @@ class Delivery:
 
     # one frame
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: Received) -> None:
         offset = message.offset()
         error = message.error()
         if error is not None:
@@ -301,7 +301,7 @@ class Delivery:
         self.position = offset + 1
         self.frames += 1
 
-    def _judge(self, message: Message) -> None:
+    def _judge(self, message: Received) -> None:
         offset = message.offset()
         try:
             frame, crc = decode_headers(message.headers())
@@ -425,8 +425,10 @@ class Delivery:
                 bad = (
                     rows.offsets[at],
                     stuck.TIMESTAMP,
-                    f"record {rows.offsets[at]} of {frame.topic}-{frame.partition} has timestamp {rows.timestamps[at]}, which can't be "
-                    "produced unaltered",
+                    (
+                        f"record {rows.offsets[at]} of {frame.topic}-{frame.partition} has timestamp {rows.timestamps[at]}, which can't "
+                        "be produced unaltered"
+                    ),
                 )
         if bad is None or not rows.offsets or bad[0] > rows.offsets[-1] or bad[0] < rows.offsets[0]:
             return rows, None
@@ -455,19 +457,22 @@ class Delivery:
         self, topic: str, partition: int, rows: Rows, begin: int, end: int, reported: Callable[..., None] | None
     ) -> None:
         assert self._producer is not None
-        produce = self._producer.produce
+        # Any arguments: a list of headers of bytes is one that the client takes, but not by its type.
+        produce: Callable[..., None] = self._producer.produce
         values, keys, stamps, headers = rows.values, rows.keys, rows.timestamps, rows.headers
-        at = begin
-        while at < end:
+        at = resumed = begin
+        while resumed < end:
             try:
                 if headers is None:
-                    for at in range(at, end):
+                    for at in range(resumed, end):
                         produce(topic, values[at], keys[at], partition, reported, None, stamps[at])
                 else:
-                    for at in range(at, end):
+                    for at in range(resumed, end):
                         produce(topic, values[at], keys[at], partition, reported, None, stamps[at], headers[at])
                 return
             except BufferError:
+                # The queue is full: the record at `at` was not taken, those before it were.
+                resumed = at
                 self._producer.poll(0.05)
                 if time.monotonic() - self._opened > CALL_S:
                     raise UncleanTransaction("the target took no records for too long") from None
@@ -745,8 +750,9 @@ class Delivery:
         producer.begin_transaction()
 
         def fenced(error: KafkaError | None, message: Message) -> None:
-            if error is None:
-                fence.append(message.offset())
+            offset = message.offset()
+            if error is None and offset is not None:
+                fence.append(offset)
 
         producer.produce(plan["mappings_topic"], b"fence", None, self.partition, on_delivery=fenced)
         producer.flush(deadline.left())

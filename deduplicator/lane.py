@@ -7,13 +7,14 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
 from common import kafka
 from common.control import DEDUPLICATOR
 from common.control_log import ControlLog
-from common.kafka import Deadline
-from common.lane import Counters, LaneTerm, tame_garbage_collector
+from common.kafka import Deadline, Received
+from common.counters import Counters, lag
+from common.lane import LaneTerm, tame_garbage_collector
 from deduplicator import stuck
 from deduplicator.delivery import Delivery
 
@@ -82,7 +83,8 @@ class Lane:
     def _step(self) -> bool:
         now = time.monotonic()
         if self.term.look(now):
-            self.counters.write(self.counting, now, **self._counts())
+            if self.counters.due(now):
+                self.counters.write(self.counting, now, self._counts() | {"lag": self._lag()})
             if self.term.over(now):
                 return True
             if any(d.failure is not None or d.refusal is not None for d in self.deliveries.values()):
@@ -108,11 +110,8 @@ class Lane:
             self.generations[partition] = generation
 
     def _read(self) -> None:
-        first = self.consumer.poll(POLL_S if self.generations else 0.005)
-        if first is None:
-            return
-        by_partition: dict[int, list[Message]] = {}
-        for message in [first, *self.consumer.consume(CONSUME, 0)]:
+        by_partition: dict[int, list[Received]] = {}
+        for message in kafka.read(self.consumer, POLL_S if self.generations else 0.005, CONSUME):
             error = message.error()
             if error is None or error.code() == KafkaError._PARTITION_EOF:
                 by_partition.setdefault(message.partition(), []).append(message)
@@ -135,7 +134,7 @@ class Lane:
         deadline = Deadline(STOP_S)
         for delivery in self.deliveries.values():
             delivery.thread.join(deadline.left())
-        self.counters.write(self.counting, time.monotonic(), force=True, **self._counts())
+        self.counters.write(self.counting, time.monotonic(), self._counts() | {"lag": self._lag()})
 
     def _counts(self) -> dict[str, int]:
         deliveries = self.deliveries.values()
@@ -146,6 +145,10 @@ class Lane:
             "transactions": sum(d.transactions for d in deliveries),
             "recoveries": sum(d.recoveries for d in deliveries),
         }
+
+    def _lag(self) -> int:
+        topic = self.plan["staging_topic"]
+        return lag(self.consumer, {TopicPartition(topic, p): max(0, d.position) for p, d in self.deliveries.items()})
 
     def _rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
         for delivery in self.deliveries.values():

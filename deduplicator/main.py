@@ -120,10 +120,10 @@ class Deduplicator(Application):
         self._folded(self.state.fold_now())
         for line in lines:
             click.echo(f"error: {line}", err=True)
-        counters = self.health.counters
+        counters = self.totals
         click.echo(
-            f"deduplicator: caught up: {counters.get('records_total', 0)} records delivered, "
-            f"{counters.get('duplicates_total', 0)} duplicates dropped, {len(lines)} partitions halted"
+            f"deduplicator: caught up: {counters.get('records', 0)} records delivered, "
+            f"{counters.get('duplicates', 0)} duplicates dropped, {len(lines)} partitions halted"
         )
         return 3 if lines else 0
 

@@ -9,15 +9,16 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import orjson
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from common.errors import KafkaTimeout, StateError
+from common.kafka import Received
 
 SCHEMA = (
     "mappings_partition int, mappings_offset bigint, timestamp timestamp, cluster string, topic string, "
@@ -204,7 +205,7 @@ class MappingsStreamReader(_Reading, DataSourceStreamReader):
 
 def records(
     reader: Consumer, topic: str, ranges: Mapping[int, tuple[int, int]], timeout_s: float = TIMEOUT_S
-) -> Iterator[Message]:
+) -> Iterator[Received]:
     """Every committed record of the ranges, each partition's in order; returns once each partition's end is reached.
 
     The last offsets of a range may be markers or aborted records, which never arrive: there the end-of-partition event,
@@ -217,7 +218,7 @@ def records(
     reader.assign([TopicPartition(topic, p, ranges[p][0]) for p in missing])
     deadline = time.monotonic() + timeout_s
     while missing:
-        messages = reader.consume(1_000, 0.5)
+        messages = cast("list[Received]", reader.consume(1_000, 0.5))
         if not messages and time.monotonic() > deadline:
             raise KafkaTimeout(f"{topic}: no progress for {timeout_s:.0f} s towards {missing}")
         for message in messages:
@@ -249,7 +250,7 @@ def records(
                 raise StateError(f"{topic}/{partition}: mappings cannot be read: {error.str()}")
 
 
-def row(message: Message) -> dict[str, Any]:
+def row(message: Received) -> dict[str, Any]:
     """One mapping record as a dict of ARROW_SCHEMA. Raises StateError, with its place, for one that is not understood."""
     try:
         value = orjson.loads(message.value() or b"null")

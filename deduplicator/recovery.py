@@ -88,8 +88,7 @@ def _read(
     while at <= until:
         if deadline.passed():
             raise KafkaTimeout(f"reading {topic}-{partition} up to offset {until}: only {at} reached; is a transaction still open there?")
-        first = reader.poll(min(0.1, deadline.left()))
-        for message in [] if first is None else [first, *reader.consume(1000, 0)]:
+        for message in kafka.read(reader, min(0.1, deadline.left()), 1000):
             error = message.error()
             if error is None:
                 at = message.offset() + 1

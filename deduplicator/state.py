@@ -24,14 +24,17 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
 
 from common.errors import KafkaTimeout, StateError
 
 if TYPE_CHECKING:
     from delta.tables import DeltaTable
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.types import StructType
 
     from common.settings import Settings
 
@@ -325,8 +328,6 @@ class StateTable:
 
     def _merge_state(self, plan: FoldPlan, folded: list[dict[str, Any]]) -> None:
         """Rows and M in one commit, which fails where the table's M is not the one this fold began from."""
-        from pyspark.sql.types import StructType
-
         now = datetime.now(UTC)
         staging: dict[int, int] = {}
         rows: list[dict[str, Any]] = []
@@ -338,12 +339,12 @@ class StateTable:
             own = {"kind": "mappings", "cluster": "", "topic_id": "", "topic": self.topic, "partition": p}
             own |= {"mappings_partition": p, "folded": end, "expected": plan.expected[p], "updated": now}
             rows.append({**own, "hole": plan.holes.get(p), "staging_offset": staging.get(p)})
-        source = _local(self.spark, rows, StructType.fromDDL(f"{STATE_DDL}, expected bigint"))
+        source = _local(self.spark, rows, _struct(f"{STATE_DDL}, expected bigint"))
         moved = "CAST(raise_error('the fold began from another M than the table has now') AS BIGINT)"
-        columns = {name: f"s.{name}" for name in StructType.fromDDL(STATE_DDL).names}
+        columns: dict[str, str | Column] = {name: f"s.{name}" for name in _struct(STATE_DDL).names}
         # An M row that is not there stands for M = 0.
-        inserted = columns | {"folded": f"CASE WHEN coalesce(s.expected, 0) <> 0 THEN {moved} ELSE s.folded END"}
-        updated = columns | {
+        inserted: dict[str, str | Column] = columns | {"folded": f"CASE WHEN coalesce(s.expected, 0) <> 0 THEN {moved} ELSE s.folded END"}
+        updated: dict[str, str | Column] = columns | {
             "folded": f"CASE WHEN t.folded <> s.expected THEN {moved} ELSE s.folded END",
             "next": "greatest(t.next, s.next)",
             "records": "t.records + s.records",
@@ -414,14 +415,13 @@ class StateTable:
         if self._exists(path):
             return self._open(path)
         from delta.tables import DeltaTable
-        from pyspark.sql.types import StructType
 
         # Delta remembers the log of a table that was deleted under this session.
         jvm: Any = self.spark._jvm
         jvm.org.apache.spark.sql.delta.DeltaLog.invalidateCache(
             self.spark._jsparkSession, jvm.org.apache.hadoop.fs.Path(path)
         )
-        builder = DeltaTable.createIfNotExists(self.spark).location(path).addColumns(StructType.fromDDL(ddl))
+        builder = DeltaTable.createIfNotExists(self.spark).location(path).addColumns(_struct(ddl))
         for key, value in properties.items():
             builder = builder.property(key, value)
         if partitioned_by:
@@ -433,7 +433,7 @@ class StateTable:
         with self._reporting("look for"):
             jvm: Any = self.spark._jvm
             root = jvm.org.apache.hadoop.fs.Path(path)
-            files = root.getFileSystem(self.spark._jsc.sc().hadoopConfiguration())  # type: ignore[attr-defined]
+            files = root.getFileSystem(self.spark._jsc.sc().hadoopConfiguration())
             if not files.exists(root):
                 return False
             logs = jvm.org.apache.hadoop.fs.Path(root, "_delta_log")
@@ -462,11 +462,9 @@ class StateTable:
 
         Two drivers: both see version 7, both rename their own file to version 8, the second replaces the first.
         """
-        from common.spark import local_path
-
         deadline = time.monotonic() + LOCK_TIMEOUT_S
         with self._lock, contextlib.ExitStack() as stack:
-            directory = local_path(self.state_path)
+            directory = _local_path(self.state_path)
             if directory is not None:
                 directory.parent.mkdir(parents=True, exist_ok=True)
                 file = stack.enter_context(open(directory.parent / ".lock", "w"))
@@ -528,7 +526,22 @@ def start_state_query(
     return writer.start()
 
 
-def _local(spark: SparkSession, rows: list[dict[str, Any]], schema: Any) -> DataFrame:
+def _local_path(state_path: str) -> Path | None:
+    """The directory that STATE_PATH means on this machine, or None for another file system's URL."""
+    parts = urlsplit(state_path)
+    if len(parts.scheme) > 1 and parts.scheme != "file":
+        return None
+    return Path(parts.path if parts.scheme == "file" else state_path).absolute()
+
+
+def _struct(ddl: str) -> StructType:
+    """A row's schema; fromDDL also reads the DDL of other types, and says DataType."""
+    from pyspark.sql.types import StructType
+
+    return cast("StructType", StructType.fromDDL(ddl))
+
+
+def _local(spark: SparkSession, rows: list[dict[str, Any]], schema: StructType) -> DataFrame:
     """Rows as a local relation: Delta takes it for deterministic and reads it without a job of its own."""
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema

@@ -15,17 +15,18 @@ import uuid
 from collections import deque
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicCollection, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicCollection, TopicPartition
 
 from common import kafka
 from common.control import REPLICATOR, Consent, Request
 from common.control_log import ControlLog
 from common.errors import FrameError, KafkaTimeout, VerbatimError
 from common.frame import encode_headers, staging_key
-from common.kafka import Deadline
-from common.lane import Counters, LaneTerm, tame_garbage_collector
+from common.kafka import Deadline, ProducedHeaders, Received
+from common.counters import Counters, lag
+from common.lane import LaneTerm, tame_garbage_collector
 from common.routing import staging_partition
 from common.topics import id_text
 from replicator import positions
@@ -153,13 +154,10 @@ class Lane:
         if self.unconfirmed_bytes > UNCONFIRMED_BYTES:
             time.sleep(0.001)
             return
-        first = self.consumer.poll(self._wait(now))
-        if first is None:
-            return
-        messages = [first, *self.consumer.consume(CONSUME, 0)]
+        messages = kafka.read(self.consumer, self._wait(now), CONSUME)
         now = time.monotonic()
         copy: Copying | None = None
-        run: list[Message] = []
+        run: list[Received] = []
         topic, part = "", -1
         for message in messages:
             if message.error() is not None:
@@ -188,8 +186,9 @@ class Lane:
         oldest = min((c.pending_since for c in self.copies.values() if c.pending), default=None)
         return IDLE_POLL_S if oldest is None else max(0.0, oldest + LINGER_S - now)
 
-    def _on_event(self, message: Message, now: float) -> None:
+    def _on_event(self, message: Received, now: float) -> None:
         error = message.error()
+        assert error is not None
         code = error.code()
         copy = self.copies.get((message.topic(), message.partition()))
         if code == KafkaError._PARTITION_EOF:
@@ -301,7 +300,7 @@ class Lane:
                     staging_key(frame.topic, frame.partition),
                     staging_partition(frame.topic, frame.partition, self.plan["staging_partitions"]),
                     on_delivery=partial(self._delivered, copy, cut),
-                    headers=encode_headers(frame, cut.value),
+                    headers=cast("ProducedHeaders", encode_headers(frame, cut.value)),
                 )
                 return
             except BufferError:
@@ -352,9 +351,9 @@ class Lane:
                 self.producer.produce(self.plan["positions_topic"], value, key)
                 copy.recorded = copy.acked
                 self._resumed(copy)
-        self.counters.write(
-            self.producer, now, force, records=self._total("records"), frames=self._total("frames")
-        )
+        if force or self.counters.due(now):
+            counts = {"records": self._total("records"), "frames": self._total("frames"), "lag": self._lag()}
+            self.counters.write(self.producer, now, counts)
 
     def _finish(self) -> None:
         """Wait for what is in flight, then remember the positions. Frames not yet released are simply read again."""
@@ -527,6 +526,11 @@ class Lane:
         if self.unconfirmed or self.describing:
             return False
         return all(c.status is not Status.RUNNING or c.done() for c in self.copies.values())
+
+    def _lag(self) -> int:
+        if self.consumer is None:
+            return 0
+        return lag(self.consumer, {TopicPartition(c.topic, c.partition): c.acked for c in self.copies.values()})
 
     def _total(self, what: str) -> int:
         return sum(getattr(c, what) for c in self.copies.values())

@@ -46,10 +46,10 @@ class Replicator(Application):
         lines = halted_lines(rows, self.control.refresh(Deadline(CALL_S)), self.name)
         for line in lines:
             click.echo(f"error: {line}", err=True)
-        counters = self.health.counters
+        counters = self.totals
         click.echo(
-            f"replicator: caught up: {counters.get('records_total', 0)} records in "
-            f"{counters.get('frames_total', 0)} frames staged, {len(lines)} partitions halted"
+            f"replicator: caught up: {counters.get('records', 0)} records in "
+            f"{counters.get('frames', 0)} frames staged, {len(lines)} partitions halted"
         )
         return 3 if lines else 0
 

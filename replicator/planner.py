@@ -59,8 +59,7 @@ class PositionLog:
         while self._at < end:
             if deadline.passed():
                 raise KafkaTimeout(f"reading {self.topic} up to offset {end}: only {self._at} reached")
-            first = self._consumer.poll(0.1)
-            for message in [] if first is None else [first, *self._consumer.consume(5000, 0)]:
+            for message in kafka.read(self._consumer, 0.1, 5000):
                 error = message.error()
                 if error is None:
                     self._at = message.offset() + 1
@@ -242,8 +241,12 @@ class Planner:
 
 
 def _spec(start: str | int) -> OffsetSpec:
+    # These three methods are not annotated.
+    spec: OffsetSpec
     if start == "earliest":
-        return OffsetSpec.earliest()
-    if start == "latest":
-        return OffsetSpec.latest()
-    return OffsetSpec.for_timestamp(int(start))
+        spec = OffsetSpec.earliest()
+    elif start == "latest":
+        spec = OffsetSpec.latest()
+    else:
+        spec = OffsetSpec.for_timestamp(int(start))
+    return spec

@@ -44,8 +44,11 @@ def environment(variables: Mapping[str, str], scratch: Path) -> dict[str, str]:
         and name not in OLD_VARIABLES
         and not name.startswith(("KAFKA_", "STREAMS_", "SPARK_", "PYSPARK_"))
     }
-    java = f"{kept.get('JAVA_TOOL_OPTIONS', '')} -Djava.io.tmpdir={scratch}".strip()
-    return {**kept, **variables, "TMPDIR": str(scratch), "JAVA_TOOL_OPTIONS": java}
+    kept["JAVA_TOOL_OPTIONS"] = f"{kept.get('JAVA_TOOL_OPTIONS', '')} -Djava.io.tmpdir={scratch}".strip()
+    if kept.pop("PYTHONDONTWRITEBYTECODE", ""):
+        # Spark starts Python a dozen times for an application; compiling everything each time costs more than all else.
+        kept["PYTHONPYCACHEPREFIX"] = str(scratch / "bytecode")
+    return {**kept, **variables, "TMPDIR": str(scratch)}
 
 
 def descendants(root: int) -> list[int]:

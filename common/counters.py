@@ -1,0 +1,77 @@
+"""Counters of running lanes: each writes its own, now and then, to the compacted positions topic, and the driver sums them up.
+
+Spark tells what a task did when it ends, which here is after minutes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
+
+from common import kafka
+
+INTERVAL_S = 5.0
+
+
+class Counters:
+    """A lane's counters. `lag` is a level, all others only grow within an epoch."""
+
+    def __init__(self, application: str, term: int, epoch: int, lane: int, topic: str) -> None:
+        self._key = orjson.dumps({"metrics": application, "lane": lane})
+        self._about = {"term": term, "epoch": epoch}
+        self._topic = topic
+        self._written = 0.0
+
+    def due(self, now: float) -> bool:
+        return now - self._written >= INTERVAL_S
+
+    def write(self, producer: Producer, now: float, counters: Mapping[str, int]) -> None:
+        self._written = now
+        producer.produce(self._topic, orjson.dumps({**self._about, **counters}), self._key)
+
+
+class CounterTail:
+    """The driver's view: sums over the lanes of the epoch that runs."""
+
+    def __init__(self, application: str, topic: str, config: kafka.Config) -> None:
+        self._application = application
+        self._consumer: Consumer = kafka.consumer(config, queued_max_messages_kbytes=1024)
+        self._consumer.assign([TopicPartition(topic, 0, OFFSET_END)])
+        self._lanes: dict[int, dict[str, Any]] = {}
+
+    def sums(self, term: int, epoch: int) -> dict[str, int]:
+        """Take in what has arrived; the sums of this epoch so far."""
+        for message in self._consumer.consume(1000, 0):
+            if message.error() is None:
+                self._take(message.key(), message.value())
+        out: dict[str, int] = {}
+        for counters in self._lanes.values():
+            if counters.get("term") == term and counters.get("epoch") == epoch:
+                for name, value in counters.items():
+                    if name not in ("term", "epoch"):
+                        out[name] = out.get(name, 0) + int(value)
+        return out
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _take(self, key: bytes | str | None, value: bytes | str | None) -> None:
+        try:
+            k, v = orjson.loads(key or b""), orjson.loads(value or b"")
+            if k.get("metrics") == self._application:
+                self._lanes[int(k["lane"])] = v
+        except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError):
+            return  # a position, or nothing of ours
+
+
+def lag(consumer: Consumer, positions: Mapping[TopicPartition, int]) -> int:
+    """Offsets between positions and the high watermarks that the consumer heard of last: no request is made."""
+    behind = 0
+    for partition, position in positions.items():
+        known = consumer.get_watermark_offsets(partition, cached=True)
+        if known is not None and known[1] >= 0:
+            behind += max(0, known[1] - position)
+    return behind
