@@ -120,7 +120,7 @@ def delivered(admin: AdminClient, partitions: int) -> int:
     try:
         found = admin.list_offsets(asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=5)
         return sum(future.result(6).offset for future in found.values())
-    except Exception:  # not made yet
+    except Exception:  # noqa: BLE001 - not made yet, or a broker that is slow under the load
         return 0
 
 

@@ -256,6 +256,7 @@ def lanes_of(spark: SparkSession) -> int:
 def slots(spark: SparkSession) -> int:
     """Tasks that can run at once right now: a local master's threads, else the sum over the executors registered."""
     context = spark.sparkContext
+    assert context.master is not None
     master = parse_master(context.master)
     if master.threads is not None:
         return master.threads

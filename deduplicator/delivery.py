@@ -142,7 +142,6 @@ class Delivery:
         term: LaneTerm,
         group_metadata: Any,
         admin: AdminClient,
-        make_producer: Callable[..., Producer] = kafka.producer,
     ) -> None:
         self.plan = plan
         self.partition: int = share["partition"]
@@ -165,7 +164,6 @@ class Delivery:
         self.stuck: dict[Key, Stuck] = {}
         self._group_metadata = group_metadata
         self._admin = admin
-        self._make_producer = make_producer
         self._producer: Producer | None = None
         self._next: dict[Key, int] = {}
         self._complete = False
@@ -397,7 +395,10 @@ class Delivery:
                 moved = self._moved[key] = Moved(frame, start, reached, destination)
             moved.next = reached
             moved.records += len(rows.offsets)
-            moved.duplicates += frame.count - len(rows.offsets) if bad is None else 0
+            if bad is None:
+                # Of a frame that was seen in part.
+                moved.duplicates += frame.count - len(rows.offsets)
+                self.duplicates += frame.count - len(rows.offsets)
             moved.lost += decision.lost
             self._next[key] = reached
             if rows.offsets:
@@ -631,7 +632,6 @@ class Delivery:
         began = time.monotonic()
         producer.commit_transaction(max(1.0, deadline.left()))
         took = time.monotonic() - began
-        producer.poll(0)
         self._open = False
         self.delivered += sum(m.records for m in self._moved.values())
         self._moved = {}
@@ -640,10 +640,17 @@ class Delivery:
         self.transactions += 1
         self._pause = 0.1
         self._settle()
-        if self._trouble or took > SLOW_COMMIT_S:
-            # OK it was, but librdkafka repeats EndTxn by itself: the first request, still on its way, could arrive within the next
-            # transaction of this producer and commit it half done.
-            raise UncleanTransaction(f"the commit took {took:.1f} s or saw a connection error; its producer is not used again")
+        self._must_be_clean(producer, took)
+
+    def _must_be_clean(self, producer: Producer, took_s: float) -> None:
+        """Raise UncleanTransaction unless this producer may begin another transaction after one that ended well.
+
+        librdkafka repeats EndTxn by itself: the first request, still on its way, could arrive within the next transaction of the same
+        producer and commit it half done, or abort its first half and let the rest commit.
+        """
+        producer.poll(0)
+        if self._trouble or took_s > SLOW_COMMIT_S:
+            raise UncleanTransaction(f"its end took {took_s:.1f} s or saw a connection error; the producer is not used again")
 
     def _send_position(self, deadline: Deadline) -> None:
         assert self._producer is not None
@@ -734,7 +741,7 @@ class Delivery:
         self.term.must_lead(deadline)
         limits = [d.max_message_bytes for d in self.term.state.destinations.copy().values()]
         self._batch_bytes = min([MAX_BATCH_BYTES, *(_batch_within(limit) for limit in limits)])
-        producer = self._make_producer(
+        producer = kafka.producer(
             plan["producer"],
             transactional_id=f"{plan['link']}.{self.partition}",
             transaction_timeout_ms=60_000,
@@ -747,6 +754,8 @@ class Delivery:
         # A record of our own shows where the log really ends: acknowledged by all replicas, it stands behind every commit of a
         # predecessor, some of which may not be visible yet. Its transaction is aborted, so that nobody ever reads it.
         fence: list[int] = []
+        producer.poll(0)
+        self._trouble = False
         producer.begin_transaction()
 
         def fenced(error: KafkaError | None, message: Message) -> None:
@@ -758,7 +767,9 @@ class Delivery:
         producer.flush(deadline.left())
         if not fence:
             raise UncleanTransaction("the end of the mappings could not be found")
+        began = time.monotonic()
         producer.abort_transaction(max(1.0, deadline.left()))
+        self._must_be_clean(producer, time.monotonic() - began)
         found = recover(
             self.snapshot,
             plan["mappings_topic"],

@@ -12,8 +12,8 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from common import kafka
 from common.control import DEDUPLICATOR
 from common.control_log import ControlLog
-from common.kafka import Deadline, Received
 from common.counters import Counters, lag
+from common.kafka import Deadline, Received
 from common.lane import LaneTerm, tame_garbage_collector
 from deduplicator import stuck
 from deduplicator.delivery import Delivery

@@ -22,10 +22,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from common import kafka
 from common.control import REPLICATOR, Consent, Request
 from common.control_log import ControlLog
+from common.counters import Counters, lag
 from common.errors import FrameError, KafkaTimeout, VerbatimError
 from common.frame import encode_headers, staging_key
 from common.kafka import Deadline, ProducedHeaders, Received
-from common.counters import Counters, lag
 from common.lane import LaneTerm, tame_garbage_collector
 from common.routing import staging_partition
 from common.topics import id_text

@@ -63,7 +63,7 @@ class ThreadQuery:
             try:
                 for kind, body in self._run_lane(json.loads(plan)):
                     rows.append(Progress(number, kind, json.loads(json.dumps(body))))
-            except BaseException:
+            except BaseException:  # noqa: BLE001 - the query's failure, whatever it is, as in Spark
                 self._failure = traceback.format_exc()
 
         threads = [threading.Thread(target=lane, args=pair, daemon=True) for pair in enumerate(plans)]
@@ -130,7 +130,7 @@ class Running:
     def _run(self) -> None:
         try:
             self.code = self.application._run()
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - for the test to raise
             self.error = error
 
     def stop(self, timeout_s: float = 20) -> None:

@@ -1,7 +1,4 @@
-"""Runs the applications as an operator does, as processes of their own, and ends them gently or not; reads nothing of Kafka.
-
-Linux: who belongs to an application is read from /proc.
-"""
+"""Runs the applications as an operator does, as processes of their own, and ends them gently or not; reads nothing of Kafka."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from common.errors import VerbatimError
@@ -46,18 +43,36 @@ def environment(variables: Mapping[str, str], scratch: Path) -> dict[str, str]:
     }
     kept["JAVA_TOOL_OPTIONS"] = f"{kept.get('JAVA_TOOL_OPTIONS', '')} -Djava.io.tmpdir={scratch}".strip()
     if kept.pop("PYTHONDONTWRITEBYTECODE", ""):
-        # Spark starts Python a dozen times for an application; compiling everything each time costs more than all else.
+        # Spark starts Python a dozen times for an application; compiling everything each time takes longer than all else.
         kept["PYTHONPYCACHEPREFIX"] = str(scratch / "bytecode")
     return {**kept, **variables, "TMPDIR": str(scratch)}
 
 
-def descendants(root: int) -> list[int]:
+def processes() -> dict[int, tuple[int, str]]:
+    """Every living process: its id -> its parent's, and when it started, by which one is known again when ids are reused."""
+    found = {}
+    if Path("/proc/self/stat").exists():
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                with contextlib.suppress(OSError):
+                    fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                    if fields[0] != "Z":
+                        found[int(entry.name)] = (int(fields[1]), fields[19])
+        return found
+    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,stat=,lstart="], capture_output=True, text=True, check=True)
+    for line in listed.stdout.splitlines():
+        pid, parent, state, started = line.split(None, 3)
+        if not state.startswith("Z"):
+            found[int(pid)] = (int(parent), started)
+    return found
+
+
+def descendants(root: int, among: Mapping[int, tuple[int, str]]) -> list[int]:
     """A process and all below it."""
     children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and (fields := _stat(int(entry.name))):
-            children.setdefault(int(fields[1]), []).append(int(entry.name))
-    found, todo = [], [root]
+    for pid, (parent, _) in among.items():
+        children.setdefault(parent, []).append(pid)
+    found, todo = [], [root] if root in among else []
     while todo:
         found.append(pid := todo.pop())
         todo += children.get(pid, [])
@@ -67,7 +82,7 @@ def descendants(root: int) -> list[int]:
 class Application:
     """An application's console script and its whole family of processes: the driver, Spark's JVM, the lanes' workers.
 
-    `log` gets its output; `command` stands for the console script of this Python's environment unless given.
+    Its output goes to `<folder>/<name>.log`. `command` stands for the console script of this Python's environment unless given.
     """
 
     def __init__(self, name: str, variables: Mapping[str, str], folder: Path, command: list[str] | None = None) -> None:
@@ -80,7 +95,7 @@ class Application:
         self._command = command or [str(Path(sys.executable).with_name(name))]
         self._process: subprocess.Popen[bytes] | None = None
         self._looked = 0.0
-        # Process id -> its start, in ticks since boot: ids are used again.
+        # Process id -> when it started.
         self._family: dict[int, str] = {}
 
     @property
@@ -99,25 +114,24 @@ class Application:
         """The exit code of a driver that is no more, else None. To be called now and then: it remembers the family."""
         if self._process is None:
             return None
-        code = self._process.poll()
         now = time.monotonic()
-        if code is None and now - self._looked >= _LOOK_S:
+        if now - self._looked >= _LOOK_S:
             self._looked = now
             self._look()
-        return code
+        return self._process.poll()
 
     def kill(self) -> int:
         """kill -9 of every process, as when a container dies; how many there were. Nothing is left when it returns."""
         if self._process is None:
             return 0
-        self._look()
-        family = [pid for pid, started in self._family.items() if _started(pid) == started]
-        _signal(family, signal.SIGKILL)
+        family = self._look()
+        for pid in family:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         self._process.wait()
         give_up = time.monotonic() + _GONE_S
-        while any(_started(pid) == self._family[pid] for pid in family) and time.monotonic() < give_up:
+        while self._look() and time.monotonic() < give_up:
             time.sleep(0.02)
-        self._family.clear()
         return len(family)
 
     def stop(self) -> None:
@@ -125,10 +139,9 @@ class Application:
         if self._process is None:
             return
         self._look()
-        if self._process.poll() is None:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.terminate()
-                self._process.wait(_STOP_S)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.terminate()
+            self._process.wait(_STOP_S)
         self.kill()
 
     def log_tail(self, lines: int = _LOG_LINES) -> str:
@@ -137,29 +150,10 @@ class Application:
             return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
         return ""
 
-    def _look(self) -> None:
-        # A dead driver has no children left to be found by: they are then known from the looks before.
+    def _look(self) -> list[int]:
+        """The family as it lives now. The children of a dead driver are no longer below it, but known from the looks before."""
+        there = processes()
+        self._family = {pid: started for pid, started in self._family.items() if there.get(pid, (0, ""))[1] == started}
         if self._process is not None and self._process.poll() is None:
-            for pid in descendants(self._process.pid):
-                if (started := _started(pid)) is not None:
-                    self._family[pid] = started
-
-
-def _signal(pids: Iterable[int], number: int) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, number)
-
-
-def _stat(pid: int) -> list[str]:
-    """Fields of /proc/<pid>/stat from the state on, [] without such a process."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return []
-
-
-def _started(pid: int) -> str | None:
-    """When the process started; None for one that has gone, or has ended and only waits to be buried."""
-    fields = _stat(pid)
-    return fields[19] if fields and fields[0] != "Z" else None
+            self._family |= {pid: there[pid][1] for pid in descendants(self._process.pid, there)}
+        return list(self._family)

@@ -51,14 +51,14 @@ class History:
 class Loader:
     """Writes the records in a thread of its own, with partitions of our choice, so that offsets are known as they are written.
 
-    Two fifths at once; the others from `go_live` on, over `live_s`; the last tenth not before `let_finish`.
+    Three tenths at once; the others from `go_live` on, over `live_s`; the last tenth not before `let_finish`.
     """
 
     def __init__(
         self, records: Records, partitions: int, config: kafka.Config, live_s: float = LIVE_S, producer: Producer | None = None
     ) -> None:
         self.history = History(partitions)
-        self.backlog = max(1, records.count * 2 // 5)
+        self.backlog = max(1, records.count * 3 // 10)
         self.held_from = max(self.backlog, records.count * 9 // 10)
         self._records = records
         self._partitions = partitions

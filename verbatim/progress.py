@@ -109,9 +109,10 @@ class Tally:
             while recent and now - recent[0][0] > age:
                 recent.popleft()
         rate = sum(records for _, records in self._deliveries) / RATE_S
-        staged, duplicates = sum(self._positions.values()), self.counter("deduplicator", "duplicates")
-        # What is delivered was staged; the positions are written once a second.
-        return Progress(source_end, max(staged, self.delivered), self.delivered, duplicates, rate, self._delay(now))
+        # What is delivered was staged, and what is staged is at the source: none of these is asked at the same moment.
+        staged = max(sum(self._positions.values()), self.delivered)
+        duplicates = self.counter("deduplicator", "duplicates")
+        return Progress(max(source_end, staged), staged, self.delivered, duplicates, rate, self._delay(now))
 
     def _delay(self, now: float) -> float | None:
         if self._delays:

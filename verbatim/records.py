@@ -32,7 +32,7 @@ class Record(NamedTuple):
 
     key: bytes | None
     value: bytes
-    headers: list[tuple[str, bytes | None]]
+    headers: list[tuple[str, str | bytes | None]]
     timestamp_ms: int
 
 
@@ -103,7 +103,7 @@ def _read_flights(archive: Path) -> Iterator[Record]:
 
 def _flight(values: dict[str, str | int | None]) -> Record:
     tail, minute = values["tailnum"], values["minute"]
-    headers: list[tuple[str, bytes | None]] = [
+    headers: list[tuple[str, str | bytes | None]] = [
         ("carrier", str(values["carrier"]).encode()),
         ("route", f"{values['origin']}-{values['dest']}".encode()),
     ]

@@ -210,7 +210,7 @@ def resync(
             length = common_prefix(source, destination, i, j)
             if length >= min(confirm, len(source) - i, len(destination) - j):
                 found.append((i, j, length))
-        if len(found) >= 8 or any(length >= rest - cost for _, _, length in found) and cost > 1:
+        if len(found) >= 8 or (any(length >= rest - cost for _, _, length in found) and cost > 1):
             break
     if found:
         # An agreement that reaches the end of what was read can't be told from a longer one.

@@ -151,9 +151,9 @@ def as_text(report: LinkReport, complete: bool) -> list[str]:
         lines.append(
             f"{verdict:6} {at}: {p.source_records:,} source and {p.destination_records:,} destination records, {p.equal:,} equal"
         )
-        for kind in Kind:
-            if kind in p.findings:
-                lines.append(f"       {kind}: {p.findings[kind].count:,}, first at {_where(kind, p)}")
+        lines += [
+            f"       {kind}: {p.findings[kind].count:,}, first at {_where(kind, p)}" for kind in Kind if kind in p.findings
+        ]
         if p.behind:
             lines.append(
                 f"       behind: {p.behind:,} not at the destination yet, from source offset {p.first_behind}"

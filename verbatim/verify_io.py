@@ -63,6 +63,8 @@ class Cluster:
         self._admin = AdminClient(dict[str, Any](settings.client_config(which, "admin")))
         config: dict[str, Any] = dict(settings.client_config(which, "consumer"))
         config.setdefault("group.id", f"{settings.application_name}.verify")
+        # The next partition is not read before the last one's long poll has ended.
+        config.setdefault("fetch.wait.max.ms", 50)
         config |= {
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
@@ -150,7 +152,9 @@ class Cluster:
         while True:
             messages: list[Message] = []
             ended = False
-            for message in consumer.consume(wanted, 0.5):
+            # consume(n, timeout) would wait for n messages or the whole time-out, at the end of each partition.
+            first = consumer.poll(0.5)
+            for message in [] if first is None else [first, *consumer.consume(wanted, 0)]:
                 error = message.error()
                 if error is not None:
                     ended = self._ended(error, message, end) or ended

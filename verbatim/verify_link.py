@@ -356,7 +356,8 @@ class _Link:
         return covered
 
     def _sample(self, report: PartitionReport, plan: Plan, runs: Runs, fraction: float) -> None:
-        chance = random.Random(f"{self._options.seed}/{report.topic}/{report.partition}")
+        # A sample that can be drawn again, from the seed that was printed.
+        chance = random.Random(f"{self._options.seed}/{report.topic}/{report.partition}")  # noqa: S311
         begins = range(plan.source[0], plan.source[1], SAMPLE_OFFSETS)
         chosen = [begin for begin in begins if chance.random() < fraction] or (
             [chance.choice(begins)] if begins else []

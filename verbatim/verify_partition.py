@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 
 from verbatim.verify import (
     CONFIRM,
@@ -156,7 +156,7 @@ class Comparison:
         if self._pair_altered():
             return
         keep = CONFIRM[0]
-        if source.ended and destination.ended or min(len(source), len(destination)) <= keep:
+        if (source.ended and destination.ended) or min(len(source), len(destination)) <= keep:
             self._set_aside(len(source), len(destination))
         elif source.ended:
             self._set_aside(0, max(1, len(destination) - keep))
@@ -242,7 +242,6 @@ class Comparison:
             return
         self._gap_source, self._gap_destination = ([], []), ([], [])
         left_source = dict(enumerate(s_digests))
-        regions: dict[int, int] = {}
         ordered = in_order(s_digests, d_digests)
         taken = {j for _, j in ordered}
         reached = -1
@@ -268,28 +267,26 @@ class Comparison:
                 self._left_over(d_offsets[j], record)
             else:
                 unknown.append(j)
-        for i, record in list(left_source.items()):
-            if record in self._surplus:
-                del left_source[i]
-                self._reordered(s_offsets[i], self._surplus.pop(record), record)
-        bounds = ordered + [(len(s_digests), len(d_digests))]
-        before = (-1, -1)
-        for bound in bounds:
-            ours = [i for i in range(before[0] + 1, bound[0]) if i in left_source]
-            theirs = [j for j in unknown if before[1] < j < bound[1]] if ours and unknown else []
-            regions.update(_altered_pairs(ours, theirs, s_digests, d_digests, len(ours) == len(theirs)))
-            before = bound
-        for i, j in regions.items():
+        self._take_early_copies(s_offsets, left_source)
+        altered = _pairs_between(ordered, left_source, unknown, s_digests, d_digests)
+        for i, j in altered.items():
             del left_source[i]
             reached = max(reached, i)
             self._altered(s_offsets[i], s_digests[i], d_offsets[j], d_digests[j])
-        paired = set(regions.values())
+        paired = set(altered.values())
         for j in unknown:
             if j not in paired:
                 self._left_over(d_offsets[j], d_digests[j])
         for i, record in left_source.items():
             self._left_behind(s_offsets[i], record, trailing=final and i > reached)
         self._close_overflow(final)
+
+    def _take_early_copies(self, s_offsets: list[int], left: dict[int, bytes]) -> None:
+        """Pairs what is left of the source with copies that came before it, and takes it out of `left`."""
+        for i, record in list(left.items()):
+            if record in self._surplus:
+                del left[i]
+                self._reordered(s_offsets[i], self._surplus.pop(record), record)
 
     def _close_overflow(self, final: bool) -> None:
         if not self._more_missing:
@@ -359,6 +356,24 @@ def _anchor(known: list[bytes], other: list[bytes], other_ended: bool) -> tuple[
     )
     longest = max(ends, key=lambda j: min(len(known), len(other) - j), default=None)
     return None if longest is None else (0, longest)
+
+
+def _pairs_between(
+    ordered: list[tuple[int, int]],
+    left: Container[int],
+    unknown: list[int],
+    s_digests: list[bytes],
+    d_digests: list[bytes],
+) -> dict[int, int]:
+    """Pairs what is left over on both sides, from each of the places `ordered` where they agree to the next."""
+    pairs: dict[int, int] = {}
+    before = (-1, -1)
+    for bound in [*ordered, (len(s_digests), len(d_digests))]:
+        ours = [i for i in range(before[0] + 1, bound[0]) if i in left]
+        theirs = [j for j in unknown if before[1] < j < bound[1]] if ours and unknown else []
+        pairs.update(_altered_pairs(ours, theirs, s_digests, d_digests, len(ours) == len(theirs)))
+        before = bound
+    return pairs
 
 
 def _altered_pairs(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -77,10 +78,8 @@ class Process:
 
 
 def _signal(pid: int, number: int) -> None:
-    try:
+    with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
-    except ProcessLookupError:
-        pass
 
 
 class Load:
@@ -106,7 +105,7 @@ class Load:
     def _run(self) -> None:
         try:
             self._write(*self._arguments)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - raised again in the thread that stops it
             self._error = error
 
     def _write(self, bootstrap: str, topic: str, partitions: int, per_second: int) -> None:

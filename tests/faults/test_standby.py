@@ -62,9 +62,9 @@ def test_one_of_two_instances_works_whatever_happens_to_either(
         assert assert_equal(s, t, topic) == written
         assert_mapped(s, t, topic, f"{names.link}.offset-mappings")
         # Once things are quiet, nobody takes over from anybody any more: no war.
-        before = [r for r in control_records(t, names.link) if b'"leader"' in r]
+        leaders = [r for r in control_records(t, names.link) if b'"leader"' in r]
         time.sleep(10)
-        assert [r for r in control_records(t, names.link) if b'"leader"' in r] == before
+        assert [r for r in control_records(t, names.link) if b'"leader"' in r] == leaders
         assert [p.terminate() for pair in running for p in pair] == [0, 0, 0, 0]
     finally:
         for pair in running:

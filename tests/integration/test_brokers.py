@@ -141,7 +141,7 @@ def test_killed_broker_comes_back_with_port_and_records(cluster: Cluster, names:
     produce(before, name, [Record(b"%d" % n) for n in range(100)])
     cluster.kill()
     assert not cluster.is_running()
-    with pytest.raises(OSError):
+    with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", int(before.rpartition(":")[2])), timeout=1)
     cluster.restart()
     assert cluster.bootstrap_servers == before

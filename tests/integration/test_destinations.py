@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from itertools import pairwise
 
 import pytest
 from confluent_kafka import Producer
@@ -155,5 +156,5 @@ def test_another_writer_at_the_destination_does_not_spoil_the_mappings(source: K
     there, here = read_all(at, topic), read_all(to, topic)
     copied = [r for r in here[0] if r.value != FOREIGN]
     assert [contents(r) for r in copied] == [contents(r) for r in there[0]]
-    assert any(b.offset > a.offset + 1 and b.offset - a.offset < 50 for a, b in zip(copied, copied[1:], strict=False))
+    assert any(b.offset > a.offset + 1 and b.offset - a.offset < 50 for a, b in pairwise(copied))
     assert_mapped(link, topic, there, here)

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from common.errors import StateError
 from common.spark import build_session, stop_session
 from deduplicator.mappings_source import CONFIG_OPTION, bounds, consumer, options, range_options
-from deduplicator.state import FoldPlan, Snapshot, StateTable, start_state_query
+from deduplicator.state import FoldPlan, FoldResult, Snapshot, StateTable, start_state_query
 
 PARTITIONS = 2
 KEY = ("source-cluster", "topic-id", 0)
@@ -44,7 +44,7 @@ class Mappings:
     def __init__(self, bootstrap_servers: str) -> None:
         self.config = {"bootstrap.servers": bootstrap_servers}
         self.topic = f"test-{uuid.uuid4().hex}.offset-mappings"
-        self.admin = AdminClient(self.config)
+        self.admin = AdminClient({**self.config})
         for future in self.admin.create_topics([NewTopic(self.topic, PARTITIONS, 1)]).values():
             future.result(20)
         self._producer = Producer({**self.config, "transactional.id": self.topic, "linger.ms": 0})
@@ -84,7 +84,7 @@ class Mappings:
             future.result(20)
 
 
-def mapping(start: int, next: int, *, partition: int = 0, staging: int | None = None, **more: Any) -> dict[str, Any]:
+def mapping(start: int, end: int, *, partition: int = 0, staging: int | None = None, **more: Any) -> dict[str, Any]:
     return {
         "v": 1,
         "cluster": KEY[0],
@@ -92,13 +92,13 @@ def mapping(start: int, next: int, *, partition: int = 0, staging: int | None = 
         "topic_id": KEY[1],
         "partition": partition,
         "start": start,
-        "next": next,
+        "next": end,
         "destination_topic": "copy",
         "destination_partition": partition,
-        "staging_offset": next * 10 if staging is None else staging,
-        "records": next - start,
+        "staging_offset": end * 10 if staging is None else staging,
+        "records": end - start,
         "duplicates": 1,
-        "runs": [[start, start + 100, next - start]] if next > start else [],
+        "runs": [[start, start + 100, end - start]] if end > start else [],
         **more,
     }
 
@@ -148,8 +148,9 @@ def test_a_fold_moves_rows_and_m_in_one_commit_and_history_keeps_every_run(
     assert (state.destination_topic, state.destination_partition, state.mappings_partition) == ("copy", 0, 0)
     assert {key[2]: one.next for key, one in snapshot.states.items()} == {0: 9, 1: 0, 2: 7}
     assert set(table.load([1]).states) == {(*KEY[:2], 2)} and table.load([1]).folded == {1: 2}
-    runs = table.spark.read.format("delta").load(table.history_path).where("mappings_offset = 3").first().runs
-    assert [tuple(run) for run in runs] == [(3, 103, 1), (4, 110, 1)]
+    row = table.spark.read.format("delta").load(table.history_path).where("mappings_offset = 3").first()
+    assert row is not None
+    assert [tuple(run) for run in row.runs] == [(3, 103, 1), (4, 110, 1)]
 
 
 def test_a_fold_with_nothing_new_commits_nothing(table: StateTable, mappings: Mappings) -> None:
@@ -399,11 +400,16 @@ def test_the_state_query_folds_and_loses_nothing_with_its_checkpoint(
 ) -> None:
     checkpoint = tmp_path / "checkpoint"
     folded = threading.Event()
+
+    def on_folded(result: FoldResult) -> None:
+        if result.commits:
+            folded.set()
+
     for number in range(2):
         mappings.write(mapping(number, number + 1))
         folded.clear()
         query = start_state_query(
-            table, interval_s=1, checkpoint=str(checkpoint), on_folded=lambda result: result.commits and folded.set()
+            table, interval_s=1, checkpoint=str(checkpoint), on_folded=on_folded
         )
         try:
             assert folded.wait(60), query.exception()
@@ -435,7 +441,7 @@ def test_the_state_query_outlives_a_failed_fold(table: StateTable, mappings: Map
     assert table.load().states[KEY].records == 2
 
 
-def test_plans_hide_the_clients_secrets(spark: SparkSession, mappings: Mappings, capfd: pytest.CaptureFixture) -> None:
+def test_plans_hide_the_clients_secrets(spark: SparkSession, mappings: Mappings, capfd: pytest.CaptureFixture[str]) -> None:
     config = {**mappings.config, "sasl.password": "swordfish"}
     frame = (
         spark.read.format("mappings")

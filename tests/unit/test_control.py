@@ -235,11 +235,9 @@ NEEDED = [(record, name) for record in GOOD for name in record if name != "kind"
 @pytest.mark.parametrize(("record", "name"), NEEDED, ids=lambda x: x if isinstance(x, str) else x["kind"])
 def test_a_field_that_is_missing_or_of_another_type_is_refused(record: dict[str, Any], name: str) -> None:
     Control().apply(0, json.dumps(record).encode())
-    wrong: list[Any] = (
-        [None, [], ["x"], {"a": 1}, 1.5, True, -1]
-        if name != "config"
-        else [None, 5, ["a"], {"a": 1}, {"a": {}}, "x"]
-    )
+    wrong: list[Any] = [None, [], ["x"], {"a": 1}, 1.5, True, -1]
+    if name == "config":
+        wrong = [None, 5, ["a"], {"a": 1}, {"a": {}}, "x"]
     wrong += ["x"] if isinstance(record[name], int) else []
     wrong += [7] if isinstance(record[name], str) else []
     state = Control()

@@ -32,7 +32,7 @@ def test_every_reason_for_a_halt_has_a_way_on_in_the_readme() -> None:
 
 
 def test_every_file_that_the_design_names_is_there() -> None:
-    for row in re.findall(r"^\| (`[^|]+) \|", (ROOT / "DESIGN.md").read_text(), re.M):
+    for row in re.findall(r"^\| (`[^|]+) \|", (ROOT / "DESIGN.md").read_text(), re.MULTILINE):
         folder = ""
         for name in re.findall(r"`([^`]+)`", row):
             folder = name.rpartition("/")[0] + "/" if "/" in name else folder

@@ -150,4 +150,4 @@ def test_cache_follows_the_xdg_rules(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 def test_delta_leaves_out_what_spark_ships() -> None:
     shipped = set(jars.shipped_by_spark())
     assert {"*:hadoop-client-api", "*:scala-library", "*:parquet-hadoop", "*:jackson-databind"} <= shipped
-    assert not {name for name in shipped if "delta" in name or name[-1].isdigit() and name.endswith(".0")}
+    assert not {name for name in shipped if "delta" in name or (name[-1].isdigit() and name.endswith(".0"))}

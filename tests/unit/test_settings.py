@@ -281,7 +281,7 @@ def test_start_offsets_are_a_word_or_milliseconds(text: str, expected: str | int
     assert load(START_OFFSETS=text).start_offsets == expected
 
 
-@given(st.datetimes(datetime(1970, 1, 1), datetime(2200, 1, 1)))
+@given(st.datetimes(datetime(1970, 1, 1), datetime(2200, 1, 1)))  # noqa: DTZ001 - without a zone, as they may be written
 def test_a_start_time_never_includes_an_earlier_millisecond(moment: datetime) -> None:
     millis = load(START_OFFSETS=moment.isoformat(sep=" ")).start_offsets
     assert isinstance(millis, int)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -43,7 +44,7 @@ def batches(placed: Stream, size: int) -> list[Batch]:
 
 
 def compare(
-    source: Stream, destination: Stream, sizes: tuple[int, int] = (50, 37), **options
+    source: Stream, destination: Stream, sizes: tuple[int, int] = (50, 37), **options: Any
 ) -> PartitionReport:
     report = PartitionReport("t", 0, "t")
     mappings = options.get("mappings")
@@ -78,7 +79,9 @@ windows = st.sampled_from([64, 500, 20_000])
 
 
 @given(records_of_few_kinds, seeds, sizes, windows)
-def test_equal_streams_with_identical_records_give_no_finding(records, seed, sizes, window):
+def test_equal_streams_with_identical_records_give_no_finding(
+    records: list[bytes], seed: int, sizes: tuple[int, int], window: int
+) -> None:
     chance = random.Random(seed)
     source, destination = stream(records, holes=chance), stream(records, holes=chance, first=5)
     report = compare(source, destination, sizes, window=window)
@@ -87,7 +90,9 @@ def test_equal_streams_with_identical_records_give_no_finding(records, seed, siz
 
 
 @given(records_of_few_kinds, seeds, sizes, windows, st.integers(0, 300))
-def test_trailing_records_are_behind_and_not_lost(records, seed, sizes, window, missing):
+def test_trailing_records_are_behind_and_not_lost(
+    records: list[bytes], seed: int, sizes: tuple[int, int], window: int, missing: int
+) -> None:
     chance = random.Random(seed)
     source = stream(records, holes=chance)
     kept = max(0, len(records) - missing)
@@ -96,7 +101,7 @@ def test_trailing_records_are_behind_and_not_lost(records, seed, sizes, window, 
     assert report.first_behind == (source[kept][0] if kept < len(records) else None)
 
 
-def test_trailing_records_that_the_mappings_call_delivered_are_lost():
+def test_trailing_records_that_the_mappings_call_delivered_are_lost() -> None:
     source = stream([record(n) for n in range(10)])
     report = compare(source, source[:6], delivered_below=8)
     assert counts(report) == {Kind.LOST: 2}
@@ -113,12 +118,16 @@ def test_trailing_records_that_the_mappings_call_delivered_are_lost():
     st.sampled_from(["lost", "duplicated", "altered", "foreign", "late", "early"]),
     st.data(),
 )
-def test_one_fault_among_distinct_records_is_found_where_it_is(length, seed, sizes, window, fault, data):
+def test_one_fault_among_distinct_records_is_found_where_it_is(
+    length: int, seed: int, sizes: tuple[int, int], window: int, fault: str, data: st.DataObject
+) -> None:
     chance = random.Random(seed)
     records = [record(n) for n in range(length)]
     source = stream(records, holes=chance)
     changed = list(records)
     at = data.draw(st.integers(0, length - 1))
+    expected: dict[Kind, int]
+    place: tuple[int | None, int | None] | None
     if fault == "lost":
         del changed[at]
         last = at == length - 1
@@ -147,7 +156,9 @@ def test_one_fault_among_distinct_records_is_found_where_it_is(length, seed, siz
 
 @settings(max_examples=300)
 @given(st.lists(st.integers(0, 2).map(record), min_size=2, max_size=200), sizes, st.data())
-def test_one_fault_among_identical_records_gives_its_class_and_no_other(records, sizes, data):
+def test_one_fault_among_identical_records_gives_its_class_and_no_other(
+    records: list[bytes], sizes: tuple[int, int], data: st.DataObject
+) -> None:
     at = data.draw(st.integers(0, len(records) - 2))
     fault = data.draw(st.sampled_from(["lost", "duplicated", "altered", "foreign"]))
     changed = list(records)
@@ -182,7 +193,9 @@ def test_one_fault_among_identical_records_gives_its_class_and_no_other(records,
     st.lists(st.integers(0, 40).map(record), max_size=200),
     sizes,
 )
-def test_counts_balance_whatever_the_streams_hold(source, destination, sizes):
+def test_counts_balance_whatever_the_streams_hold(
+    source: list[bytes], destination: list[bytes], sizes: tuple[int, int]
+) -> None:
     report = compare(stream(source), stream(destination), sizes, window=64)
     found = counts(report)
     paired = report.equal + found.get(Kind.REORDERED, 0) + found.get(Kind.ALTERED, 0)
@@ -193,7 +206,7 @@ def test_counts_balance_whatever_the_streams_hold(source, destination, sizes):
 
 
 @pytest.mark.parametrize("block", [1, 40, 700, 5000])
-def test_a_block_that_is_missing_is_lost_whatever_the_window(block):
+def test_a_block_that_is_missing_is_lost_whatever_the_window(block: int) -> None:
     records = [record(n) for n in range(8000)]
     report = compare(
         stream(records), stream(records[:1000] + records[1000 + block :]), (500, 500), window=600
@@ -203,7 +216,7 @@ def test_a_block_that_is_missing_is_lost_whatever_the_window(block):
 
 
 @pytest.mark.parametrize("block", [1, 40, 700, 5000])
-def test_a_block_delivered_again_is_duplicated_whatever_the_window(block):
+def test_a_block_delivered_again_is_duplicated_whatever_the_window(block: int) -> None:
     records = [record(n) for n in range(8000)]
     report = compare(
         stream(records),
@@ -217,7 +230,7 @@ def test_a_block_delivered_again_is_duplicated_whatever_the_window(block):
 
 
 @pytest.mark.parametrize("part", ["timestamp", "value", "headers", "key"])
-def test_records_that_are_all_altered_in_one_part_are_altered_and_not_lost(part):
+def test_records_that_are_all_altered_in_one_part_are_altered_and_not_lost(part: str) -> None:
     def made(n: int, altered: bool) -> bytes:
         def this(name: str) -> bool:
             return altered and name == part
@@ -237,7 +250,7 @@ def test_records_that_are_all_altered_in_one_part_are_altered_and_not_lost(part)
     assert finding.detail.startswith(part)
 
 
-def test_faults_close_to_each_other_are_told_apart():
+def test_faults_close_to_each_other_are_told_apart() -> None:
     records = [record(n) for n in range(300)]
     changed = list(records)
     changed[150] = record(10_000)
@@ -251,7 +264,9 @@ def test_faults_close_to_each_other_are_told_apart():
 
 
 @given(st.integers(0, 3000), st.integers(0, 1000), st.integers(0, 60), windows)
-def test_a_source_that_was_trimmed_is_compared_from_its_log_start(trimmed, rest, same, window):
+def test_a_source_that_was_trimmed_is_compared_from_its_log_start(
+    trimmed: int, rest: int, same: int, window: int
+) -> None:
     records = (
         [record(n) for n in range(trimmed)]
         + [record(5)] * same
@@ -267,7 +282,7 @@ def test_a_source_that_was_trimmed_is_compared_from_its_log_start(trimmed, rest,
         assert (report.behind, report.equal) == (0, len(records) - cut)
 
 
-def test_a_record_lost_behind_a_trimmed_head_is_lost():
+def test_a_record_lost_behind_a_trimmed_head_is_lost() -> None:
     records = [record(n) for n in range(2000)]
     source = stream(records[500:], first=500)
     report = compare(source, stream(records[:700] + records[701:]), lenient_destination=True)
@@ -275,31 +290,31 @@ def test_a_record_lost_behind_a_trimmed_head_is_lost():
     assert report.findings[Kind.LOST].source_offset == 700
 
 
-def test_a_destination_that_was_trimmed_is_compared_from_its_log_start():
+def test_a_destination_that_was_trimmed_is_compared_from_its_log_start() -> None:
     records = [record(n) for n in range(2000)]
     report = compare(stream(records), stream(records[500:], first=500), lenient_source=True)
     assert (report.findings, report.equal) == ({}, 1500)
 
 
 class TestDigest:
-    def test_null_and_empty_differ_in_key_value_and_header(self):
+    def test_null_and_empty_differ_in_key_value_and_header(self) -> None:
         plain = digest(1, None, None, [("a", None)])
         assert differing_parts(plain, digest(1, b"", None, [("a", None)])) == ["key"]
         assert differing_parts(plain, digest(1, None, b"", [("a", None)])) == ["value"]
         assert differing_parts(plain, digest(1, None, None, [("a", b"")])) == ["headers"]
 
-    def test_order_and_repetition_of_headers_count(self):
+    def test_order_and_repetition_of_headers_count(self) -> None:
         one = digest(1, None, None, [("a", b"1"), ("b", b"2")])
         assert one != digest(1, None, None, [("b", b"2"), ("a", b"1")])
         assert one != digest(1, None, None, [("a", b"1"), ("b", b"2"), ("b", b"2")])
 
-    def test_bytes_do_not_slip_from_one_header_to_the_next(self):
+    def test_bytes_do_not_slip_from_one_header_to_the_next(self) -> None:
         assert digest(1, None, None, [("a", b"', b'b")]) != digest(1, None, None, [("a", b""), ("", b"b")])
 
-    def test_no_headers_and_an_empty_list_are_one(self):
+    def test_no_headers_and_an_empty_list_are_one(self) -> None:
         assert digest(1, b"k", b"v", []) == digest(1, b"k", b"v", None)
 
-    def test_a_negative_timestamp_has_a_digest(self):
+    def test_a_negative_timestamp_has_a_digest(self) -> None:
         assert digest(-1, None, None, None) != digest(1, None, None, None)
 
 
@@ -316,14 +331,16 @@ class TestMappings:
         return report
 
     @given(records_of_few_kinds.filter(len), seeds)
-    def test_true_mappings_give_no_finding(self, records, seed):
+    def test_true_mappings_give_no_finding(self, records: list[bytes], seed: int) -> None:
         chance = random.Random(seed)
         source, destination = stream(records, holes=chance), stream(records, holes=chance)
         runs = runs_of([(s, d) for (s, _), (d, _) in zip(source, destination, strict=True)])
         assert self.check(source, destination, runs).findings == {}
 
     @given(st.integers(2, 300), st.data())
-    def test_a_record_lost_among_identical_ones_leaves_true_mappings_true(self, length, data):
+    def test_a_record_lost_among_identical_ones_leaves_true_mappings_true(
+        self, length: int, data: st.DataObject
+    ) -> None:
         records = [record(1)] * length + [record(2)]
         at = data.draw(st.integers(0, length - 1))
         source = stream(records)
@@ -335,7 +352,7 @@ class TestMappings:
         assert counts(report).get(Kind.MAPPING, 0) <= 1
 
     @given(st.integers(3, 300), st.data())
-    def test_an_offset_that_points_at_another_record_is_found(self, length, data):
+    def test_an_offset_that_points_at_another_record_is_found(self, length: int, data: st.DataObject) -> None:
         at = data.draw(st.integers(0, length - 2))
         source = stream([record(n) for n in range(length)])
         pairs = [(s, s if s < at else s + 1) for s in range(length)]
@@ -346,41 +363,39 @@ class TestMappings:
             report.findings[Kind.MAPPING].destination_offset,
         ) == (at, at + 1)
 
-    def test_an_offset_without_a_run_is_found(self):
+    def test_an_offset_without_a_run_is_found(self) -> None:
         source = stream([record(n) for n in range(100)])
         report = self.check(source, source, runs_of([(s, s) for s in range(100) if s != 40]))
         assert counts(report) == {Kind.MAPPING: 1}
         assert report.findings[Kind.MAPPING].source_offset == 40
 
-    def test_an_offset_covered_twice_is_found(self):
+    def test_an_offset_covered_twice_is_found(self) -> None:
         source = stream([record(n) for n in range(10)])
-        report = self.check(
-            source, source, Runs(*np.array([[0, 4], [0, 4], [5, 6]], dtype=np.int64), 0, 10, True)
-        )
+        columns = np.array([[0, 4], [0, 4], [5, 6]], dtype=np.int64)
+        report = self.check(source, source, Runs(columns[0], columns[1], columns[2], 0, 10, True))
         assert counts(report) == {Kind.MAPPING: 1}
         assert report.findings[Kind.MAPPING].source_offset == 4
 
-    def test_mappings_that_are_not_monotone_are_found(self):
+    def test_mappings_that_are_not_monotone_are_found(self) -> None:
         source = stream([record(n) for n in range(10)])
-        report = self.check(
-            source, source, Runs(*np.array([[0, 5], [5, 0], [5, 5]], dtype=np.int64), 0, 10, True)
-        )
+        columns = np.array([[0, 5], [5, 0], [5, 5]], dtype=np.int64)
+        report = self.check(source, source, Runs(columns[0], columns[1], columns[2], 0, 10, True))
         assert report.findings[Kind.MAPPING].count == 1
 
-    def test_a_lost_record_that_the_mappings_leave_out_is_lost_only(self):
+    def test_a_lost_record_that_the_mappings_leave_out_is_lost_only(self) -> None:
         source = stream([record(n) for n in range(100)])
         destination = stream([record(n) for n in range(100) if n != 40])
         runs = runs_of([(s, s if s < 40 else s - 1) for s in range(100) if s != 40])
         assert counts(self.check(source, destination, runs)) == {Kind.LOST: 1}
 
-    def test_an_altered_record_leaves_its_mapping_true(self):
+    def test_an_altered_record_leaves_its_mapping_true(self) -> None:
         source = stream([record(n) for n in range(100)])
         destination = stream([record(n if n != 40 else 999) for n in range(100)])
         assert counts(self.check(source, destination, runs_of([(s, s) for s in range(100)]))) == {
             Kind.ALTERED: 1
         }
 
-    def test_translation_looks_past_holes(self):
+    def test_translation_looks_past_holes(self) -> None:
         runs = runs_of([(0, 10), (1, 11), (5, 13)])
         assert [runs.first_at_or_after(s) for s in range(7)] == [10, 11, 13, 13, 13, 13, None]
         assert [runs.first_source_at_or_after(d) for d in (0, 11, 12, 13, 14)] == [0, 1, 5, 5, None]
@@ -397,7 +412,7 @@ def compacted(placed: Stream, chance: random.Random) -> Stream:
 
 
 class TestCompacted:
-    def compare(self, source: Stream, destination: Stream, **options) -> PartitionReport:
+    def compare(self, source: Stream, destination: Stream, **options: Any) -> PartitionReport:
         report = PartitionReport("t", 0, "t")
         options.setdefault("records", max(len(source), len(destination)))
         return compare_compacted(lambda: (batches(source, 50), batches(destination, 37)), report, **options)
@@ -407,7 +422,9 @@ class TestCompacted:
         seeds,
         st.sampled_from([7, 50, 1000]),
     )
-    def test_sides_compacted_differently_agree(self, writes, seed, keys_per_pass):
+    def test_sides_compacted_differently_agree(
+        self, writes: list[tuple[int, int | None]], seed: int, keys_per_pass: int
+    ) -> None:
         chance = random.Random(seed)
         placed = stream([keyed(k, v, n) for n, (k, v) in enumerate(writes)])
         report = self.compare(
@@ -415,32 +432,32 @@ class TestCompacted:
         )
         assert (report.findings, report.behind) == ({}, 0)
 
-    def test_a_key_whose_latest_record_is_missing_is_lost_when_a_later_one_arrived(self):
+    def test_a_key_whose_latest_record_is_missing_is_lost_when_a_later_one_arrived(self) -> None:
         source = stream([keyed(1, 1, 0), keyed(1, 2, 1), keyed(2, 1, 2)])
         report = self.compare(source, [source[0], source[2]])
         assert counts(report) == {Kind.LOST: 1}
         assert report.findings[Kind.LOST].source_offset == 1
 
-    def test_a_key_whose_latest_record_is_at_the_end_is_behind(self):
+    def test_a_key_whose_latest_record_is_at_the_end_is_behind(self) -> None:
         source = stream([keyed(1, 1, 0), keyed(2, 1, 1), keyed(1, 2, 2)])
         report = self.compare(source, source[:2])
         assert (report.findings, report.behind, report.first_behind) == ({}, 1, 2)
 
-    def test_a_latest_record_that_was_altered_is_found(self):
+    def test_a_latest_record_that_was_altered_is_found(self) -> None:
         source = stream([keyed(1, 1, 0), keyed(2, 1, 1)])
         report = self.compare(source, [(0, keyed(1, 7, 0)), source[1]])
         assert counts(report) == {Kind.ALTERED: 1}
 
-    def test_a_tombstone_that_was_not_copied_is_lost(self):
+    def test_a_tombstone_that_was_not_copied_is_lost(self) -> None:
         source = stream([keyed(1, 1, 0), keyed(1, None, 1), keyed(2, 1, 2)])
         assert counts(self.compare(source, [source[0], source[2]])) == {Kind.LOST: 1}
 
-    def test_a_tombstone_that_expired_on_one_side_is_no_finding(self):
+    def test_a_tombstone_that_expired_on_one_side_is_no_finding(self) -> None:
         source = stream([keyed(1, None, 1), keyed(2, 1, 2)])
         assert self.compare(source, source[1:]).findings == {}
         assert self.compare(source[1:], source).findings == {}
 
-    def test_records_of_a_key_in_another_order_are_reordered(self):
+    def test_records_of_a_key_in_another_order_are_reordered(self) -> None:
         source = stream([keyed(1, 1, 0), keyed(1, 2, 1), keyed(2, 1, 2)])
         report = self.compare(source, stream([source[1][1], source[0][1], source[2][1]]))
         assert Kind.REORDERED in report.findings
@@ -449,11 +466,11 @@ class TestCompacted:
 @given(
     st.lists(st.integers(0, 3).map(record), max_size=40), st.lists(st.integers(0, 3).map(record), max_size=40)
 )
-def test_pairs_in_order_are_strictly_increasing_and_equal(one, other):
+def test_pairs_in_order_are_strictly_increasing_and_equal(one: list[bytes], other: list[bytes]) -> None:
     pairs = in_order(one, other)
     assert all(one[i] == other[j] for i, j in pairs)
     assert all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(pairs))
 
 
-def test_resync_finds_nothing_where_nothing_agrees():
+def test_resync_finds_nothing_where_nothing_agrees() -> None:
     assert resync([record(1)] * 50, [record(2)] * 50, 8) is None

@@ -1,0 +1,151 @@
+"""Transactions that do not end as they should: each outcome is found out, never guessed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from common import kafka
+from deduplicator import delivery
+from tests.brokers import Record, create_topic, produce
+from tests.conftest import Kafka, Names
+from tests.harness import Link, eventually
+from tests.integration.test_copy import assert_copied
+
+Commit = Callable[["Watched", float], None]
+
+
+class Watched:
+    """A transactional producer that logs what is asked of it, and commits as a test wants."""
+
+    made: list[Watched]
+
+    def __init__(self, real: Any, error_cb: Any, commit: Commit) -> None:
+        self.real = real
+        self.error_cb = error_cb
+        self.calls: list[str] = []
+        self.commit = commit
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self.real, name)
+
+        def logged(*args: Any, **kwargs: Any) -> Any:
+            self.calls.append(name)
+            return call(*args, **kwargs)
+
+        return logged
+
+    def commit_transaction(self, timeout: float) -> None:
+        self.calls.append("commit_transaction")
+        self.commit(self, timeout)
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Callable[[Commit], list[Watched]]:
+    """Let every transactional producer commit by a function of the test's; the producers that were made."""
+
+    def patch(commit: Commit) -> list[Watched]:
+        made: list[Watched] = []
+        real = kafka.producer
+
+        def producer(config: Any, **own: Any) -> Any:
+            if "transactional_id" not in own:
+                return real(config, **own)
+            made.append(Watched(real(config, **own), own["error_cb"], commit))
+            return made[-1]
+
+        monkeypatch.setattr(kafka, "producer", producer)
+        monkeypatch.setattr(delivery.time, "sleep", lambda seconds: None)
+        return made
+
+    return patch
+
+
+def filled(source: Kafka, target: Kafka, names: Names) -> tuple[Link, str]:
+    topic = names.topic()
+    create_topic(source.bootstrap_servers, topic, 2, {"retention.ms": "-1"})
+    produce(source.bootstrap_servers, topic, [Record(partition=i % 2, value=b"%d" % i) for i in range(200)])
+    link = Link(source.bootstrap_servers, target.bootstrap_servers, names.link, topic)
+    assert link.replicate() == 0
+    return link, topic
+
+
+def test_a_commit_that_succeeded_but_raised_is_not_done_again(
+    source: Kafka, target: Kafka, names: Names, watch: Callable[[Commit], list[Watched]]
+) -> None:
+    """Promise: a transaction whose outcome is unknown is looked up in the mappings, so its records come once."""
+    failures = iter([True] * 3)
+
+    def commit(producer: Watched, timeout: float) -> None:
+        producer.real.commit_transaction(timeout)
+        if next(failures, False):
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    link, topic = filled(source, target, names)
+    watch(commit)
+    assert link.deduplicate() == 0
+    assert_copied(link, topic)
+
+
+def test_a_commit_that_failed_is_done_again_from_the_state_that_was_committed(
+    source: Kafka, target: Kafka, names: Names, watch: Callable[[Commit], list[Watched]]
+) -> None:
+    """Promise: state and position are loaded together after a failure; with `next` kept in memory the records would be lost."""
+    failures = iter([True] * 3)
+
+    def commit(producer: Watched, timeout: float) -> None:
+        if next(failures, False):
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        producer.real.commit_transaction(timeout)
+
+    link, topic = filled(source, target, names)
+    watch(commit)
+    assert link.deduplicate() == 0
+    assert_copied(link, topic)
+
+
+def test_a_producer_that_saw_a_connection_error_begins_no_other_transaction(
+    source: Kafka, target: Kafka, names: Names, watch: Callable[[Commit], list[Watched]]
+) -> None:
+    """Promise: a commit that returned OK after a connection error is its producer's last: a delayed EndTxn may still be on its way."""
+
+    def commit(producer: Watched, timeout: float) -> None:
+        producer.real.commit_transaction(timeout)
+        producer.error_cb(KafkaError(KafkaError._TRANSPORT))
+
+    link, topic = filled(source, target, names)
+    made = watch(commit)
+    with link.running():
+        for number in range(3):
+            eventually(lambda: sum("commit_transaction" in w.calls for w in made) > number, "a commit")
+            produce(link.source, topic, [Record(partition=p, value=b"more %d" % number) for p in range(2)])
+    assert link.deduplicate() == 0
+    assert_copied(link, topic)
+    assert all(w.calls.count("commit_transaction") <= 1 for w in made)
+
+
+def test_fencing_comes_before_the_state_is_read(
+    source: Kafka,
+    target: Kafka,
+    names: Names,
+    watch: Callable[[Commit], list[Watched]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Promise: nobody can commit any more when the mappings are read; read before, a predecessor's records would come again."""
+    link, topic = filled(source, target, names)
+    made = watch(lambda producer, timeout: producer.real.commit_transaction(timeout))
+    real = delivery.recover
+    seen: list[list[str]] = []
+
+    def recover(*args: Any) -> Any:
+        seen.append([call for w in made for call in w.calls])
+        return real(*args)
+
+    monkeypatch.setattr(delivery, "recover", recover)
+    assert link.deduplicate() == 0
+    assert seen
+    assert all("init_transactions" in calls and "abort_transaction" in calls for calls in seen)
+    assert_copied(link, topic)
