@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 
 CALL_S = 60.0
 SETTLE_AGAIN_S = 5.0
+FOLD_AGAIN_S = 30.0
 
 
 class Deduplicator(Application):
@@ -50,6 +51,7 @@ class Deduplicator(Application):
         self._settled = -1
         self._settle_at = 0.0
         self._look_again_at = 0.0
+        self._fold_again_at = 0.0
 
     def took_over(self) -> None:
         self.state = StateTable.of(self.spark, self.settings)
@@ -97,6 +99,7 @@ class Deduplicator(Application):
     def tick(self) -> None:
         """Give every source topic its destination as soon as the control topic names it; look again at what was refused."""
         now = time.monotonic()
+        self._keep_folding(now)
         again = now >= self._look_again_at
         if now < self._settle_at or (self._settled == self.control.state.position and not again):
             return
@@ -108,6 +111,14 @@ class Deduplicator(Application):
         except (KafkaException, VerbatimError) as error:
             log.warning("destination topics: %s", error)
             self._settle_at = now + SETTLE_AGAIN_S
+
+    def _keep_folding(self, now: float) -> None:
+        """Start the state query again if it died: copying does not need it, but without it staging is never trimmed."""
+        query = self.state_query
+        if query is not None and not query.isActive and now >= self._fold_again_at:
+            self._fold_again_at = now + FOLD_AGAIN_S
+            log.error("the state query ended (%s); starting it again", str(query.exception()).splitlines()[:1])
+            self.state_query = start_state_query(self.state, on_folded=self._folded)
 
     def caught_up(self, rows: list[Progress]) -> int | None:
         for row in rows:

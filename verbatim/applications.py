@@ -59,7 +59,9 @@ def processes() -> dict[int, tuple[int, str]]:
                     if fields[0] != "Z":
                         found[int(entry.name)] = (int(fields[1]), fields[19])
         return found
-    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,stat=,lstart="], capture_output=True, text=True, check=True)
+    listed = subprocess.run(
+        ["ps", "-A", "-o", "pid=,ppid=,stat=,lstart="], capture_output=True, text=True, check=True
+    )
     for line in listed.stdout.splitlines():
         pid, parent, state, started = line.split(None, 3)
         if not state.startswith("Z"):
@@ -85,7 +87,9 @@ class Application:
     Its output goes to `<folder>/<name>.log`. `command` stands for the console script of this Python's environment unless given.
     """
 
-    def __init__(self, name: str, variables: Mapping[str, str], folder: Path, command: list[str] | None = None) -> None:
+    def __init__(
+        self, name: str, variables: Mapping[str, str], folder: Path, command: list[str] | None = None
+    ) -> None:
         self.name = name
         self.log = folder / f"{name}.log"
         self._folder = folder
@@ -106,7 +110,9 @@ class Application:
     def start(self) -> None:
         """Start it, again if it has ended. Raises VerbatimError."""
         if not Path(self._command[0]).exists():
-            raise VerbatimError(f"there is no {self._command[0]}: run this from an environment that Verbatim is installed in")
+            raise VerbatimError(
+                f"there is no {self._command[0]}: run this from an environment that Verbatim is installed in"
+            )
         enter = [sys.executable, "-I", "-S", "-c", _ENTER, str(self._folder), json.dumps(self._environment)]
         self._process = spawn([*enter, *self._command], self.log)
 
@@ -153,7 +159,9 @@ class Application:
     def _look(self) -> list[int]:
         """The family as it lives now. The children of a dead driver are no longer below it, but known from the looks before."""
         there = processes()
-        self._family = {pid: started for pid, started in self._family.items() if there.get(pid, (0, ""))[1] == started}
+        self._family = {
+            pid: started for pid, started in self._family.items() if there.get(pid, (0, ""))[1] == started
+        }
         if self._process is not None and self._process.poll() is None:
             self._family |= {pid: there[pid][1] for pid in descendants(self._process.pid, there)}
         return list(self._family)

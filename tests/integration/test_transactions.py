@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from common import kafka
-from deduplicator import delivery
+from deduplicator import delivery, recovery
 from tests.brokers import Record, create_topic, produce
 from tests.conftest import Kafka, Names
-from tests.harness import Link, eventually
-from tests.integration.test_copy import assert_copied
+from tests.harness import Link, assert_copied, eventually
 
 Commit = Callable[["Watched", float], None]
 
@@ -58,7 +59,6 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Callable[[Commit], list[Watched]]:
             return made[-1]
 
         monkeypatch.setattr(kafka, "producer", producer)
-        monkeypatch.setattr(delivery.time, "sleep", lambda seconds: None)
         return made
 
     return patch
@@ -118,9 +118,13 @@ def test_a_producer_that_saw_a_connection_error_begins_no_other_transaction(
 
     link, topic = filled(source, target, names)
     made = watch(commit)
+
+    def commits_beyond(number: int) -> bool:
+        return sum("commit_transaction" in w.calls for w in made) > number
+
     with link.running():
         for number in range(3):
-            eventually(lambda: sum("commit_transaction" in w.calls for w in made) > number, "a commit")
+            eventually(partial(commits_beyond, number), "a commit")
             produce(link.source, topic, [Record(partition=p, value=b"more %d" % number) for p in range(2)])
     assert link.deduplicate() == 0
     assert_copied(link, topic)
@@ -137,7 +141,7 @@ def test_fencing_comes_before_the_state_is_read(
     """Promise: nobody can commit any more when the mappings are read; read before, a predecessor's records would come again."""
     link, topic = filled(source, target, names)
     made = watch(lambda producer, timeout: producer.real.commit_transaction(timeout))
-    real = delivery.recover
+    real = recovery.recover
     seen: list[list[str]] = []
 
     def recover(*args: Any) -> Any:
