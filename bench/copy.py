@@ -97,7 +97,12 @@ def load(bootstrap: str, records: int, size: int, partitions: int) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_topics([NewTopic(TOPIC, partitions, 1, config={"retention.ms": "-1"})])[TOPIC].result(30)
     producer = Producer(
-        {"bootstrap.servers": bootstrap, "linger.ms": 50, "compression.type": "lz4", "queue.buffering.max.messages": 500_000}
+        {
+            "bootstrap.servers": bootstrap,
+            "linger.ms": 50,
+            "compression.type": "lz4",
+            "queue.buffering.max.messages": 500_000,
+        }
     )
     rng = random.Random(7)
     values = [rng.randbytes(size // 2) + b"v" * (size - size // 2) for _ in range(1000)]
@@ -133,7 +138,12 @@ def start(application: str, environment: dict[str, str], log: Path) -> subproces
 @click.option("--records", default=3_000_000, show_default=True)
 @click.option("--size", default=200, show_default=True, help="Bytes of a value.")
 @click.option("--partitions", default=4, show_default=True)
-@click.option("--rounds", default=1, show_default=True, help="Links one after the other, over the same brokers, which warm up.")
+@click.option(
+    "--rounds",
+    default=1,
+    show_default=True,
+    help="Links one after the other, over the same brokers, which warm up.",
+)
 @click.option("--output", type=click.Choice(["text", "json"]), default="text")
 def main(records: int, size: int, partitions: int, rounds: int, output: str) -> None:
     """Copy a topic through both applications and say how fast it went."""
@@ -155,7 +165,9 @@ def main(records: int, size: int, partitions: int, rounds: int, output: str) -> 
                 )
 
 
-def one_round(folder: Path, source: Cluster, target: Cluster, records: int, partitions: int, number: int) -> dict:
+def one_round(
+    folder: Path, source: Cluster, target: Cluster, records: int, partitions: int, number: int
+) -> dict:
     environment = {
         **os.environ,
         "APPLICATION_NAME": f"bench{number}",
@@ -170,7 +182,8 @@ def one_round(folder: Path, source: Cluster, target: Cluster, records: int, part
     base = delivered(admin, partitions)
     began = time.monotonic()
     processes = {
-        name: start(name, environment, folder / f"{name}{number}.log") for name in ("replicator", "deduplicator")
+        name: start(name, environment, folder / f"{name}{number}.log")
+        for name in ("replicator", "deduplicator")
     }
     watches = {name: Watch(process.pid) for name, process in processes.items()}
     try:
@@ -179,7 +192,10 @@ def one_round(folder: Path, source: Cluster, target: Cluster, records: int, part
         seen = 0
         while time.monotonic() - began < 600:
             if any(process.poll() is not None for process in processes.values()):
-                raise SystemExit("an application ended:\n" + "\n".join((folder / f"{n}{number}.log").read_text()[-2000:] for n in processes))
+                raise SystemExit(
+                    "an application ended:\n"
+                    + "\n".join((folder / f"{n}{number}.log").read_text()[-2000:] for n in processes)
+                )
             now, found = time.monotonic(), delivered(admin, partitions) - base
             if found and not first:
                 first, first_count, cpu_at_first = now, found, sum(w.usage().cpu_s for w in watches.values())

@@ -98,7 +98,10 @@ class Application(ABC):
     def start_spark(self) -> None:
         """Start the session, and count the lanes it has slots for."""
         self.spark = build_session(
-            self.settings, lanes=self.settings.parallelism, extra_slots=self.extra_slots, delta=self.uses_delta
+            self.settings,
+            lanes=self.settings.parallelism,
+            extra_slots=self.extra_slots,
+            delta=self.uses_delta,
         )
         self.lanes_wanted = lanes_of(self.spark)
 
@@ -137,7 +140,9 @@ class Application(ABC):
         )
         try:
             self.counters = CounterTail(
-                self.name, self.settings.positions_topic, self.settings.client_config("destination", "consumer")
+                self.name,
+                self.settings.positions_topic,
+                self.settings.client_config("destination", "consumer"),
             )
             self.start_spark()
             while not self.stopping.is_set():
@@ -165,12 +170,17 @@ class Application(ABC):
             if not said and time.monotonic() - began > 3.0:
                 said = True
                 self.health.role = "standby"
-                log.info("standing by: another instance of the %s leads, or the last one's session is running out", self.name)
+                log.info(
+                    "standing by: another instance of the %s leads, or the last one's session is running out",
+                    self.name,
+                )
         return False
 
     def _lead(self) -> int | None:
         """Lead until stopped, deposed or caught up: the exit code, or None to stand by again."""
-        self.term = self.control.append("leader", Deadline(CALL_S), application=self.name, instance=self.instance)
+        self.term = self.control.append(
+            "leader", Deadline(CALL_S), application=self.name, instance=self.instance
+        )
         self.control.refresh(Deadline(CALL_S))
         self.health.role = "leader"
         self.health.source_reached = self.link.source_reached
@@ -220,9 +230,17 @@ class Application(ABC):
             elif not query.active:
                 running = False
                 failures += 1
-                log.error("epoch %d failed (%d of %d): %s", self.epoch, failures, FAILURES, _first_line(query.failure()))
+                log.error(
+                    "epoch %d failed (%d of %d): %s",
+                    self.epoch,
+                    failures,
+                    FAILURES,
+                    _first_line(query.failure()),
+                )
                 if failures >= FAILURES:
-                    raise VerbatimError(f"the {self.name} failed {failures} times in a row: {_first_line(query.failure())}")
+                    raise VerbatimError(
+                        f"the {self.name} failed {failures} times in a row: {_first_line(query.failure())}"
+                    )
                 time.sleep(min(5.0, 0.5 * 2**failures))
                 query.start()
             elif now >= replan_at:
@@ -298,7 +316,10 @@ class Application(ABC):
         for partition in halts.keys() - self._known_halts:
             halt = halts[partition]
             log.error(
-                "%s is halted, the others go on: %s; what to do: README, Troubleshooting, %s", partition, halt.detail, halt.reason
+                "%s is halted, the others go on: %s; what to do: README, Troubleshooting, %s",
+                partition,
+                halt.detail,
+                halt.reason,
             )
         self._known_halts = set(halts)
         self.health.halted = {partition: halt.reason for partition, halt in halts.items()}
@@ -333,7 +354,9 @@ class Application(ABC):
 def halted_lines(rows: list[Progress], control: Control, application: str) -> list[str]:
     """One line for each partition that a bounded run could not copy."""
     seen = {
-        (halt.topic, key[1]): halt.detail for (name, key), halt in control.halts.items() if name == application
+        (halt.topic, key[1]): halt.detail
+        for (name, key), halt in control.halts.items()
+        if name == application
     }
     for row in rows:
         if row.kind == "halted":
@@ -350,4 +373,3 @@ def _force_exit() -> None:
 def _first_line(text: str | None) -> str:
     lines = [line for line in (text or "unknown").splitlines() if line.strip()]
     return next((line for line in reversed(lines) if "Error" in line or "Exception" in line), lines[0])
-

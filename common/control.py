@@ -218,7 +218,11 @@ class Control:
 
     def _on_accept_loss(self, offset: int, r: dict[str, Any]) -> None:
         self.consents[_key(r)] = Consent(
-            offset, _text(r, "topic"), _number_or_none(r, "next"), _number_or_none(r, "to"), _text(r, "reason")
+            offset,
+            _text(r, "topic"),
+            _number_or_none(r, "next"),
+            _number_or_none(r, "to"),
+            _text(r, "reason"),
         )
 
 
@@ -236,7 +240,9 @@ def _request(offset: int, r: dict[str, Any]) -> Request:
         if not isinstance(held, list) or len(held) != 2 or any(type(n) is not int or n < 0 for n in held):
             raise TypeError(f"held is {held!r}, not a staging partition and an offset")
         held = (held[0], held[1])
-    return Request(offset, _text(r, "topic"), _number_or_none(r, "next"), held, _number_or_none(r, "held_start"))
+    return Request(
+        offset, _text(r, "topic"), _number_or_none(r, "next"), held, _number_or_none(r, "held_start")
+    )
 
 
 def _text(record: dict[str, Any], name: str) -> str:

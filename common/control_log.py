@@ -21,7 +21,11 @@ class ControlLog:
     """
 
     def __init__(
-        self, topic: str, consumer_config: kafka.Config, producer_config: kafka.Config, admin_config: kafka.Config
+        self,
+        topic: str,
+        consumer_config: kafka.Config,
+        producer_config: kafka.Config,
+        admin_config: kafka.Config,
     ) -> None:
         self.topic = topic
         self._admin = kafka.admin(admin_config)
@@ -44,7 +48,9 @@ class ControlLog:
             _, end = kafka.watermarks(self._admin, self.topic, 0, deadline)
             while self.state.position < end:
                 if deadline.passed():
-                    raise KafkaTimeout(f"reading {self.topic} up to offset {end}: only {self.state.position} reached")
+                    raise KafkaTimeout(
+                        f"reading {self.topic} up to offset {end}: only {self.state.position} reached"
+                    )
                 self._take(0.1)
             return self.state
 

@@ -161,7 +161,9 @@ def decode_headers(headers: Sequence[Header] | None) -> tuple[Frame, int]:
             raise FrameError(f"staging record with a repeated or null header {name!r}")
         fields[name] = value
     if fields.get("v") != VERSION:
-        raise FrameError(f"staging record of frame version {fields.get('v')!r}; this release reads {VERSION!r}")
+        raise FrameError(
+            f"staging record of frame version {fields.get('v')!r}; this release reads {VERSION!r}"
+        )
     try:
         flags = set(filter(None, fields.get("flags", b"").split(b",")))
         frame = Frame(
@@ -183,9 +185,13 @@ def decode_headers(headers: Sequence[Header] | None) -> tuple[Frame, int]:
     if flags - {b"origin", b"gap"}:
         raise FrameError(f"frame with unknown flags {sorted(flags)}; a newer release may have written it")
     if frame.next < frame.start or frame.count > min(MAX_RECORDS, frame.next - frame.start):
-        raise FrameError(f"frame of {_where(frame)} covers [{frame.start}, {frame.next}) with {frame.count} records")
+        raise FrameError(
+            f"frame of {_where(frame)} covers [{frame.start}, {frame.next}) with {frame.count} records"
+        )
     if frame.gap and frame.count:
-        raise FrameError(f"frame of {_where(frame)} [{frame.start}, {frame.next}) is an accepted loss and holds records")
+        raise FrameError(
+            f"frame of {_where(frame)} [{frame.start}, {frame.next}) is an accepted loss and holds records"
+        )
     return frame, crc
 
 
@@ -196,20 +202,31 @@ def decode_rows(frame: Frame, crc: int, value: bytes | None) -> Rows:
         raise FrameError(f"frame of {_where(frame)} [{frame.start}, {frame.next}) fails its checksum")
     if not frame.count:
         if value:
-            raise FrameError(f"frame of {_where(frame)} [{frame.start}, {frame.next}) has a value but no records")
+            raise FrameError(
+                f"frame of {_where(frame)} [{frame.start}, {frame.next}) has a value but no records"
+            )
         return NO_ROWS
     try:
         message = pa.ipc.read_message(pa.py_buffer(value))
         if _compressed(message):
             # No writer compresses (the Kafka batch is): a few kilobytes could unpack into gigabytes.
-            raise FrameError(f"frame of {_where(frame)} [{frame.start}, {frame.next}) holds compressed buffers")
+            raise FrameError(
+                f"frame of {_where(frame)} [{frame.start}, {frame.next}) holds compressed buffers"
+            )
         batch = pa.ipc.read_record_batch(message, ROWS)
         if batch.num_rows != frame.count:
-            raise FrameError(f"frame of {_where(frame)} says {frame.count} records and holds {batch.num_rows}")
+            raise FrameError(
+                f"frame of {_where(frame)} says {frame.count} records and holds {batch.num_rows}"
+            )
         batch.validate(full=True)
         # Arrow doesn't hold a batch to the schema's "not null".
-        if any(column.null_count and not field.nullable for field, column in zip(ROWS, batch.columns, strict=True)):
-            raise FrameError(f"frame of {_where(frame)} [{frame.start}, {frame.next}) holds a null where none may be")
+        if any(
+            column.null_count and not field.nullable
+            for field, column in zip(ROWS, batch.columns, strict=True)
+        ):
+            raise FrameError(
+                f"frame of {_where(frame)} [{frame.start}, {frame.next}) holds a null where none may be"
+            )
         offsets, timestamps, _, keys, values, headers = batch.columns
         rows = Rows(
             offsets.to_pylist(),
@@ -221,7 +238,9 @@ def decode_rows(frame: Frame, crc: int, value: bytes | None) -> Rows:
     except FrameError:
         raise
     except Exception as error:  # noqa: BLE001 - hostile bytes: whatever pyarrow makes of them, it is no frame
-        raise FrameError(f"frame of {_where(frame)} [{frame.start}, {frame.next}) does not decode: {error}") from None
+        raise FrameError(
+            f"frame of {_where(frame)} [{frame.start}, {frame.next}) does not decode: {error}"
+        ) from None
     _check_offsets(frame, rows.offsets)
     return rows
 

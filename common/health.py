@@ -32,7 +32,9 @@ class Health:
         return time.monotonic() - self.turned < STALE_S
 
     def ready(self) -> bool:
-        return self.role == "standby" or (self.role == "leader" and self.source_reached and self.target_reached)
+        return self.role == "standby" or (
+            self.role == "leader" and self.source_reached and self.target_reached
+        )
 
     def report(self) -> dict[str, object]:
         return {
@@ -66,9 +68,13 @@ class HealthServer:
             def do_GET(self) -> None:
                 path = self.path.partition("?")[0]
                 if path == "/healthz":
-                    self._answer(200 if health.alive() else 503, orjson.dumps(health.report()), "application/json")
+                    self._answer(
+                        200 if health.alive() else 503, orjson.dumps(health.report()), "application/json"
+                    )
                 elif path == "/readyz":
-                    self._answer(200 if health.ready() else 503, orjson.dumps(health.report()), "application/json")
+                    self._answer(
+                        200 if health.ready() else 503, orjson.dumps(health.report()), "application/json"
+                    )
                 elif path == "/metrics":
                     self._answer(200, health.metrics().encode(), "text/plain; version=0.0.4")
                 else:

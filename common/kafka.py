@@ -116,7 +116,9 @@ def patiently(what: str, call: Callable[[float], T], deadline: Deadline) -> T:
         except KafkaException as error:
             reason = kafka_error(error)
             if reason is not None and reason.code() in NO_RIGHTS:
-                raise LinkRefused(f"{what}: not allowed: {reason.str()}; grant the right or mend the credentials") from None
+                raise LinkRefused(
+                    f"{what}: not allowed: {reason.str()}; grant the right or mend the credentials"
+                ) from None
             if reason is None or not retriable(reason):
                 raise
             if deadline.left() <= pause:
@@ -194,7 +196,10 @@ def watermarks(client: AdminClient, topic: str, partition: int, deadline: Deadli
     at = TopicPartition(topic, partition)
 
     def ask(timeout: float) -> tuple[int, int]:
-        asked = [client.list_offsets({at: spec}, request_timeout=timeout)[at] for spec in (OffsetSpec.earliest(), OffsetSpec.latest())]
+        asked = [
+            client.list_offsets({at: spec}, request_timeout=timeout)[at]
+            for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
+        ]
         low, high = (result(future, timeout + 1).offset for future in asked)
         return low, high
 

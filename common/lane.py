@@ -63,4 +63,6 @@ class LaneTerm:
 
     def end_epoch(self, deadline: Deadline) -> None:
         """Ask all lanes of this epoch to finish, so that the driver plans anew."""
-        self.control.append("end-epoch", deadline, application=self.application, term=self.term, epoch=self.epoch)
+        self.control.append(
+            "end-epoch", deadline, application=self.application, term=self.term, epoch=self.epoch
+        )

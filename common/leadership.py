@@ -22,7 +22,9 @@ SESSION_TIMEOUT_MS = 6000
 class Leadership:
     """Membership of the election. `poll` must be called often; `leading` says whether the partition is ours."""
 
-    def __init__(self, application: str, group: str, topic: str, instance_id: str | None, config: kafka.Config) -> None:
+    def __init__(
+        self, application: str, group: str, topic: str, instance_id: str | None, config: kafka.Config
+    ) -> None:
         own: dict[str, object] = {}
         if instance_id is not None:
             # Static membership: the restarted instance has its partition back at once. Only with a name of its own: two live
@@ -50,7 +52,9 @@ class Leadership:
             if error.code() in kafka.NO_RIGHTS:
                 raise LinkRefused(f"electing a leader through {self._topic}: {error.str()}")
             if error.code() in (KafkaError._FENCED, KafkaError.FENCED_INSTANCE_ID):
-                raise LinkRefused("INSTANCE_ID: another live instance of this application has the same name; make it unique or leave it out")
+                raise LinkRefused(
+                    "INSTANCE_ID: another live instance of this application has the same name; make it unique or leave it out"
+                )
         return self.leading
 
     def close(self) -> None:

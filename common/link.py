@@ -104,13 +104,19 @@ def _check_target_version(target: AdminClient, deadline: Deadline) -> None:
     try:
         config = topics.broker_config(target, deadline)
     except LinkRefused:
-        log.warning("the target's version can't be checked without the right to describe its configuration; it must be 3.6 or later")
+        log.warning(
+            "the target's version can't be checked without the right to describe its configuration; it must be 3.6 or later"
+        )
         return
     verifies = config.get("transaction.partition.verification.enable")
     if verifies is None and "log.message.timestamp.after.max.ms" not in config:
-        raise LinkRefused("the target's brokers are older than Kafka 3.6, which Verbatim needs: they do not verify transactions")
+        raise LinkRefused(
+            "the target's brokers are older than Kafka 3.6, which Verbatim needs: they do not verify transactions"
+        )
     if verifies == "false":
-        raise LinkRefused("the target's brokers have transaction.partition.verification.enable=false; Verbatim needs it on")
+        raise LinkRefused(
+            "the target's brokers have transaction.partition.verification.enable=false; Verbatim needs it on"
+        )
 
 
 def _make_topics(settings: Settings, target: AdminClient, deadline: Deadline) -> None:
@@ -143,7 +149,9 @@ def _check_config(name: str, wanted: dict[str, str], have: dict[str, str]) -> No
         else:
             good = found == value
         if not good:
-            raise LinkRefused(f"topic {name} has {key}={found}, the link needs {value}: change it, or let Verbatim make the topic")
+            raise LinkRefused(
+                f"topic {name} has {key}={found}, the link needs {value}: change it, or let Verbatim make the topic"
+            )
 
 
 def _identity(
@@ -154,7 +162,9 @@ def _identity(
     target_cluster: str,
     deadline: Deadline,
 ) -> dict[str, str]:
-    ids = {name: info.id for name, info in topics.describe(target, list(own_topics(settings)), deadline).items()}
+    ids = {
+        name: info.id for name, info in topics.describe(target, list(own_topics(settings)), deadline).items()
+    }
     mine = {
         "source_cluster": source_cluster,
         "target_cluster": target_cluster,

@@ -201,7 +201,9 @@ def effective_conf(
     for key, value in added.items():
         theirs = given.get(key)
         conf[key] = f"{theirs}{joined[key]}{value}" if theirs and value not in theirs else value
-    conf["spark.driver.extraJavaOptions"] = " ".join([*_JVM_FLAGS, given.get("spark.driver.extraJavaOptions", "")]).strip()
+    conf["spark.driver.extraJavaOptions"] = " ".join(
+        [*_JVM_FLAGS, given.get("spark.driver.extraJavaOptions", "")]
+    ).strip()
     conf["spark.master"] = url
     if lanes is not None:
         conf[_LANES_KEY] = str(lanes)
@@ -227,7 +229,9 @@ def build_session(settings: Settings, *, lanes: int | None, extra_slots: int, de
     if conf["spark.master"].startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    os.environ.setdefault("MALLOC_ARENA_MAX", "2")  # glibc gives each of the JVM's threads 64 MB of arena otherwise
+    os.environ.setdefault(
+        "MALLOC_ARENA_MAX", "2"
+    )  # glibc gives each of the JVM's threads 64 MB of arena otherwise
     gateway = _launch(conf)
     try:
         spark_conf = SparkConf(_jvm=gateway.jvm)
@@ -325,7 +329,9 @@ def _launch(conf: Mapping[str, str]) -> Any:
         if not _has_log4j(os.environ):
             log4j = Path(directory, "log4j2.properties")
             log4j.write_text(_LOG4J)
-            properties["spark.driver.extraJavaOptions"] += f" -Dlog4j2.configurationFile={shlex.quote(log4j.as_uri())}"
+            properties["spark.driver.extraJavaOptions"] += (
+                f" -Dlog4j2.configurationFile={shlex.quote(log4j.as_uri())}"
+            )
         file = Path(directory, "spark.properties")
         file.touch(mode=0o600)
         file.write_text("".join(f"{_escaped(key)}={_escaped(value)}\n" for key, value in properties.items()))
@@ -343,7 +349,11 @@ def _escaped(text: str) -> str:
     """Text for a Java properties file."""
     units = struct.unpack(f">{len(text.encode('utf-16-be')) // 2}H", text.encode("utf-16-be"))
     return "".join(
-        f"\\u{unit:04x}" if not 0x20 <= unit <= 0x7E else f"\\{chr(unit)}" if chr(unit) in "\\=:#! " else chr(unit)
+        f"\\u{unit:04x}"
+        if not 0x20 <= unit <= 0x7E
+        else f"\\{chr(unit)}"
+        if chr(unit) in "\\=:#! "
+        else chr(unit)
         for unit in units
     )
 

@@ -55,7 +55,9 @@ def cluster_id(client: AdminClient, which: str, deadline: Deadline) -> str:
 
 def names(client: AdminClient, which: str, deadline: Deadline) -> list[str]:
     """The names of all topics of the cluster that can be seen."""
-    found = kafka.patiently(f"listing the {which} cluster's topics", lambda t: client.list_topics(timeout=t), deadline)
+    found = kafka.patiently(
+        f"listing the {which} cluster's topics", lambda t: client.list_topics(timeout=t), deadline
+    )
     return sorted(found.topics)
 
 
@@ -74,7 +76,9 @@ def describe(client: AdminClient, topics: list[str], deadline: Deadline) -> dict
                     continue
                 raise
             if id_text(found.topic_id) == NO_ID:
-                raise LinkRefused(f"topic {name} has no topic id: its brokers are older than Kafka 2.8, which Verbatim needs")
+                raise LinkRefused(
+                    f"topic {name} has no topic id: its brokers are older than Kafka 2.8, which Verbatim needs"
+                )
             out[name] = TopicInfo(name, id_text(found.topic_id), len(found.partitions))
 
     for begin in range(0, len(topics), _BATCH):
@@ -154,7 +158,9 @@ def add_partitions(client: AdminClient, name: str, partitions: int, deadline: De
     def grow(timeout: float) -> None:
         have = describe(client, [name], deadline)[name].partitions
         if have < partitions:
-            future = client.create_partitions([NewPartitions(name, partitions)], request_timeout=timeout)[name]
+            future = client.create_partitions([NewPartitions(name, partitions)], request_timeout=timeout)[
+                name
+            ]
             kafka.result(future, timeout + 1)
 
     kafka.patiently(f"adding partitions to topic {name}", grow, deadline)
@@ -165,11 +171,15 @@ def alter(client: AdminClient, name: str, changes: dict[str, str], deadline: Dea
     resource = ConfigResource(
         ResourceType.TOPIC,
         name,
-        incremental_configs=[ConfigEntry(k, v, incremental_operation=AlterConfigOpType.SET) for k, v in changes.items()],
+        incremental_configs=[
+            ConfigEntry(k, v, incremental_operation=AlterConfigOpType.SET) for k, v in changes.items()
+        ],
     )
     kafka.patiently(
         f"changing the configuration of topic {name}",
-        lambda t: kafka.result(client.incremental_alter_configs([resource], request_timeout=t)[resource], t + 1),
+        lambda t: kafka.result(
+            client.incremental_alter_configs([resource], request_timeout=t)[resource], t + 1
+        ),
         deadline,
     )
 

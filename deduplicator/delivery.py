@@ -304,11 +304,21 @@ class Delivery:
         try:
             frame, crc = decode_headers(message.headers())
         except (FrameError, UnicodeDecodeError) as error:
-            log.error("%s offset %d: %s; left out: if it was a frame, its records will be asked for again", self.name, offset, error)
+            log.error(
+                "%s offset %d: %s; left out: if it was a frame, its records will be asked for again",
+                self.name,
+                offset,
+                error,
+            )
             return
         key = (frame.topic_id, frame.partition)
         if frame.cluster != self.plan["cluster"]:
-            log.error("%s offset %d: frame of cluster %s, which is not this link's source; left out", self.name, offset, frame.cluster)
+            log.error(
+                "%s offset %d: frame of cluster %s, which is not this link's source; left out",
+                self.name,
+                offset,
+                frame.cluster,
+            )
             return
         decision = decide(self._next.get(key), frame, self._complete)
         if decision.action is Action.SEEN:
@@ -318,7 +328,13 @@ class Delivery:
             self._close_gap(key)
             return
         if decision.action is Action.HOLE:
-            self._skip(key, frame, offset, stuck.MISSING, f"frames before source offset {frame.start} are missing from staging")
+            self._skip(
+                key,
+                frame,
+                offset,
+                stuck.MISSING,
+                f"frames before source offset {frame.start} are missing from staging",
+            )
             return
         if decision.action is Action.UNKNOWN:
             self._unknown(key, frame, offset)
@@ -338,7 +354,9 @@ class Delivery:
     def _unknown(self, key: Key, frame: Frame, offset: int) -> None:
         if self._complete:
             # Its origin frame was lost from staging: everything from the origin is asked for.
-            self._skip(key, frame, offset, stuck.MISSING, "the first frame of the partition is missing from staging")
+            self._skip(
+                key, frame, offset, stuck.MISSING, "the first frame of the partition is missing from staging"
+            )
             return
         self._skip(
             key,
@@ -412,7 +430,9 @@ class Delivery:
             trouble.returning = True
             self._bad.pop(key, None)
             self._commit()
-            raise _Again(f"going back to offset {trouble.held} for {frame.topic}-{frame.partition}", trouble.held)
+            raise _Again(
+                f"going back to offset {trouble.held} for {frame.topic}-{frame.partition}", trouble.held
+            )
         else:
             self._close_gap(key)
 
@@ -435,7 +455,9 @@ class Delivery:
             return rows, None
         keep = sum(1 for o in rows.offsets if o < bad[0])
         headers = rows.headers[:keep] if rows.headers is not None else None
-        return Rows(rows.offsets[:keep], rows.timestamps[:keep], rows.keys[:keep], rows.values[:keep], headers), bad
+        return Rows(
+            rows.offsets[:keep], rows.timestamps[:keep], rows.keys[:keep], rows.values[:keep], headers
+        ), bad
 
     def _produce(self, moved: Moved, destination: Destination, partition: int, rows: Rows) -> None:
         if destination.topic in self._one_by_one:
@@ -452,10 +474,18 @@ class Delivery:
             if end - begin > 2:
                 self._produce_rows(topic, partition, rows, begin + 1, end - 1, None)
             if end - begin > 1:
-                self._produce_rows(topic, partition, rows, end - 1, end, partial(self._reported, run, False, True))
+                self._produce_rows(
+                    topic, partition, rows, end - 1, end, partial(self._reported, run, False, True)
+                )
 
     def _produce_rows(
-        self, topic: str, partition: int, rows: Rows, begin: int, end: int, reported: Callable[..., None] | None
+        self,
+        topic: str,
+        partition: int,
+        rows: Rows,
+        begin: int,
+        end: int,
+        reported: Callable[..., None] | None,
     ) -> None:
         assert self._producer is not None
         # Any arguments: a list of headers of bytes is one that the client takes, but not by its type.
@@ -469,7 +499,9 @@ class Delivery:
                         produce(topic, values[at], keys[at], partition, reported, None, stamps[at])
                 else:
                     for at in range(resumed, end):
-                        produce(topic, values[at], keys[at], partition, reported, None, stamps[at], headers[at])
+                        produce(
+                            topic, values[at], keys[at], partition, reported, None, stamps[at], headers[at]
+                        )
                 return
             except BufferError:
                 # The queue is full: the record at `at` was not taken, those before it were.
@@ -492,7 +524,13 @@ class Delivery:
                 self._tell_halt(key, frame, trouble, detail, available)
         trouble.held_end = max(trouble.held_end, frame.next)
         if trouble.reason == stuck.MISSING and not self._lost_at_source(key) and trouble.asks_now(now):
-            log.warning("%s-%d: %s; asking to send again from %s", frame.topic, frame.partition, detail, self._next.get(key, "its origin"))
+            log.warning(
+                "%s-%d: %s; asking to send again from %s",
+                frame.topic,
+                frame.partition,
+                detail,
+                self._next.get(key, "its origin"),
+            )
             self.term.control.append(
                 "resend",
                 Deadline(CALL_S),
@@ -512,7 +550,11 @@ class Delivery:
     def _tell_halt(self, key: Key, frame: Frame, trouble: Stuck, detail: str, available: int | None) -> None:
         halt = self.term.state.halts.get((DEDUPLICATOR, key))
         next_offset = self._next.get(key)
-        if halt is not None and (halt.reason, halt.next, halt.detail) == (trouble.reason, next_offset, detail):
+        if halt is not None and (halt.reason, halt.next, halt.detail) == (
+            trouble.reason,
+            next_offset,
+            detail,
+        ):
             return
         self.term.control.append(
             "halted",
@@ -574,7 +616,11 @@ class Delivery:
 
     def _answer_asks(self) -> None:
         """Tell the replicator how far a partition is, once all that is in staging now has been delivered."""
-        asks = {k: a for k, a in self.term.state.asks.copy().items() if self._answered.get(k, -1) < a.at and self._mine(k, a.topic)}
+        asks = {
+            k: a
+            for k, a in self.term.state.asks.copy().items()
+            if self._answered.get(k, -1) < a.at and self._mine(k, a.topic)
+        }
         if not asks or not self.inbox.empty():
             return
         _, high = kafka.watermarks(self._admin, self.plan["staging_topic"], self.partition, Deadline(CALL_S))
@@ -592,7 +638,11 @@ class Delivery:
                 topic_id=key[0],
                 partition=key[1],
                 next=self._next.get(key),
-                **({} if trouble is None else {"held": [self.partition, trouble.held], "held_start": trouble.held_start}),
+                **(
+                    {}
+                    if trouble is None
+                    else {"held": [self.partition, trouble.held], "held_start": trouble.held_start}
+                ),
             )
 
     def _mine(self, key: Key, topic: str) -> bool:
@@ -627,7 +677,9 @@ class Delivery:
             self._check_reports()
             for moved in self._moved.values():
                 key, value = mappings.encode(self._mapping(moved))
-                producer.produce(self.plan["mappings_topic"], value, key, self.partition, on_delivery=self._unreported)
+                producer.produce(
+                    self.plan["mappings_topic"], value, key, self.partition, on_delivery=self._unreported
+                )
         self._send_position(deadline)
         began = time.monotonic()
         producer.commit_transaction(max(1.0, deadline.left()))
@@ -650,7 +702,9 @@ class Delivery:
         """
         producer.poll(0)
         if self._trouble or took_s > SLOW_COMMIT_S:
-            raise UncleanTransaction(f"its end took {took_s:.1f} s or saw a connection error; the producer is not used again")
+            raise UncleanTransaction(
+                f"its end took {took_s:.1f} s or saw a connection error; the producer is not used again"
+            )
 
     def _send_position(self, deadline: Deadline) -> None:
         assert self._producer is not None
@@ -688,7 +742,9 @@ class Delivery:
             if not all(contiguous(run) for run in moved.runs):
                 topic = moved.destination.topic
                 if topic in self._one_by_one:
-                    raise UncleanTransaction(f"records of {topic}-{moved.frame.partition} were not all reported")
+                    raise UncleanTransaction(
+                        f"records of {topic}-{moved.frame.partition} were not all reported"
+                    )
                 log.warning(
                     "%s-%d: another writer's records came between; from now on each record is reported. Nobody else should write to a "
                     "copied topic",
@@ -714,7 +770,9 @@ class Delivery:
         self._one_by_one |= {m.destination.topic for m in self._moved.values()}
         raise _Again("a record is too large for its destination")
 
-    def _reported(self, run: Run, first: bool, last: bool, error: KafkaError | None, message: Message) -> None:
+    def _reported(
+        self, run: Run, first: bool, last: bool, error: KafkaError | None, message: Message
+    ) -> None:
         if error is not None:
             self._failed.append((run, error))
             return
@@ -807,7 +865,9 @@ class Delivery:
                 start = hold.held_start if hold.held_start is not None else 0
                 reason = halt.reason if halt else stuck.MISSING
                 # What was halted when the last owner ended is looked at again, from its first skipped frame.
-                self.stuck[key] = Stuck(reason, hold.held[1], start, start + 1, position, reason != stuck.MISSING)
+                self.stuck[key] = Stuck(
+                    reason, hold.held[1], start, start + 1, position, reason != stuck.MISSING
+                )
 
     def _abandon(self) -> None:
         """Drop the producer. Its transaction is aborted if that is easy; else the next owner's fencing does it."""

@@ -90,14 +90,18 @@ class Destinations:
 
     def _check_name(self, source: SourceTopic, name: str) -> None:
         if name in self.settings.own_topics:
-            raise LinkRefused(f"{name} is a topic of the link itself; change KAFKA_CLUSTERS_DESTINATION_TOPIC")
+            raise LinkRefused(
+                f"{name} is a topic of the link itself; change KAFKA_CLUSTERS_DESTINATION_TOPIC"
+            )
         if self.link.source_cluster == self.link.target_cluster and name == source.topic:
             raise LinkRefused("it is the source topic itself; change KAFKA_CLUSTERS_DESTINATION_TOPIC")
         state = self.control.state
         for topic_id, other in state.destinations.items():
             of = state.topics.get(topic_id)
             if other.topic == name and other.refused is None and of is not None and of.topic != source.topic:
-                raise LinkRefused(f"topic {of.topic} is copied there already; give each a destination of its own")
+                raise LinkRefused(
+                    f"topic {of.topic} is copied there already; give each a destination of its own"
+                )
 
     def _fit(self, source: SourceTopic, name: str, deadline: Deadline) -> Destination:
         there = topics.describe(self.admin, [name], deadline)

@@ -50,14 +50,21 @@ class Lane:
         )
         self.admin = kafka.admin(plan["control_admin"])
         self.term = LaneTerm(plan, self.control)
-        self.counters = Counters(DEDUPLICATOR, plan["term"], plan["epoch"], plan["lane"], plan["positions_topic"])
+        self.counters = Counters(
+            DEDUPLICATOR, plan["term"], plan["epoch"], plan["lane"], plan["positions_topic"]
+        )
         self.counting: Producer = kafka.producer(plan["control_producer"], linger_ms=0)
         self.consumer: Consumer = kafka.consumer(
-            plan["consumer"], group_id=plan["group"], enable_partition_eof=True, check_crcs=True, fetch_wait_max_ms=100
+            plan["consumer"],
+            group_id=plan["group"],
+            enable_partition_eof=True,
+            check_crcs=True,
+            fetch_wait_max_ms=100,
         )
         group_metadata = self.consumer.consumer_group_metadata()
         self.deliveries = {
-            share["partition"]: Delivery(plan, share, self.term, group_metadata, self.admin) for share in plan["partitions"]
+            share["partition"]: Delivery(plan, share, self.term, group_metadata, self.admin)
+            for share in plan["partitions"]
         }
         self.generations: dict[int, int] = {}
 
@@ -148,7 +155,9 @@ class Lane:
 
     def _lag(self) -> int:
         topic = self.plan["staging_topic"]
-        return lag(self.consumer, {TopicPartition(topic, p): max(0, d.position) for p, d in self.deliveries.items()})
+        return lag(
+            self.consumer, {TopicPartition(topic, p): max(0, d.position) for p, d in self.deliveries.items()}
+        )
 
     def _rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
         for delivery in self.deliveries.values():

@@ -91,7 +91,9 @@ class Deduplicator(Application):
             "producer": s.client_config("destination", "producer"),
             "group": s.deduplicator_group,
         }
-        return [{**common, "partitions": [shares[i] for i in share]} for share in spread(count, self.lanes_wanted)]
+        return [
+            {**common, "partitions": [shares[i] for i in share]} for share in spread(count, self.lanes_wanted)
+        ]
 
     def must_replan(self) -> bool:
         return False  # the staging partitions are fixed; new topics reach the lanes through the control topic
@@ -117,7 +119,9 @@ class Deduplicator(Application):
         query = self.state_query
         if query is not None and not query.isActive and now >= self._fold_again_at:
             self._fold_again_at = now + FOLD_AGAIN_S
-            log.error("the state query ended (%s); starting it again", str(query.exception()).splitlines()[:1])
+            log.error(
+                "the state query ended (%s); starting it again", str(query.exception()).splitlines()[:1]
+            )
             self.state_query = start_state_query(self.state, on_folded=self._folded)
 
     def caught_up(self, rows: list[Progress]) -> int | None:
@@ -143,7 +147,10 @@ class Deduplicator(Application):
             return self.state.load()
         except StateError as error:
             # The mappings tell everything, as far back as they go; what they do not tell halts by name.
-            log.error("%s; going on from the mappings alone. Move the damaged table away to have it built anew", error)
+            log.error(
+                "%s; going on from the mappings alone. Move the damaged table away to have it built anew",
+                error,
+            )
             return Snapshot.empty()
 
     def _ends(self, count: int) -> dict[int, int]:

@@ -89,7 +89,16 @@ def _check(m: Mapping) -> None:
     for text in (m.cluster, m.topic, m.topic_id, m.destination_topic):
         if not isinstance(text, str):
             raise TypeError(f"{text!r} is not a text")
-    numbers = [m.partition, m.start, m.next, m.destination_partition, m.staging_offset, m.records, m.duplicates, m.lost]
+    numbers = [
+        m.partition,
+        m.start,
+        m.next,
+        m.destination_partition,
+        m.staging_offset,
+        m.records,
+        m.duplicates,
+        m.lost,
+    ]
     for source, destination, length in m.runs:
         numbers += (source, destination, length)
     for number in numbers:

@@ -45,7 +45,12 @@ ARROW_SCHEMA = pa.schema(
         ("records", pa.int64()),
         ("duplicates", pa.int64()),
         ("lost", pa.int64()),
-        ("runs", pa.list_(pa.struct([("source", pa.int64()), ("destination", pa.int64()), ("length", pa.int64())]))),
+        (
+            "runs",
+            pa.list_(
+                pa.struct([("source", pa.int64()), ("destination", pa.int64()), ("length", pa.int64())])
+            ),
+        ),
     ]
 )
 
@@ -63,8 +68,10 @@ def options(config: Mapping[str, str | int], topic: str) -> dict[str, str]:
 
 def range_options(start: Mapping[int, int], end: Mapping[int, int]) -> dict[str, str]:
     """The options of a batch read: for each mappings partition the offsets from `start` up to, not with, `end`."""
-    return {name: orjson.dumps({str(p): o for p, o in sorted(of.items())}).decode() for name, of in
-            (("start", start), ("end", end))}
+    return {
+        name: orjson.dumps({str(p): o for p, o in sorted(of.items())}).decode()
+        for name, of in (("start", start), ("end", end))
+    }
 
 
 def consumer(config: Mapping[str, str | int]) -> Consumer:
@@ -153,7 +160,8 @@ class MappingsReader(_Reading, DataSourceReader):
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)
         start, end = (
-            {int(p): int(o) for p, o in orjson.loads(options.get(name, "{}")).items()} for name in ("start", "end")
+            {int(p): int(o) for p, o in orjson.loads(options.get(name, "{}")).items()}
+            for name in ("start", "end")
         )
         self.ranges = {p: (start.get(p, 0), o) for p, o in end.items() if start.get(p, 0) < o}
         self.tasks = max(1, int(options.get("tasks", 1)))

@@ -41,7 +41,10 @@ class Snapshot:
     @classmethod
     def from_plan(cls, plan: dict[str, Any]) -> Snapshot:
         return cls(
-            plan["folded"], plan["complete"], plan["staging_offset"], {(t, p): n for t, p, n in plan["states"]}
+            plan["folded"],
+            plan["complete"],
+            plan["staging_offset"],
+            {(t, p): n for t, p, n in plan["states"]},
         )
 
 
@@ -62,7 +65,9 @@ def recover(
     whatever a predecessor committed stands below it. Reading up to the high watermark that the leader tells would not do: a commit that
     succeeded may not be visible there yet.
     """
-    reader = kafka.consumer(config, group_id=group, isolation_level="read_committed", enable_partition_eof=True)
+    reader = kafka.consumer(
+        config, group_id=group, isolation_level="read_committed", enable_partition_eof=True
+    )
     try:
         low, _ = kafka.watermarks(admin, mappings_topic, partition, deadline)
         reaches = snapshot.folded >= low
@@ -87,7 +92,9 @@ def _read(
     at = start
     while at <= until:
         if deadline.passed():
-            raise KafkaTimeout(f"reading {topic}-{partition} up to offset {until}: only {at} reached; is a transaction still open there?")
+            raise KafkaTimeout(
+                f"reading {topic}-{partition} up to offset {until}: only {at} reached; is a transaction still open there?"
+            )
         for message in kafka.read(reader, min(0.1, deadline.left()), 1000):
             error = message.error()
             if error is None:
@@ -105,7 +112,12 @@ def _read(
 
 
 def _position(
-    reader: Consumer, admin: AdminClient, topic: str, partition: int, from_mappings: int | None, deadline: Deadline
+    reader: Consumer,
+    admin: AdminClient,
+    topic: str,
+    partition: int,
+    from_mappings: int | None,
+    deadline: Deadline,
 ) -> int:
     """Where to read staging from. Too low is harmless, since `next` decides; too high shows as a hole, and is repaired."""
     low, high = kafka.watermarks(admin, topic, partition, deadline)

@@ -136,7 +136,9 @@ class FoldResult:
 class StateTable:
     """The tables of one link. Thread-safe; several drivers may share a path (of one machine, where it is a local one)."""
 
-    def __init__(self, spark: SparkSession, path: str, *, config: Mapping[str, str | int], topic: str) -> None:
+    def __init__(
+        self, spark: SparkSession, path: str, *, config: Mapping[str, str | int], topic: str
+    ) -> None:
         """`path` holds both tables; `config` are librdkafka consumer properties of the target; `topic` the mappings."""
         from deduplicator.mappings_source import MappingsDataSource
 
@@ -173,7 +175,9 @@ class StateTable:
         return Snapshot(
             exists=True,
             folded={row["partition"]: row["folded"] for row in own},
-            staging={row["partition"]: row["staging_offset"] for row in own if row["staging_offset"] is not None},
+            staging={
+                row["partition"]: row["staging_offset"] for row in own if row["staging_offset"] is not None
+            },
             states={
                 (row["cluster"], row["topic_id"], row["partition"]): PartitionState(
                     next=row["next"],
@@ -343,7 +347,9 @@ class StateTable:
         moved = "CAST(raise_error('the fold began from another M than the table has now') AS BIGINT)"
         columns: dict[str, str | Column] = {name: f"s.{name}" for name in _struct(STATE_DDL).names}
         # An M row that is not there stands for M = 0.
-        inserted: dict[str, str | Column] = columns | {"folded": f"CASE WHEN coalesce(s.expected, 0) <> 0 THEN {moved} ELSE s.folded END"}
+        inserted: dict[str, str | Column] = columns | {
+            "folded": f"CASE WHEN coalesce(s.expected, 0) <> 0 THEN {moved} ELSE s.folded END"
+        }
         updated: dict[str, str | Column] = columns | {
             "folded": f"CASE WHEN t.folded <> s.expected THEN {moved} ELSE s.folded END",
             "next": "greatest(t.next, s.next)",
@@ -410,7 +416,9 @@ class StateTable:
 
         return DeltaTable.forPath(self.spark, path)
 
-    def _table(self, path: str, ddl: str, properties: Mapping[str, str], partitioned_by: str | None = None) -> DeltaTable:
+    def _table(
+        self, path: str, ddl: str, properties: Mapping[str, str], partitioned_by: str | None = None
+    ) -> DeltaTable:
         """The table at `path`, made if missing: by a commit without data, so that data without a log means damage."""
         if self._exists(path):
             return self._open(path)
@@ -438,12 +446,15 @@ class StateTable:
                 return False
             logs = jvm.org.apache.hadoop.fs.Path(root, "_delta_log")
             if files.exists(logs) and any(
-                status.getPath().getName().endswith((".json", ".parquet")) for status in files.listStatus(logs)
+                status.getPath().getName().endswith((".json", ".parquet"))
+                for status in files.listStatus(logs)
             ):
                 return True
             names = [status.getPath().getName() for status in files.listStatus(root)]
         if any(name.endswith(".parquet") or "=" in name for name in names):
-            raise StateError(f"{path} has data files but no Delta log; remove it, the mappings will be folded anew")
+            raise StateError(
+                f"{path} has data files but no Delta log; remove it, the mappings will be folded anew"
+            )
         return False
 
     @contextlib.contextmanager
@@ -474,7 +485,9 @@ class StateTable:
                         break
                     except BlockingIOError:
                         if time.monotonic() > deadline:
-                            raise StateError(f"{directory.parent} is being written by another process") from None
+                            raise StateError(
+                                f"{directory.parent} is being written by another process"
+                            ) from None
                         time.sleep(0.05)
             yield
 
@@ -546,11 +559,19 @@ def _local(spark: SparkSession, rows: list[dict[str, Any]], schema: StructType) 
     import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    return spark.createDataFrame(pa.Table.from_pylist(rows, schema=to_arrow_schema(schema, timezone="UTC")), schema)
+    return spark.createDataFrame(
+        pa.Table.from_pylist(rows, schema=to_arrow_schema(schema, timezone="UTC")), schema
+    )
 
 
 def _short(error: Exception) -> str:
     """The line of a Spark error that says what happened: a task's traceback ends with it, a Java one begins with it."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.strip().startswith("at ")]
-    telling = [line for line in lines if "common.errors." in line or "raise_error" in line or "USER_RAISED" in line]
+    lines = [
+        line.strip()
+        for line in str(error).splitlines()
+        if line.strip() and not line.strip().startswith("at ")
+    ]
+    telling = [
+        line for line in lines if "common.errors." in line or "raise_error" in line or "USER_RAISED" in line
+    ]
     return (telling or lines or [type(error).__name__])[0][:500]

@@ -33,7 +33,9 @@ def trim(admin: AdminClient, topic: str, offsets: Mapping[int, int], deadline: D
         return
 
     def delete(timeout: float) -> None:
-        for future in admin.delete_records(wanted, request_timeout=timeout, operation_timeout=timeout).values():
+        for future in admin.delete_records(
+            wanted, request_timeout=timeout, operation_timeout=timeout
+        ).values():
             try:
                 kafka.result(future, timeout + 1)
             except KafkaException as exception:

@@ -142,15 +142,21 @@ class Copying:
 
     def origin_frame(self) -> Cut:
         """The first frame of the partition on the link: empty, so that it can't be lost among records."""
-        return Cut(self._frame(self.origin, self.origin, 0, origin=True), b"", None, self.generation, self.handled)
+        return Cut(
+            self._frame(self.origin, self.origin, 0, origin=True), b"", None, self.generation, self.handled
+        )
 
     def position_frame(self) -> Cut:
         """A frame that holds nothing, at the position: it continues all that was acknowledged, so whoever misses that will notice."""
-        return Cut(self._frame(self.acked, self.acked, 0), b"", self.leader_epoch, self.generation, self.handled)
+        return Cut(
+            self._frame(self.acked, self.acked, 0), b"", self.leader_epoch, self.generation, self.handled
+        )
 
     def gap_frame(self, start: int, end: int, reason: str) -> Cut:
         """The frame that says that an operator has accepted the loss of [start, end)."""
-        return Cut(self._frame(start, end, 0, gap=True, reason=reason), b"", None, self.generation, self.handled)
+        return Cut(
+            self._frame(start, end, 0, gap=True, reason=reason), b"", None, self.generation, self.handled
+        )
 
     def acknowledge(self, cut: Cut) -> None:
         """The staging topic holds this frame, and all that were cut before it."""
@@ -217,5 +223,13 @@ class Copying:
 
     def _frame(self, start: int, end: int, count: int, **flags: bool | str) -> Frame:
         return Frame(
-            self.cluster, self.topic, self.topic_id, self.partition, start, end, count, self.writer, **flags  # type: ignore[arg-type]
+            self.cluster,
+            self.topic,
+            self.topic_id,
+            self.partition,
+            start,
+            end,
+            count,
+            self.writer,
+            **flags,  # type: ignore[arg-type]
         )

@@ -69,12 +69,16 @@ class Lane:
     def __init__(self, plan: dict[str, Any]) -> None:
         self.plan = plan
         self.bounded: bool = plan["bounded"]
-        self.writer = f"{plan['instance']}/{plan['term']}.{plan['epoch']}.{plan['lane']}.{uuid.uuid4().hex[:6]}"
+        self.writer = (
+            f"{plan['instance']}/{plan['term']}.{plan['epoch']}.{plan['lane']}.{uuid.uuid4().hex[:6]}"
+        )
         self.control = ControlLog(
             plan["control_topic"], plan["control_consumer"], plan["control_producer"], plan["control_admin"]
         )
         self.term = LaneTerm(plan, self.control)
-        self.counters = Counters(REPLICATOR, plan["term"], plan["epoch"], plan["lane"], plan["positions_topic"])
+        self.counters = Counters(
+            REPLICATOR, plan["term"], plan["epoch"], plan["lane"], plan["positions_topic"]
+        )
         self.copies = {
             (p["topic"], p["partition"]): Copying(
                 plan["cluster"],
@@ -90,12 +94,19 @@ class Lane:
             )
             for p in plan["partitions"]
         }
-        self.new = {c.key for c, p in zip(self.copies.values(), plan["partitions"], strict=True) if p["position"] is None}
+        self.new = {
+            c.key
+            for c, p in zip(self.copies.values(), plan["partitions"], strict=True)
+            if p["position"] is None
+        }
         self.rows: list[tuple[str, dict[str, Any]]] = []
         self.consumer: Consumer | None = None
         self.admin = kafka.admin(plan["source_admin"])
         self.producer: Producer = kafka.producer(
-            plan["staging_producer"], linger_ms=0, batch_size=1_000_000, queue_buffering_max_kbytes=QUEUE_BYTES >> 10
+            plan["staging_producer"],
+            linger_ms=0,
+            batch_size=1_000_000,
+            queue_buffering_max_kbytes=QUEUE_BYTES >> 10,
         )
         self.failed: tuple[Cut, KafkaError] | None = None
         self.unconfirmed: deque[tuple[Cut, float]] = deque()
@@ -121,7 +132,9 @@ class Lane:
         for copy in self.copies.values():
             if copy.status is Status.ASKING:
                 detail = f"the source no longer has position {copy.read} and the deduplicator has not said how far the destination is"
-                self.rows.append(("halted", {"topic": copy.topic, "partition": copy.partition, "detail": detail}))
+                self.rows.append(
+                    ("halted", {"topic": copy.topic, "partition": copy.partition, "detail": detail})
+                )
         yield from self.rows
         yield ("counts", {"records": self._total("records"), "frames": self._total("frames")})
 
@@ -194,16 +207,26 @@ class Lane:
         if code == KafkaError._PARTITION_EOF:
             if copy is not None and copy.status is Status.RUNNING:
                 copy.at_end(message.offset())
-        elif code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION):
+        elif code in (
+            KafkaError._AUTO_OFFSET_RESET,
+            KafkaError.OFFSET_OUT_OF_RANGE,
+            KafkaError._LOG_TRUNCATION,
+        ):
             if copy is not None and copy.status is Status.RUNNING:
                 self._lost_position(copy, error, now)
-        elif code in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION):
+        elif code in (
+            KafkaError.UNKNOWN_TOPIC_OR_PART,
+            KafkaError._UNKNOWN_TOPIC,
+            KafkaError._UNKNOWN_PARTITION,
+        ):
             # Deleted, or not known yet to the broker asked: the next plan tells.
             self._replan(f"{message.topic()}: {error.str()}")
         elif code in kafka.NO_RIGHTS:
             for other in self.copies.values():
                 if message.topic() in (other.topic, None) and other.status is Status.RUNNING:
-                    self._halt(other, "not-authorized", f"the source refuses to be read: {error.str()}", None, None)
+                    self._halt(
+                        other, "not-authorized", f"the source refuses to be read: {error.str()}", None, None
+                    )
         elif not kafka.retriable(error):
             log.warning("source: %s", error.str())
 
@@ -409,11 +432,22 @@ class Lane:
             copy.rewind(copy.acked)
             self._ask(copy, now)
         else:
-            log.warning("%s: %s at position %d, log [%d, %d): reading again", copy.name, error.str(), copy.read, low, high)
+            log.warning(
+                "%s: %s at position %d, log [%d, %d): reading again",
+                copy.name,
+                error.str(),
+                copy.read,
+                low,
+                high,
+            )
             self._read_from_positions()
 
     def _ask(self, copy: Copying, now: float) -> None:
-        log.warning("%s: the source no longer has position %d; asking how far the destination is", copy.name, copy.read)
+        log.warning(
+            "%s: the source no longer has position %d; asking how far the destination is",
+            copy.name,
+            copy.read,
+        )
         copy.asked_at = self.control.append(
             "ask", Deadline(CALL_S), topic=copy.topic, topic_id=copy.topic_id, partition=copy.partition
         )
@@ -426,7 +460,9 @@ class Lane:
         for copy in self.copies.values():
             resend = self.term.state.resends.get(copy.key)
             consent = self.term.state.consents.get(copy.key)
-            demands: list[Request | Consent] = [d for d in (resend, consent) if d is not None and d.at > copy.handled]
+            demands: list[Request | Consent] = [
+                d for d in (resend, consent) if d is not None and d.at > copy.handled
+            ]
             if demands and consent is not None and resend is not None and _given_up(resend, consent):
                 # What is asked for is what has been given up: the consent is the answer, also when its gap frame has to go again.
                 demands = [consent]
@@ -472,7 +508,14 @@ class Lane:
         if consent.to is None:
             return False
         start = consent.to if consent.next is None else consent.next
-        log.warning("%s: going on at %d; the loss of [%d, %d) is accepted: %s", copy.name, consent.to, start, consent.to, consent.reason)
+        log.warning(
+            "%s: going on at %d; the loss of [%d, %d) is accepted: %s",
+            copy.name,
+            consent.to,
+            start,
+            consent.to,
+            consent.reason,
+        )
         copy.rewind(consent.to)
         copy.status = Status.RUNNING
         self._hold_back(copy.gap_frame(start, consent.to, consent.reason))
@@ -488,7 +531,9 @@ class Lane:
 
     # halts
 
-    def _halt(self, copy: Copying, reason: str, detail: str, next_offset: int | None, available: int | None) -> None:
+    def _halt(
+        self, copy: Copying, reason: str, detail: str, next_offset: int | None, available: int | None
+    ) -> None:
         copy.status = Status.HALTED
         copy.rewind(copy.acked)
         halt = self.term.state.halts.get((REPLICATOR, copy.key))
@@ -530,7 +575,9 @@ class Lane:
     def _lag(self) -> int:
         if self.consumer is None:
             return 0
-        return lag(self.consumer, {TopicPartition(c.topic, c.partition): c.acked for c in self.copies.values()})
+        return lag(
+            self.consumer, {TopicPartition(c.topic, c.partition): c.acked for c in self.copies.values()}
+        )
 
     def _total(self, what: str) -> int:
         return sum(getattr(c, what) for c in self.copies.values())

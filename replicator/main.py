@@ -56,7 +56,9 @@ class Replicator(Application):
 
 @click.command()
 @settings_options
-@click.option("--until-caught-up", is_flag=True, help="Copy up to the end offsets found at the start, then exit.")
+@click.option(
+    "--until-caught-up", is_flag=True, help="Copy up to the end offsets found at the start, then exit."
+)
 def command(settings: Settings, until_caught_up: bool) -> None:
     """Phase 1: read the source topics and append their records, in frames, to the staging topic on the target."""
     raise SystemExit(Replicator(settings, until_caught_up).run())

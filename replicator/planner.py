@@ -133,7 +133,10 @@ class Planner:
             "source_group": self.source_group,
             "staging_producer": s.client_config("destination", "producer"),
         }
-        return [{**common, "partitions": [partitions[i] for i in share]} for share in spread(len(partitions), lanes)]
+        return [
+            {**common, "partitions": [partitions[i] for i in share]}
+            for share in spread(len(partitions), lanes)
+        ]
 
     def changed(self) -> bool:
         """Whether the topics to copy are others than planned."""
@@ -141,7 +144,9 @@ class Planner:
 
     def selected(self, deadline: Deadline) -> list[TopicInfo]:
         """The source topics to copy, as they are now."""
-        wanted = [name for name in topics.names(self.source, "source", deadline) if self.settings.selects(name)]
+        wanted = [
+            name for name in topics.names(self.source, "source", deadline) if self.settings.selects(name)
+        ]
         return sorted(topics.describe(self.source, wanted, deadline).values(), key=lambda t: t.name)
 
     def _without_halted_recreations(
@@ -180,7 +185,15 @@ class Planner:
             have = state.topics.get(info.id)
             if have is None or have.partitions != info.partitions or have.config != config:
                 records.append(
-                    ("topic", {"topic": info.name, "topic_id": info.id, "partitions": info.partitions, "config": config})
+                    (
+                        "topic",
+                        {
+                            "topic": info.name,
+                            "topic_id": info.id,
+                            "partitions": info.partitions,
+                            "config": config,
+                        },
+                    )
                 )
         if records:
             self.control.append_all(records, deadline)
@@ -190,7 +203,9 @@ class Planner:
     def _fit_staging(self, wanted: int, deadline: Deadline) -> None:
         name = self.settings.staging_topic
         if not self._staging_limit:
-            self._staging_limit = int(topics.configs(self.target, [name], deadline)[name]["max.message.bytes"])
+            self._staging_limit = int(
+                topics.configs(self.target, [name], deadline)[name]["max.message.bytes"]
+            )
         if wanted > self._staging_limit:
             log.info("raising max.message.bytes of %s to %d, for the source's largest records", name, wanted)
             topics.alter(self.target, name, {"max.message.bytes": str(wanted)}, deadline)
@@ -210,7 +225,9 @@ class Planner:
             offsets = topics.offsets(self.source, where, deadline, committed=True)
             late = [at for at, offset in offsets.items() if offset < 0]
             if late:  # no record at or after the timestamp
-                offsets |= topics.offsets(self.source, {at: OffsetSpec.latest() for at in late}, deadline, committed=True)
+                offsets |= topics.offsets(
+                    self.source, {at: OffsetSpec.latest() for at in late}, deadline, committed=True
+                )
             # The topic may have been made again between the description and the offsets: then the offsets are of another topic.
             still = topics.describe(self.source, sorted({i.name for i, _ in missing}), deadline)
             missing = [(i, p) for i, p in missing if i.name in still and still[i.name].id == i.id]

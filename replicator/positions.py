@@ -43,7 +43,12 @@ def decode(key: bytes | None, value: bytes | None) -> tuple[Key, Position] | Non
     try:
         k, v = orjson.loads(key or b""), orjson.loads(value or b"")
         partition, position = k["partition"], Position(v["next"], v["leader_epoch"], v["handled"])
-        numbers = (partition, position.next, position.handled, 0 if position.leader_epoch is None else position.leader_epoch)
+        numbers = (
+            partition,
+            position.next,
+            position.handled,
+            0 if position.leader_epoch is None else position.leader_epoch,
+        )
         # A negative number would be a logical offset to the client: -1 is the end of the log. (-1 handled is none.)
         if not isinstance(k["topic_id"], str) or any(type(n) is not int for n in numbers):
             return None

@@ -46,7 +46,9 @@ class ThreadQuery:
         self._failure = None
 
     def submit(self, lanes: list[Plan]) -> None:
-        epoch = threading.Thread(target=self._epoch, args=([json.dumps(lane) for lane in lanes],), daemon=True)
+        epoch = threading.Thread(
+            target=self._epoch, args=([json.dumps(lane) for lane in lanes],), daemon=True
+        )
         self._epochs.append(epoch)
         epoch.start()
 

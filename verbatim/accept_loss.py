@@ -36,12 +36,18 @@ def resolve(control: Control, key: Key, log_start: int, next_offset: int | None)
     halt = max(halts, key=lambda h: h.at)
     if halt.reason == "state-lost":
         if next_offset is None:
-            raise SettingsError("--next: the state is lost; give the source offset after the last one that was delivered")
+            raise SettingsError(
+                "--next: the state is lost; give the source offset after the last one that was delivered"
+            )
         return next_offset, max(next_offset, log_start)
     if next_offset is not None:
-        raise SettingsError(f"--next: known already ({halt.next}); it is only for a partition halted as state-lost")
+        raise SettingsError(
+            f"--next: known already ({halt.next}); it is only for a partition halted as state-lost"
+        )
     if halt.next is None:
-        raise SettingsError(f"PARTITION: halted as {halt.reason}; that is not a loss to accept, but something to mend: {halt.detail}")
+        raise SettingsError(
+            f"PARTITION: halted as {halt.reason}; that is not a loss to accept, but something to mend: {halt.detail}"
+        )
     to = _end(halt, log_start)
     hold = control.holds.get(key)
     if hold is not None and hold.held_start is not None and hold.held_start > halt.next:
@@ -63,11 +69,19 @@ def _end(halt: Halt, log_start: int) -> int:
 @click.argument("topic")
 @click.argument("partition", type=int)
 @click.option("--reason", default="", help="Why; kept with the gap.")
-@click.option("--next", "next_offset", type=int, help="Where the destination is, for a partition halted as state-lost.")
+@click.option(
+    "--next", "next_offset", type=int, help="Where the destination is, for a partition halted as state-lost."
+)
 @click.option("--yes", is_flag=True, help="Don't ask.")
 @click.option("--output", type=click.Choice(["text", "json"]), default="text")
 def accept_loss(
-    settings: Settings, topic: str, partition: int, reason: str, next_offset: int | None, yes: bool, output: str
+    settings: Settings,
+    topic: str,
+    partition: int,
+    reason: str,
+    next_offset: int | None,
+    yes: bool,
+    output: str,
 ) -> None:
     """Let a halted partition of TOPIC go on behind records that are gone.
 
@@ -76,7 +90,9 @@ def accept_loss(
     deadline = Deadline(CALL_S)
     target = kafka.admin(settings.client_config("destination", "admin"))
     if settings.control_topic not in topics.describe(target, [settings.control_topic], deadline):
-        raise LinkRefused(f"link {settings.application_name} has no control topic {settings.control_topic} on the target; was it ever started?")
+        raise LinkRefused(
+            f"link {settings.application_name} has no control topic {settings.control_topic} on the target; was it ever started?"
+        )
     control = ControlLog(
         settings.control_topic,
         settings.client_config("destination", "consumer"),
@@ -105,7 +121,9 @@ def accept_loss(
     if output == "json":
         click.echo(orjson.dumps(record).decode())
     else:
-        click.echo(f"{topic}-{partition}: the loss of [{start}, {end}) is accepted; the replicator goes on from {end}")
+        click.echo(
+            f"{topic}-{partition}: the loss of [{start}, {end}) is accepted; the replicator goes on from {end}"
+        )
 
 
 def _key(state: Control, topic: str, partition: int) -> Key:

@@ -261,7 +261,7 @@ class Quickstart:
         if not good:
             self._display.say("\n".join(as_text(report, complete=True)))
         self._display.event(
-            f"compared in {report.seconds:.1f} s; {duplicates:,} records had been staged twice, and were dropped once"
+            f"compared in {report.seconds:.1f} s; {duplicates:,} records came to staging a second time, and were dropped"
         )
         self._display.say(f"\n{text}")
         return good

@@ -152,7 +152,9 @@ def as_text(report: LinkReport, complete: bool) -> list[str]:
             f"{verdict:6} {at}: {p.source_records:,} source and {p.destination_records:,} destination records, {p.equal:,} equal"
         )
         lines += [
-            f"       {kind}: {p.findings[kind].count:,}, first at {_where(kind, p)}" for kind in Kind if kind in p.findings
+            f"       {kind}: {p.findings[kind].count:,}, first at {_where(kind, p)}"
+            for kind in Kind
+            if kind in p.findings
         ]
         if p.behind:
             lines.append(

@@ -85,7 +85,9 @@ def _signal(pid: int, number: int) -> None:
 class Load:
     """Writes records to a topic until stopped, in bursts, each record different; some in transactions, some of which abort."""
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int, seed: int, per_second: int = 2000) -> None:
+    def __init__(
+        self, bootstrap: str, topic: str, partitions: int, seed: int, per_second: int = 2000
+    ) -> None:
         self.written = 0
         self._random = random.Random(seed)
         self._stop = threading.Event()
@@ -110,7 +112,9 @@ class Load:
 
     def _write(self, bootstrap: str, topic: str, partitions: int, per_second: int) -> None:
         plain = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5})
-        transactional = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"load-{topic}", "linger.ms": 5})
+        transactional = Producer(
+            {"bootstrap.servers": bootstrap, "transactional.id": f"load-{topic}", "linger.ms": 5}
+        )
         transactional.init_transactions(30)
         number = 0
         while not self._stop.is_set():
@@ -123,7 +127,9 @@ class Load:
             for _ in range(count):
                 producer.produce(
                     topic,
-                    None if number % 97 == 0 else b"%d:%s" % (number, self._random.randbytes(self._random.randint(0, 200))),
+                    None
+                    if number % 97 == 0
+                    else b"%d:%s" % (number, self._random.randbytes(self._random.randint(0, 200))),
                     None if number % 11 == 0 else b"key-%d" % (number % 1000),
                     partition=self._random.randrange(partitions),
                     headers=[("n", b"%d" % number), ("n", None)] if number % 5 == 0 else None,
@@ -152,7 +158,9 @@ def assert_equal(source: str, target: str, topic: str) -> int:
     assert len(here) == len(there)
     for number, (a, b) in enumerate(zip(there, here, strict=True)):
         first = next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
-        assert a == b, f"{topic}-{number}: {len(a)} records at the source, {len(b)} delivered, first difference at {first}"
+        assert a == b, (
+            f"{topic}-{number}: {len(a)} records at the source, {len(b)} delivered, first difference at {first}"
+        )
     return sum(map(len, there))
 
 

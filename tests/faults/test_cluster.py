@@ -39,11 +39,19 @@ def master(tmp_path: Path) -> Iterator[str]:
 
     def daemon(*arguments: str) -> subprocess.Popen[bytes]:
         command = [str(SPARK / "bin" / "spark-class"), *arguments]
-        return subprocess.Popen(command, env=variables, stdout=log, stderr=log, cwd=tmp_path, start_new_session=True)
+        return subprocess.Popen(
+            command, env=variables, stdout=log, stderr=log, cwd=tmp_path, start_new_session=True
+        )
 
     daemons = [
         daemon(
-            "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", str(web)
+            "org.apache.spark.deploy.master.Master",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(port),
+            "--webui-port",
+            str(web),
         )
     ]
     url = f"spark://127.0.0.1:{port}"
@@ -87,9 +95,18 @@ def test_lanes_run_on_the_executors_of_a_standalone_cluster(
         s, t, names.link, topic, tmp_path, SPARK_MASTER=master, PARALLELISM="1", PYSPARK_PYTHON=sys.executable
     )
     # Two executors of two cores in all: one core of each worker for each application.
-    conf = ["--conf", "spark.executor.memory=512m", "--conf", "spark.executor.cores=1", "--conf", "spark.cores.max=2"]
+    conf = [
+        "--conf",
+        "spark.executor.memory=512m",
+        "--conf",
+        "spark.executor.cores=1",
+        "--conf",
+        "spark.cores.max=2",
+    ]
     conf += ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bindAddress=127.0.0.1"]
-    running = [Process(name, variables, tmp_path / f"{name}.log", *conf) for name in ("replicator", "deduplicator")]
+    running = [
+        Process(name, variables, tmp_path / f"{name}.log", *conf) for name in ("replicator", "deduplicator")
+    ]
     load = Load(s, topic, PARTITIONS, SEED)
     try:
         await_delivery(t, topic, 1, 180)

@@ -1,6 +1,6 @@
 """kill -9 under load, with real processes on real brokers. VERBATIM_KILLS and VERBATIM_SEED set how often and which.
 
-The default is a short slice for every test run; `VERBATIM_KILLS=10 uv run pytest tests/faults` is the whole of it.
+The default is short; `VERBATIM_KILLS=10 uv run pytest tests/faults` is the whole of it.
 """
 
 from __future__ import annotations
@@ -34,14 +34,21 @@ def await_delivery(target: str, topic: str, records: int, timeout_s: float = 180
     deadline = time.monotonic() + timeout_s
     found = 0
     while True:
-        if delivered(target, topic) >= records and (found := sum(map(len, read_all(target, topic)))) >= records:
+        if (
+            delivered(target, topic) >= records
+            and (found := sum(map(len, read_all(target, topic)))) >= records
+        ):
             return
         assert time.monotonic() < deadline, f"{found} of {records} records delivered in {timeout_s} s"
         time.sleep(1)
 
 
 def kill_under_load(
-    source: Kafka, target: Kafka, names: Names, folder: Path, between: Callable[[Path], None] = lambda folder: None
+    source: Kafka,
+    target: Kafka,
+    names: Names,
+    folder: Path,
+    between: Callable[[Path], None] = lambda folder: None,
 ) -> None:
     """Kill both applications in turn while records arrive; `between` does further harm while one is down."""
     rng = random.Random(SEED)
@@ -49,7 +56,9 @@ def kill_under_load(
     s, t = source.bootstrap_servers, target.bootstrap_servers
     create_topic(s, topic, PARTITIONS, TOPIC)
     variables = environment(s, t, names.link, topic, folder)
-    running = {name: Process(name, variables, folder / f"{name}.log") for name in ("replicator", "deduplicator")}
+    running = {
+        name: Process(name, variables, folder / f"{name}.log") for name in ("replicator", "deduplicator")
+    }
     load = Load(s, topic, PARTITIONS, SEED)
     try:
         for number in range(KILLS):
@@ -59,7 +68,9 @@ def kill_under_load(
                 deadline = time.monotonic() + 120
                 while delivered(t, topic) <= before and time.monotonic() < deadline:
                     time.sleep(0.5)
-                assert time.monotonic() < deadline, f"nothing is delivered after kill {number}\n" + running[name].said()[-3000:]
+                assert time.monotonic() < deadline, (
+                    f"nothing is delivered after kill {number}\n" + running[name].said()[-3000:]
+                )
                 time.sleep(rng.uniform(0, 1.5))
                 running[name].kill(everything=rng.random() < 0.7)
                 between(folder)
@@ -75,13 +86,17 @@ def kill_under_load(
 
 
 @pytest.mark.timeout(1800)
-def test_kill_nine_loses_nothing_and_repeats_nothing(source: Kafka, target: Kafka, names: Names, tmp_path: Path) -> None:
+def test_kill_nine_loses_nothing_and_repeats_nothing(
+    source: Kafka, target: Kafka, names: Names, tmp_path: Path
+) -> None:
     """Promise: whatever is killed and however often, each record arrives once, in order, and its mapping is exact."""
     kill_under_load(source, target, names, tmp_path)
 
 
 @pytest.mark.timeout(1800)
-def test_scratch_files_and_delta_tables_may_vanish(source: Kafka, target: Kafka, names: Names, tmp_path: Path) -> None:
+def test_scratch_files_and_delta_tables_may_vanish(
+    source: Kafka, target: Kafka, names: Names, tmp_path: Path
+) -> None:
     """Promise: neither the Spark checkpoint nor, while the mappings are there, the Delta tables hold anything that is needed."""
 
     def harm(folder: Path) -> None:

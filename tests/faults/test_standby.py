@@ -1,6 +1,6 @@
 """Two instances of each application, killed, restarted and paused in turn: one works, one stands by.
 
-The default is one round; `VERBATIM_ROUNDS=6 uv run pytest tests/faults/test_standby.py` takes some minutes.
+The default is one round, which CI runs; `VERBATIM_ROUNDS=6 uv run pytest tests/faults/test_standby.py` takes some minutes.
 """
 
 from __future__ import annotations

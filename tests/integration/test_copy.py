@@ -40,9 +40,17 @@ class Copied:
 def copied(source: Kafka, target: Kafka) -> Copied:
     """A link with a topic of each kind, copied in two goes, so that every kind goes on in the middle of its log."""
     at, to, name = source.bootstrap_servers, target.bootstrap_servers, f"t{secrets.token_hex(4)}"
-    topics = {w: f"{name}.t.{w}" for w in ("kinds", "stamps", "appended", "large", "compacted", "transactional", "dense")}
+    topics = {
+        w: f"{name}.t.{w}"
+        for w in ("kinds", "stamps", "appended", "large", "compacted", "transactional", "dense")
+    }
     create_topic(at, topics["kinds"], 2)
-    create_topic(at, topics["stamps"], 1, {"message.timestamp.after.max.ms": FOREVER, "message.timestamp.before.max.ms": FOREVER})
+    create_topic(
+        at,
+        topics["stamps"],
+        1,
+        {"message.timestamp.after.max.ms": FOREVER, "message.timestamp.before.max.ms": FOREVER},
+    )
     create_topic(at, topics["appended"], 1, {"message.timestamp.type": "LogAppendTime"})
     create_topic(at, topics["large"], 1, {"max.message.bytes": str(LARGEST + ENVELOPE)})
     create_topic(at, topics["transactional"])
@@ -94,21 +102,31 @@ def _kinds() -> list[Record]:
 
 def _stamps() -> list[Record]:
     now = int(time.time() * 1000)
-    return [Record(b"%d" % t, timestamp=t) for t in (now, 1, now + 10 * 365 * 86_400_000, 1_000_000_000, 2**52, now)]
+    return [
+        Record(b"%d" % t, timestamp=t)
+        for t in (now, 1, now + 10 * 365 * 86_400_000, 1_000_000_000, 2**52, now)
+    ]
 
 
 def _first_half(at: str, topics: dict[str, str]) -> Producer:
     produce(at, topics["kinds"], _kinds())
     produce(at, topics["stamps"], _stamps())
     produce(at, topics["appended"], [Record(b"%d" % i, timestamp=1000 + i) for i in range(5)])
-    produce(at, topics["large"], [Record(os.urandom(LARGEST)), Record(b"small"), Record(bytes(12 << 20))], config=BIG | {"compression.type": "lz4"})
+    produce(
+        at,
+        topics["large"],
+        [Record(os.urandom(LARGEST)), Record(b"small"), Record(bytes(12 << 20))],
+        config=BIG | {"compression.type": "lz4"},
+    )
     produce(at, topics["dense"], [Record(b"%d" % i, partition=i % 2) for i in range(20_000)])
     log = topics["transactional"]
     produce(at, log, [Record(b"plain")])
     produce(at, log, [Record(b"committed %d" % i) for i in range(3)], "commit", f"{log}.1")
     produce(at, log, [Record(b"aborted %d" % i) for i in range(3)], "abort", f"{log}.1")
     produce(at, log, [Record(b"after")])
-    opened = Producer({"bootstrap.servers": at, "transactional.id": f"{log}.2", "transaction.timeout.ms": 300_000})
+    opened = Producer(
+        {"bootstrap.servers": at, "transactional.id": f"{log}.2", "transaction.timeout.ms": 300_000}
+    )
     opened.init_transactions(30)
     opened.begin_transaction()
     opened.produce(log, b"open")

@@ -48,7 +48,12 @@ def test_a_destination_is_made_like_its_source_and_refused_by_name_where_it_woul
     the link runs, it gets all that it missed."""
     at, to = source.bootstrap_servers, target.bootstrap_servers
     made, grown = names.topic("made"), names.topic("grown")
-    like = {"cleanup.policy": "delete", "retention.ms": "-1", "max.message.bytes": "2000000", "segment.bytes": "10485760"}
+    like = {
+        "cleanup.policy": "delete",
+        "retention.ms": "-1",
+        "max.message.bytes": "2000000",
+        "segment.bytes": "10485760",
+    }
     create_topic(at, made, 4, like)
     create_topic(at, grown, 3)
     create_topic(to, grown, 1)
@@ -105,7 +110,9 @@ def test_a_record_that_the_destination_is_too_small_for_halts_and_comes_when_the
     # Hexadecimal digits at random: half their size by Huffman coding, which lz4 has not.
     digits = random.Random(7).randbytes(75_000).hex().encode()
     tightly: dict[str, str | int] = {"compression.type": "gzip"}
-    produce(at, tight, [*records(0, 5), Record(digits), *records(5, 8)], config=tightly | {"batch.size": 90_000})
+    produce(
+        at, tight, [*records(0, 5), Record(digits), *records(5, 8)], config=tightly | {"batch.size": 90_000}
+    )
     produce(at, other, records(0, 5) + records(0, 5, 1))
     link = link_of(source, target, names)
     assert link.replicate() == 0
@@ -122,7 +129,9 @@ def test_a_record_that_the_destination_is_too_small_for_halts_and_comes_when_the
     assert link.halted() == {}
 
 
-def test_another_writer_at_the_destination_does_not_spoil_the_mappings(source: Kafka, target: Kafka, names: Names) -> None:
+def test_another_writer_at_the_destination_does_not_spoil_the_mappings(
+    source: Kafka, target: Kafka, names: Names
+) -> None:
     """Promise: records that someone else writes into a destination come between copied ones; these still all arrive once and in
     order, and each is mapped to the offset that it has."""
     at, to = source.bootstrap_servers, target.bootstrap_servers

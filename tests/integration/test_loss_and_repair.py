@@ -132,7 +132,10 @@ def test_a_running_link_halts_by_name_and_goes_on_once_the_loss_is_accepted(
     delete_records(at, behind, {0: 5})
     with link.running() as (replicator, _):
         eventually(lambda: link.halted() == {(overtaken, 0): "source-lost"}, "the halt")
-        eventually(lambda: replicator.application.health.halted == {f"{overtaken}-0": "source-lost"}, "the health page")
+        eventually(
+            lambda: replicator.application.health.halted == {f"{overtaken}-0": "source-lost"},
+            "the health page",
+        )
         produce(at, behind, records(5, 8))
         eventually(lambda: link.arrived(behind) == [8], "the other topic")
         assert link.arrived(overtaken) == [5]
@@ -143,7 +146,9 @@ def test_a_running_link_halts_by_name_and_goes_on_once_the_loss_is_accepted(
     assert (behind, 0) not in {(h.topic, 0) for h in link.control().halts.values()}
 
 
-def test_frames_deleted_or_damaged_in_staging_are_sent_again(source: Kafka, target: Kafka, names: Names) -> None:
+def test_frames_deleted_or_damaged_in_staging_are_sent_again(
+    source: Kafka, target: Kafka, names: Names
+) -> None:
     """Promise: frames that vanish from staging before they were delivered, the first of a partition too, and frames that fail their
     checksum or are none at all cost nothing but a repetition: everything arrives once, in order."""
     at, to = source.bootstrap_servers, target.bootstrap_servers
@@ -163,7 +168,9 @@ def test_frames_deleted_or_damaged_in_staging_are_sent_again(source: Kafka, targ
     for topic, begin in ((old, 10), (new, 5), (damaged, 5)):
         produce(at, topic, records(begin, begin + 5))
     with link.running():
-        eventually(lambda: [link.arrived(t) for t in (old, new, damaged)] == [[15], [10], [10]], "the records")
+        eventually(
+            lambda: [link.arrived(t) for t in (old, new, damaged)] == [[15], [10], [10]], "the records"
+        )
         eventually(lambda: not link.control().holds, "the holes to close")
     for topic in (old, new, damaged):
         assert_copied(link, topic)

@@ -28,7 +28,9 @@ def dies_before_its_first_frame(link: Link) -> None:
 
 
 def records(begin: int, end: int, partition: int = 0) -> list[Record]:
-    return [Record(b"%d" % i, partition=partition, timestamp=1_700_000_000_000 + i) for i in range(begin, end)]
+    return [
+        Record(b"%d" % i, partition=partition, timestamp=1_700_000_000_000 + i) for i in range(begin, end)
+    ]
 
 
 @pytest.mark.parametrize("start", ["earliest", "latest"])
@@ -59,7 +61,10 @@ def test_records_that_come_after_the_origin_was_decided_are_never_lost(
     if start == "latest":
         there = [[r for r in there[0] if r.offset >= 7], []]
     assert_copied(link, filled, there=there)
-    assert [m[0].start for _, m in sorted(link.mappings(filled).items())] == [2 if start == "earliest" else 7, 0]
+    assert [m[0].start for _, m in sorted(link.mappings(filled).items())] == [
+        2 if start == "earliest" else 7,
+        0,
+    ]
 
 
 def test_a_time_selects_the_first_record_at_or_after_it(source: Kafka, target: Kafka, names: Names) -> None:
@@ -95,5 +100,7 @@ def test_retention_before_the_first_record_halts_instead_of_beginning_later(
     assert link.arrived(topic) == [0]
     capsys.readouterr()
     assert link.replicate() == 3
-    assert f"{topic}-0 halted: records [0, 4) of {topic}-0 are gone from the source" in capsys.readouterr().err
+    assert (
+        f"{topic}-0 halted: records [0, 4) of {topic}-0 are gone from the source" in capsys.readouterr().err
+    )
     assert link.halted() == {(topic, 0): "source-lost"}

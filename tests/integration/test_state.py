@@ -31,7 +31,11 @@ KEY = ("source-cluster", "topic-id", 0)
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     path = tmp_path_factory.mktemp("state")
     settings = SimpleNamespace(
-        application_name="test", spark_master="local[1]", state_path=str(path), spark_conf={}, parallelism=None
+        application_name="test",
+        spark_master="local[1]",
+        state_path=str(path),
+        spark_conf={},
+        parallelism=None,
     )
     session = build_session(settings, lanes=1, extra_slots=1, delta=True)  # type: ignore[arg-type]
     yield session
@@ -84,7 +88,9 @@ class Mappings:
             future.result(20)
 
 
-def mapping(start: int, end: int, *, partition: int = 0, staging: int | None = None, **more: Any) -> dict[str, Any]:
+def mapping(
+    start: int, end: int, *, partition: int = 0, staging: int | None = None, **more: Any
+) -> dict[str, Any]:
     return {
         "v": 1,
         "cluster": KEY[0],
@@ -364,7 +370,9 @@ def test_a_mappings_topic_that_ends_below_m_is_refused(table: StateTable, mappin
         table.fold()
 
 
-def test_a_mapping_that_is_not_understood_stops_the_fold_and_is_named(table: StateTable, mappings: Mappings) -> None:
+def test_a_mapping_that_is_not_understood_stops_the_fold_and_is_named(
+    table: StateTable, mappings: Mappings
+) -> None:
     mappings.write(mapping(0, 3), mapping(3, 4, v=2))
     with pytest.raises(StateError, match=r"mapping at offset 1 is not understood"):
         table.fold(attempts=1)
@@ -381,7 +389,9 @@ def test_a_long_backlog_is_folded_in_pieces(table: StateTable, mappings: Mapping
     assert len(history(table)) == 5
 
 
-def test_maintenance_drops_old_history_and_leaves_the_state_as_it_is(table: StateTable, mappings: Mappings) -> None:
+def test_maintenance_drops_old_history_and_leaves_the_state_as_it_is(
+    table: StateTable, mappings: Mappings
+) -> None:
     for number in range(3):
         mappings.write(mapping(number, number + 1))
         table.fold()
@@ -408,9 +418,7 @@ def test_the_state_query_folds_and_loses_nothing_with_its_checkpoint(
     for number in range(2):
         mappings.write(mapping(number, number + 1))
         folded.clear()
-        query = start_state_query(
-            table, interval_s=1, checkpoint=str(checkpoint), on_folded=on_folded
-        )
+        query = start_state_query(table, interval_s=1, checkpoint=str(checkpoint), on_folded=on_folded)
         try:
             assert folded.wait(60), query.exception()
         finally:
@@ -441,7 +449,9 @@ def test_the_state_query_outlives_a_failed_fold(table: StateTable, mappings: Map
     assert table.load().states[KEY].records == 2
 
 
-def test_plans_hide_the_clients_secrets(spark: SparkSession, mappings: Mappings, capfd: pytest.CaptureFixture[str]) -> None:
+def test_plans_hide_the_clients_secrets(
+    spark: SparkSession, mappings: Mappings, capfd: pytest.CaptureFixture[str]
+) -> None:
     config = {**mappings.config, "sasl.password": "swordfish"}
     frame = (
         spark.read.format("mappings")

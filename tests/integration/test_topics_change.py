@@ -22,14 +22,19 @@ def add_partitions(bootstrap: str, topic: str, partitions: int) -> None:
 
     admin = AdminClient({"bootstrap.servers": bootstrap})
     admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(30)
-    eventually(lambda: len(admin.list_topics(topic, timeout=10).topics[topic].partitions) == partitions, "the partitions")
+    eventually(
+        lambda: len(admin.list_topics(topic, timeout=10).topics[topic].partitions) == partitions,
+        "the partitions",
+    )
 
 
 def values(bootstrap: str, topic: str) -> list[list[bytes | None]]:
     return [[r.value for r in p] for p in read_all(bootstrap, topic)]
 
 
-def test_what_appears_while_the_link_runs_is_copied_from_its_beginning(source: Kafka, target: Kafka, names: Names) -> None:
+def test_what_appears_while_the_link_runs_is_copied_from_its_beginning(
+    source: Kafka, target: Kafka, names: Names
+) -> None:
     """Promise: partitions added and topics made while the link runs are found by themselves and copied whole, whatever
     START_OFFSETS says; a topic made again is another topic, whose records follow the old ones; a deleted one disturbs nobody."""
     at, to = source.bootstrap_servers, target.bootstrap_servers

@@ -23,7 +23,14 @@ def test_every_command_is_in_the_readme() -> None:
 
 
 def test_every_reason_for_a_halt_has_a_way_on_in_the_readme() -> None:
-    reasons = {stuck.MISSING, stuck.REFUSED, stuck.STATE_LOST, stuck.TIMESTAMP, stuck.TOO_LARGE, "topic-recreated"}
+    reasons = {
+        stuck.MISSING,
+        stuck.REFUSED,
+        stuck.STATE_LOST,
+        stuck.TIMESTAMP,
+        stuck.TOO_LARGE,
+        "topic-recreated",
+    }
     lane = (ROOT / "replicator" / "lane.py").read_text()
     reasons |= set(re.findall(r'self\._halt\(\s*\w+,\s*"([a-z-]+)"', lane))
     assert len(reasons) >= 10

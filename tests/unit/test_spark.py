@@ -20,7 +20,9 @@ from common.spark import available_cpus, effective_conf, parse_master, spark_def
 ROOT = Path(__file__).parents[2]
 
 
-def conf(master: str = "local[2]", *, lanes: int | None = None, extra: int = 1, **more: Any) -> dict[str, str]:
+def conf(
+    master: str = "local[2]", *, lanes: int | None = None, extra: int = 1, **more: Any
+) -> dict[str, str]:
     settings = SimpleNamespace(
         application_name="link",
         spark_master=master,
@@ -97,7 +99,9 @@ def test_settings_win_over_the_conf_directory_which_wins_over_the_defaults(tmp_p
 
 def test_delta_joins_what_the_user_has_set_and_its_jars_travel_as_the_master_needs() -> None:
     jars = [Path("/jars/delta.jar"), Path("/jars/storage.jar")]
-    local = conf(jars=jars, spark_conf={"spark.sql.extensions": "my.Ext", "spark.driver.extraClassPath": "/mine"})
+    local = conf(
+        jars=jars, spark_conf={"spark.sql.extensions": "my.Ext", "spark.driver.extraClassPath": "/mine"}
+    )
     assert local["spark.sql.extensions"] == "my.Ext,io.delta.sql.DeltaSparkSessionExtension"
     assert local["spark.driver.extraClassPath"] == "/mine:/jars/delta.jar:/jars/storage.jar"
     assert local["spark.databricks.delta.snapshotPartitions"] == "1"
