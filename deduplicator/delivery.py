@@ -864,10 +864,9 @@ class Delivery:
                 halt = state.halts.get((DEDUPLICATOR, key))
                 start = hold.held_start if hold.held_start is not None else 0
                 reason = halt.reason if halt else stuck.MISSING
-                # What was halted when the last owner ended is looked at again, from its first skipped frame.
-                self.stuck[key] = Stuck(
-                    reason, hold.held[1], start, start + 1, position, reason != stuck.MISSING
-                )
+                # Read again from the first skipped frame: what was halted may go on now, and only so is it known how far the skipped
+                # frames reach, and thus when they need not be held any more.
+                self.stuck[key] = Stuck(reason, hold.held[1], start, start, position, returning=True)
 
     def _abandon(self) -> None:
         """Drop the producer. Its transaction is aborted if that is easy; else the next owner's fencing does it."""

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from common.errors import VerbatimError
+from common.jars import cache_folder
 from common.settings import FIELDS, OLD_VARIABLES
 from verbatim.processes import spawn
 
@@ -44,7 +45,7 @@ def environment(variables: Mapping[str, str], scratch: Path) -> dict[str, str]:
     kept["JAVA_TOOL_OPTIONS"] = f"{kept.get('JAVA_TOOL_OPTIONS', '')} -Djava.io.tmpdir={scratch}".strip()
     if kept.pop("PYTHONDONTWRITEBYTECODE", ""):
         # Spark starts Python a dozen times for an application; compiling everything each time takes longer than all else.
-        kept["PYTHONPYCACHEPREFIX"] = str(scratch / "bytecode")
+        kept["PYTHONPYCACHEPREFIX"] = str(cache_folder() / "bytecode")
     return {**kept, **variables, "TMPDIR": str(scratch)}
 
 

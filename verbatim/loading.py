@@ -51,7 +51,7 @@ class History:
 class Loader:
     """Writes the records in a thread of its own, with partitions of our choice, so that offsets are known as they are written.
 
-    Three tenths at once; the others from `go_live` on, over `live_s`; the last tenth not before `let_finish`.
+    A tenth at once; the others from `go_live` on, over `live_s`; the last tenth not before `let_finish`.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Loader:
         producer: Producer | None = None,
     ) -> None:
         self.history = History(partitions)
-        self.backlog = max(1, records.count * 3 // 10)
+        self.backlog = max(1, records.count // 10)
         self.held_from = max(self.backlog, records.count * 9 // 10)
         self._records = records
         self._partitions = partitions

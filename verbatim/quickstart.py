@@ -189,7 +189,7 @@ class Quickstart:
             "KAFKA_CLUSTERS_DESTINATION_BOOTSTRAP_SERVERS": self._target.bootstrap_servers,
             "STATE_PATH": str(self._folder / "state"),
             "STAGING_PARTITIONS": str(PARTITIONS),
-            "PARALLELISM": "2",
+            "PARALLELISM": "1",
         }
         settings = _quiet(Settings.load(environ=self._variables))
         admin = kafka.admin(settings.client_config("source", "admin"))

@@ -281,3 +281,24 @@ def test_frames_that_were_skipped_are_kept_and_delivered_once_the_loss_before_th
         eventually(lambda: link.halted() == {}, "the halt to end")
     assert_copied(link, topic, there=without(there, 0, 5, 10))
     assert_copied(link, other)
+
+
+def test_staging_wiped_while_the_source_is_idle_is_noticed_and_repaired(
+    source: Kafka, target: Kafka, names: Names
+) -> None:
+    """Promise: what is missing from staging is noticed even when no record ever comes again."""
+    topic = names.topic()
+    create_topic(source.bootstrap_servers, topic, 2, {"retention.ms": "-1"})
+    produce(source.bootstrap_servers, topic, [Record(partition=i % 2, value=b"%d" % i) for i in range(20)])
+    link = Link(source.bootstrap_servers, target.bootstrap_servers, names.link, topic)
+    assert link.copy() == (0, 0)
+    produce(
+        source.bootstrap_servers, topic, [Record(partition=i % 2, value=b"late %d" % i) for i in range(20)]
+    )
+    assert link.replicate() == 0
+    staging = f"{names.link}.staging"
+    delete_records(target.bootstrap_servers, staging, end_offsets(target.bootstrap_servers, staging))
+    assert link.replicate() == 0
+    assert link.deduplicate() == 3  # both partitions wait for what they have asked for
+    assert link.copy() == (0, 0)
+    assert_copied(link, topic)

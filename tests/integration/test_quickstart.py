@@ -228,7 +228,9 @@ def test_an_application_that_ends_by_itself_is_named_with_its_log_and_nothing_is
     run = start("--records", "3000")
     folder = run.folder()
     pid = run.pid("deduplicator")
-    time.sleep(3.0)
+    wait_until(
+        lambda: (folder / "deduplicator.log").stat().st_size > 0, "the deduplicator to say something", 60
+    )
     os.kill(pid, signal.SIGKILL)
     assert run.code(60) == 1, run.said
     assert "the end of the deduplicator's log:" in run.said
