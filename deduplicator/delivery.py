@@ -22,7 +22,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer, Topic
 from confluent_kafka.admin import AdminClient
 
 from common import kafka
-from common.control import DEDUPLICATOR, Destination, Key
+from common.control import DEDUPLICATOR, Control, Destination, Key
 from common.errors import Deposed, FrameError, KafkaTimeout, UncleanTransaction
 from common.frame import Frame, Rows, decode_headers, decode_rows
 from common.kafka import Deadline, Received
@@ -391,11 +391,12 @@ class Delivery:
 
     def _described(self, frame: Frame) -> bool:
         """Whether the replicator has said that there is such a partition: it does so before the first frame."""
-        for look in (self.term.state, self.term.control.refresh(Deadline(CALL_S))):
-            source = look.topics.get(frame.topic_id)
-            if source is not None and frame.partition < source.partitions:
-                return True
-        return False
+
+        def there(state: Control) -> bool:
+            source = state.topics.get(frame.topic_id)
+            return source is not None and frame.partition < source.partitions
+
+        return there(self.term.state) or there(self.term.control.refresh(Deadline(CALL_S)))
 
     def _deliver(
         self, key: Key, frame: Frame, rows: Rows, decision: Decision, destination: Destination, offset: int
