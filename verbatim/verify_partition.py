@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
 
 from verbatim.verify import (
     CONFIRM,
@@ -96,7 +96,7 @@ class Comparison:
             for known, other, swap in ((source, destination, False), (destination, source, True)):
                 if not self._lenient[0 if swap else 1]:
                     continue
-                at = _anchor(known.digests, other.digests, other.ended)
+                at = _anchor(known.digests, other.digests, known.ended, other.ended)
                 if at is None:
                     continue
                 i, j = (at[1], at[0]) if swap else at
@@ -109,8 +109,13 @@ class Comparison:
             skip_source = self._lenient[0] and (
                 not self._lenient[1] or source.digests[0][:8] < destination.digests[0][:8]
             )
-            if (source if skip_source else destination).ended:
+            skipped, kept = (source, destination) if skip_source else (destination, source)
+            if skipped.ended:
                 break
+            # Not past where both may agree: what follows the window would tell.
+            step = min(step, next(_agreeing_to_the_end(kept.digests, skipped.digests), step))
+            if not step:
+                return
             self._skip(step if skip_source else 0, 0 if skip_source else step)
         if self._report.source_records + len(source) and self._report.destination_records + len(destination):
             self._report.note("no record was found that both sides still have: their order can't be compared")
@@ -335,27 +340,42 @@ class Comparison:
             self._mappings.altered(source, destination)
 
 
-def _anchor(known: list[bytes], other: list[bytes], other_ended: bool) -> tuple[int, int] | None:
-    """Where `known` begins to agree with `other`, as (index in known, index in other).
+def _anchor(
+    known: list[bytes], other: list[bytes], known_ended: bool, other_ended: bool
+) -> tuple[int, int] | None:
+    """Where `known` begins to agree with `other`, as (index in known, index in other); None: not in sight yet.
 
-    Sought with a record that each holds once: in a run of equal records any shift would fit."""
+    Sought with a record that each holds once: in a run of equal records any shift would fit. Agreement up to where a side ends
+    counts, agreement up to the last record at hand does not."""
     ours, theirs = Counter(known), Counter(other)
     once = [i for i, record in enumerate(known) if ours[record] == 1]
     where = {record: j for j, record in enumerate(other) if theirs[record] == 1}
     for i in once:
         j = where.get(known[i], -1)
-        if j >= 0 and common_prefix(known, other, i, j) >= min(CONFIRM[1], len(known) - i, len(other) - j):
+        if j < 0:
+            continue
+        agree = common_prefix(known, other, i, j)
+        to_the_end = other_ended if j + agree == len(other) else known_ended and i + agree == len(known)
+        if agree >= CONFIRM[1] or to_the_end:
             return i, j
     if once and not other_ended:
         return None
     # Nothing but repetition. Agreement up to an end contradicts neither side, and the latest place skips most.
-    ends = (
-        j
-        for j in range(len(other) - 1, -1, -1)
-        if common_prefix(known, other, 0, j) == min(len(known), len(other) - j)
+    ends = list(_agreeing_to_the_end(known, other))
+    longest = max(ends, key=lambda j: (min(len(known), len(other) - j), j), default=None)
+    if longest is None:
+        return None
+    # The run may go on behind the last record at hand, unless all that is at hand belongs to it.
+    if not other_ended and ends[0] > 0 and longest + len(known) >= len(other):
+        return None
+    return 0, longest
+
+
+def _agreeing_to_the_end(known: list[bytes], other: list[bytes]) -> Iterator[int]:
+    """Places in `other` from which it agrees with the beginning of `known` up to the last record at hand of either."""
+    return (
+        j for j in range(len(other)) if common_prefix(known, other, 0, j) == min(len(known), len(other) - j)
     )
-    longest = max(ends, key=lambda j: min(len(known), len(other) - j), default=None)
-    return None if longest is None else (0, longest)
 
 
 def _pairs_between(

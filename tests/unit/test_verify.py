@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from verbatim.verify import Batch, Kind, PartitionReport, differing_parts, digest, in_order, resync
@@ -264,12 +264,14 @@ def test_faults_close_to_each_other_are_told_apart() -> None:
 
 
 @given(st.integers(0, 3000), st.integers(0, 1000), st.integers(0, 60), windows)
+@example(70, 0, 31, 64)  # the end of what is at hand lies in the run across the cut
+@example(99, 70, 2, 64)  # a record that both hold once is the last at hand
 def test_a_source_that_was_trimmed_is_compared_from_its_log_start(
     trimmed: int, rest: int, same: int, window: int
 ) -> None:
     records = (
         [record(n) for n in range(trimmed)]
-        + [record(5)] * same
+        + [record(5_000)] * same
         + [record(n) for n in range(trimmed, trimmed + rest)]
     )
     cut = trimmed + same // 2
