@@ -11,6 +11,13 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import pytest
+from hypothesis import settings
+
+# The same examples in every run, so that a change is judged by what it changed; HYPOTHESIS_PROFILE=explore looks for new ones. No
+# deadline: how long an example takes says more about the machine.
+settings.register_profile("repeat", derandomize=True, deadline=None)
+settings.register_profile("explore", deadline=None)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
 
 # Where a Docker engine answers; VERBATIM_TEST_BROKERS=embedded prefers the brokers of verbatim.brokers even there.
 _IMAGE = "confluentinc/cp-kafka:7.9.1"
