@@ -8,7 +8,6 @@ import queue
 import signal
 import socket
 import threading
-import time
 from abc import ABC, abstractmethod
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaException
 from pyspark.sql import SparkSession
 
-from common import link
+from common import link, outside
 from common.control import Control
 from common.control_log import ControlLog
 from common.counters import CounterTail
@@ -162,12 +161,12 @@ class Application(ABC):
 
     def _wait_for_lead(self) -> bool:
         said = False
-        began = time.monotonic()
+        began = outside.monotonic()
         while not self.stopping.is_set():
-            self.health.turned = time.monotonic()
+            self.health.turned = outside.monotonic()
             if self.leadership.poll(TICK_S):
                 return True
-            if not said and time.monotonic() - began > 3.0:
+            if not said and outside.monotonic() - began > 3.0:
                 said = True
                 self.health.role = "standby"
                 log.info(
@@ -199,7 +198,7 @@ class Application(ABC):
         running = False
         replan_at = 0.0
         while True:
-            now = time.monotonic()
+            now = outside.monotonic()
             self.health.turned = now
             leading = self.leadership.poll(TICK_S if running else 0.0)
             self._look_at_control()
@@ -241,7 +240,7 @@ class Application(ABC):
                     raise VerbatimError(
                         f"the {self.name} failed {failures} times in a row: {_first_line(query.failure())}"
                     )
-                time.sleep(min(5.0, 0.5 * 2**failures))
+                outside.sleep(min(5.0, 0.5 * 2**failures))
                 query.start()
             elif now >= replan_at:
                 replan_at = now + self.settings.topic_refresh_interval_s

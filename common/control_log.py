@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from common import kafka
+from common import kafka, outside
 from common.control import Control, encode
 from common.errors import KafkaTimeout, LinkRefused
 from common.kafka import Deadline, Received
@@ -30,7 +29,7 @@ class ControlLog:
         self.topic = topic
         self._admin = kafka.admin(admin_config)
         self.state = Control()
-        self._lock = threading.RLock()
+        self._lock = outside.Lock()
         self._producer_config = producer_config
         self._producer: Any = None
         self._consumer: Consumer = kafka.consumer(consumer_config, queued_max_messages_kbytes=4096)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar, cast
@@ -11,6 +10,7 @@ from typing import Any, Protocol, TypeVar, cast
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from common import outside
 from common.errors import KafkaTimeout, LinkRefused
 
 log = logging.getLogger(__name__)
@@ -82,14 +82,14 @@ class Deadline:
     """A point in time by which a chain of bounded calls must be over; one object is passed through all of them."""
 
     def __init__(self, seconds: float) -> None:
-        self.at = time.monotonic() + seconds
+        self.at = outside.monotonic() + seconds
 
     def left(self, most: float = float("inf")) -> float:
         """Seconds left, never below 0, and never above `most`."""
-        return max(0.0, min(self.at - time.monotonic(), most))
+        return max(0.0, min(self.at - outside.monotonic(), most))
 
     def passed(self) -> bool:
-        return time.monotonic() >= self.at
+        return outside.monotonic() >= self.at
 
 
 def kafka_error(error: BaseException) -> KafkaError | None:
@@ -123,7 +123,7 @@ def patiently(what: str, call: Callable[[float], T], deadline: Deadline) -> T:
                 raise
             if deadline.left() <= pause:
                 raise KafkaTimeout(f"{what}: {reason.str()}; gave up after the time allowed") from None
-        time.sleep(pause)
+        outside.sleep(pause)
         pause = min(1.0, pause * 2)
 
 
@@ -150,7 +150,7 @@ def consumer(config: Config, **own: Any) -> Consumer:
         "topic.metadata.refresh.interval.ms": 30000,
     }
     fixed = {"enable.auto.commit": False, "enable.auto.offset.store": False, "auto.offset.reset": "error"}
-    return Consumer({**base, **config, **fixed, **_spelled(own)}, logger=client_log)
+    return outside.Consumer({**base, **config, **fixed, **_spelled(own)}, logger=client_log)
 
 
 def producer(config: Config, **own: Any) -> Producer:
@@ -172,7 +172,7 @@ def producer(config: Config, **own: Any) -> Producer:
     spelled = _spelled(own)
     if "transactional.id" not in spelled:
         fixed |= {"enable.gapless.guarantee": True, "message.timeout.ms": 0}
-    return Producer({**base, **config, **fixed, **spelled}, logger=client_log)
+    return outside.Producer({**base, **config, **fixed, **spelled}, logger=client_log)
 
 
 def read(client: Consumer, timeout_s: float, most: int) -> list[Received]:
@@ -185,7 +185,7 @@ def read(client: Consumer, timeout_s: float, most: int) -> list[Received]:
 
 
 def admin(config: Config) -> AdminClient:
-    return AdminClient({"socket.keepalive.enable": True, **config}, logger=client_log)
+    return outside.AdminClient({"socket.keepalive.enable": True, **config}, logger=client_log)
 
 
 def watermarks(client: AdminClient, topic: str, partition: int, deadline: Deadline) -> tuple[int, int]:

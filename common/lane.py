@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import gc
-import time
 from typing import Any
 
+from common import outside
 from common.control import Control
 from common.control_log import ControlLog
 from common.errors import Deposed
@@ -32,7 +32,7 @@ class LaneTerm:
         self.term: int = plan["term"]
         self.epoch: int = plan["epoch"]
         self.control = control
-        self._ends_at = time.monotonic() + float(plan["epoch_s"])
+        self._ends_at = outside.monotonic() + float(plan["epoch_s"])
         self._looked = 0.0
 
     @property

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,7 +17,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from common import kafka
+from common import kafka, outside
 from common.errors import LinkRefused
 from common.kafka import Deadline
 
@@ -148,7 +147,7 @@ def create(
     while name not in describe(client, [name], deadline):
         if deadline.passed():
             raise LinkRefused(f"topic {name} was made but does not show up")
-        time.sleep(0.05)
+        outside.sleep(0.05)
     return made
 
 

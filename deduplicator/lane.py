@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
-from common import kafka
+from common import kafka, outside
 from common.control import DEDUPLICATOR
 from common.control_log import ControlLog
 from common.counters import Counters, lag
@@ -88,7 +87,7 @@ class Lane:
         self.control.close()
 
     def _step(self) -> bool:
-        now = time.monotonic()
+        now = outside.monotonic()
         if self.term.look(now):
             if self.counters.due(now):
                 self.counters.write(self.counting, now, self._counts() | {"lag": self._lag()})
@@ -99,7 +98,7 @@ class Lane:
                 return True
         self._follow_positions()
         if sum(d.inbox.bytes for d in self.deliveries.values()) > INBOX_BYTES:
-            time.sleep(0.002)
+            outside.sleep(0.002)
         else:
             self._read()
         return self.bounded and all(d.done() or not d.thread.is_alive() for d in self.deliveries.values())
@@ -141,22 +140,23 @@ class Lane:
         deadline = Deadline(STOP_S)
         for delivery in self.deliveries.values():
             delivery.thread.join(deadline.left())
-        self.counters.write(self.counting, time.monotonic(), self._counts() | {"lag": self._lag()})
+        self.counters.write(self.counting, outside.monotonic(), self._counts() | {"lag": self._lag()})
 
     def _counts(self) -> dict[str, int]:
         deliveries = self.deliveries.values()
         return {
-            "records": sum(d.delivered for d in deliveries),
-            "duplicates": sum(d.duplicates for d in deliveries),
-            "frames": sum(d.frames for d in deliveries),
-            "transactions": sum(d.transactions for d in deliveries),
-            "recoveries": sum(d.recoveries for d in deliveries),
+            "records": sum(d.owned.delivered for d in deliveries),
+            "duplicates": sum(d.owned.duplicates for d in deliveries),
+            "frames": sum(d.owned.frames for d in deliveries),
+            "transactions": sum(d.owned.transactions for d in deliveries),
+            "recoveries": sum(d.owned.recoveries for d in deliveries),
         }
 
     def _lag(self) -> int:
         topic = self.plan["staging_topic"]
         return lag(
-            self.consumer, {TopicPartition(topic, p): max(0, d.position) for p, d in self.deliveries.items()}
+            self.consumer,
+            {TopicPartition(topic, p): max(0, d.owned.position) for p, d in self.deliveries.items()},
         )
 
     def _rows(self) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,7 +10,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import OffsetSpec
 from pyspark.sql.streaming import StreamingQuery
 
-from common import kafka, topics
+from common import kafka, outside, topics
 from common.application import Application, halted_lines
 from common.cli import entry, settings_options
 from common.errors import LinkRefused, StateError, VerbatimError
@@ -100,7 +99,7 @@ class Deduplicator(Application):
 
     def tick(self) -> None:
         """Give every source topic its destination as soon as the control topic names it; look again at what was refused."""
-        now = time.monotonic()
+        now = outside.monotonic()
         self._keep_folding(now)
         again = now >= self._look_again_at
         if now < self._settle_at or (self._settled == self.control.state.position and not again):

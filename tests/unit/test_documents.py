@@ -31,8 +31,8 @@ def test_every_reason_for_a_halt_has_a_way_on_in_the_readme() -> None:
         stuck.TOO_LARGE,
         "topic-recreated",
     }
-    lane = (ROOT / "replicator" / "lane.py").read_text()
-    reasons |= set(re.findall(r'self\._halt\(\s*\w+,\s*"([a-z-]+)"', lane))
+    for file in (ROOT / "replicator").glob("*.py"):
+        reasons |= set(re.findall(r'halts\.halt\(\s*\w+,\s*"([a-z-]+)"', file.read_text()))
     assert len(reasons) >= 10
     for reason in reasons:
         assert f"| `{reason}` |" in README, reason

@@ -1,0 +1,102 @@
+"""The transactional producer of a staging partition: made, fencing its predecessors, and used only while it is above suspicion.
+
+What goes into its transactions is left to deduplicator/transaction.py.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from common import kafka, outside
+from common.errors import UncleanTransaction
+from common.kafka import Deadline
+
+log = logging.getLogger(__name__)
+
+SLOW_COMMIT_S = 5.0
+"""Past this, librdkafka may have sent EndTxn again: the first request, delayed, could end this producer's next transaction."""
+
+
+class Trouble:
+    """Whether a producer saw a connection error. Apart from what holds the producer: a cycle would keep its threads alive."""
+
+    def __init__(self) -> None:
+        self.seen = False
+
+    def saw(self, _: KafkaError) -> None:
+        self.seen = True
+
+
+class FencingProducer:
+    """A producer with the transactional id of a staging partition: a new one fences all before it."""
+
+    def __init__(
+        self, plan: dict[str, Any], partition: int, name: str, batch_bytes: int, queue_kbytes: int
+    ) -> None:
+        self._mappings_topic: str = plan["mappings_topic"]
+        self._partition = partition
+        self._name = name
+        self._trouble = Trouble()
+        self.client: Producer = kafka.producer(
+            plan["producer"],
+            transactional_id=f"{plan['link']}.{partition}",
+            transaction_timeout_ms=60_000,
+            batch_size=batch_bytes,
+            linger_ms=5,
+            queue_buffering_max_kbytes=queue_kbytes,
+            error_cb=self._trouble.saw,
+        )
+
+    def fence(self, deadline: Deadline) -> int:
+        """Fence, and find the end of the mappings: an offset below which all stands that a predecessor committed.
+
+        A record of our own shows where the log really ends: acknowledged by all replicas, it stands behind every commit of a
+        predecessor, some of which may not be visible yet. Its transaction is aborted, so that nobody ever reads it.
+        """
+        producer = self.client
+        kafka.patiently(f"fencing {self._name}", lambda t: producer.init_transactions(t), deadline)
+        fence: list[int] = []
+        self.begin()
+
+        def fenced(error: KafkaError | None, message: Message) -> None:
+            offset = message.offset()
+            if error is None and offset is not None:
+                fence.append(offset)
+
+        producer.produce(self._mappings_topic, b"fence", None, self._partition, on_delivery=fenced)
+        producer.flush(deadline.left())
+        if not fence:
+            raise UncleanTransaction("the end of the mappings could not be found")
+        began = outside.monotonic()
+        producer.abort_transaction(max(1.0, deadline.left()))
+        self.must_be_clean(outside.monotonic() - began)
+        return fence[0]
+
+    def begin(self) -> None:
+        self.client.poll(0)
+        self._trouble.seen = False
+        self.client.begin_transaction()
+
+    def must_be_clean(self, took_s: float) -> None:
+        """Raise UncleanTransaction unless this producer may begin another transaction after one that ended well.
+
+        librdkafka repeats EndTxn by itself: the first request, still on its way, could arrive within the next transaction of the same
+        producer and commit it half done, or abort its first half and let the rest commit.
+        """
+        self.client.poll(0)
+        if self._trouble.seen or took_s > SLOW_COMMIT_S:
+            raise UncleanTransaction(
+                f"its end took {took_s:.1f} s or saw a connection error; the producer is not used again"
+            )
+
+    def drop(self, transaction_open: bool) -> None:
+        """Its transaction is aborted if that is easy; else the next owner's fencing does it."""
+        try:
+            self.client.purge()
+            if transaction_open:
+                self.client.abort_transaction(5.0)
+        except KafkaException as error:
+            log.debug("%s: aborting: %s", self._name, error)

@@ -1,0 +1,233 @@
+"""What becomes of one frame: seen, delivered in whole or in part, skipped, or left out. The rule is in deduplicator/dedup.py.
+
+What is delivered goes into the transaction under way; when that is committed, and where frames come from, is left to others.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from confluent_kafka import KafkaError
+
+from common.control import Control, Destination, Key
+from common.errors import FrameError
+from common.frame import Frame, Rows, decode_headers, decode_rows
+from common.kafka import Deadline, Received
+from common.lane import LaneTerm
+from deduplicator import stuck
+from deduplicator.dedup import Action, Decision, decide
+from deduplicator.owned import Owned
+from deduplicator.transaction import Again, Moved, Transaction, batch_within
+from deduplicator.troubles import Troubles
+
+log = logging.getLogger(__name__)
+
+CALL_S = 30.0
+
+
+class Waiting(Exception):
+    """The destination of a frame is not made yet."""
+
+
+class GoBack(Exception):
+    """Commit what was gathered, then read again from `position`: what was skipped comes now, in order."""
+
+    def __init__(self, why: str, position: int) -> None:
+        super().__init__(why)
+        self.position = position
+
+
+class Judgement:
+    """Judges the frames of one staging partition, in order."""
+
+    def __init__(
+        self,
+        plan: dict[str, Any],
+        term: LaneTerm,
+        owned: Owned,
+        transaction: Transaction,
+        troubles: Troubles,
+    ) -> None:
+        self.plan = plan
+        self.term = term
+        self.owned = owned
+        self._transaction = transaction
+        self._troubles = troubles
+
+    def take(self, message: Received) -> None:
+        """Judge a message, and move the position past it: but not where it raises Waiting, GoBack or Again."""
+        offset = message.offset()
+        error = message.error()
+        if error is not None:
+            if error.code() == KafkaError._PARTITION_EOF:
+                self.owned.position = max(self.owned.position, offset)
+            return
+        if offset < self.owned.position:
+            return
+        self._judge(message)
+        self.owned.position = offset + 1
+        self.owned.frames += 1
+
+    def _judge(self, message: Received) -> None:
+        offset = message.offset()
+        try:
+            frame, crc = decode_headers(message.headers())
+        except (FrameError, UnicodeDecodeError) as error:
+            log.error(
+                "%s offset %d: %s; left out: if it was a frame, its records will be asked for again",
+                self.owned.name,
+                offset,
+                error,
+            )
+            return
+        key = (frame.topic_id, frame.partition)
+        if frame.cluster != self.plan["cluster"]:
+            log.error(
+                "%s offset %d: frame of cluster %s, which is not this link's source; left out",
+                self.owned.name,
+                offset,
+                frame.cluster,
+            )
+            return
+        decision = decide(self.owned.next.get(key), frame, self.owned.complete)
+        if decision.action is Action.SEEN:
+            self.owned.duplicates += frame.count
+            if key in self._transaction.moved:
+                self._transaction.moved[key].duplicates += frame.count
+            self._close_gap(key)
+            return
+        if decision.action is Action.HOLE:
+            self._troubles.skip(
+                key,
+                frame,
+                offset,
+                stuck.MISSING,
+                f"frames before source offset {frame.start} are missing from staging",
+            )
+            return
+        if decision.action is Action.UNKNOWN:
+            self._unknown(key, frame, offset)
+            return
+        destination = self._destination(key, frame, offset)
+        if destination is None:
+            return
+        try:
+            rows = decode_rows(frame, crc, message.value())
+        except FrameError as error:
+            log.error("%s offset %d: %s; asking for it again", self.owned.name, offset, error)
+            self._troubles.skip(key, frame, offset, stuck.MISSING, str(error))
+            return
+        self._deliver(key, frame, rows.from_offset(decision.from_offset), decision, destination, offset)
+        self._transaction.bytes += len(message)
+
+    def _unknown(self, key: Key, frame: Frame, offset: int) -> None:
+        if self.owned.complete:
+            # Its origin frame was lost from staging: everything from the origin is asked for.
+            self._troubles.skip(
+                key, frame, offset, stuck.MISSING, "the first frame of the partition is missing from staging"
+            )
+            return
+        self._troubles.skip(
+            key,
+            frame,
+            offset,
+            stuck.STATE_LOST,
+            f"nothing is known of {frame.topic}-{frame.partition}: the mappings were cut before the Delta table had them, so how far it was "
+            f"delivered can't be known; find its last delivered source offset and run: verbatim accept-loss {frame.topic} {frame.partition} "
+            "--next OFFSET",
+        )
+
+    def _destination(self, key: Key, frame: Frame, offset: int) -> Destination | None:
+        destination = self.term.state.destinations.get(frame.topic_id)
+        if destination is not None and destination.refused is not None:
+            self._troubles.skip(key, frame, offset, stuck.REFUSED, destination.refused)
+            return None
+        if destination is None or frame.partition >= destination.partitions:
+            if self._described(frame):
+                raise Waiting
+            log.error(
+                "%s offset %d: frame of %s-%d (topic id %s), which the replicator never described; left out",
+                self.owned.name,
+                offset,
+                frame.topic,
+                frame.partition,
+                frame.topic_id,
+            )
+            return None
+        if batch_within(destination.max_message_bytes) < self._transaction.batch_bytes:
+            raise Again(f"{destination.topic} takes only smaller batches")
+        return destination
+
+    def _described(self, frame: Frame) -> bool:
+        """Whether the replicator has said that there is such a partition: it does so before the first frame."""
+
+        def there(state: Control) -> bool:
+            source = state.topics.get(frame.topic_id)
+            return source is not None and frame.partition < source.partitions
+
+        return there(self.term.state) or there(self.term.control.refresh(Deadline(CALL_S)))
+
+    def _deliver(
+        self, key: Key, frame: Frame, rows: Rows, decision: Decision, destination: Destination, offset: int
+    ) -> None:
+        assert decision.next is not None
+        reached = decision.next
+        rows, bad = self._deliverable(key, frame, rows)
+        if bad is not None:
+            reached = bad[0]
+        if bad is None or decision.first or reached > self.owned.next.get(key, -1):
+            self._transaction.begin()
+            moved = self._transaction.moved.get(key)
+            if moved is None:
+                start = self.owned.next.get(key, frame.start)
+                moved = self._transaction.moved[key] = Moved(frame, start, reached, destination)
+            moved.next = reached
+            moved.records += len(rows.offsets)
+            if bad is None:
+                # Of a frame that was seen in part.
+                moved.duplicates += frame.count - len(rows.offsets)
+                self.owned.duplicates += frame.count - len(rows.offsets)
+            moved.lost += decision.lost
+            self.owned.next[key] = reached
+            if rows.offsets:
+                self._transaction.produce(moved, destination, frame.partition, rows)
+        if bad is not None:
+            self._troubles.skip(key, frame, offset, bad[1], bad[2], available=bad[0] + 1)
+        elif frame.gap and key in self._troubles.stuck:
+            trouble = self._troubles.stuck[key]
+            trouble.until = max(trouble.until, offset)
+            trouble.returning = True
+            self._transaction.bad.pop(key, None)
+            raise GoBack(
+                f"going back to offset {trouble.held} for {frame.topic}-{frame.partition}", trouble.held
+            )
+        else:
+            self._close_gap(key)
+
+    def _deliverable(self, key: Key, frame: Frame, rows: Rows) -> tuple[Rows, tuple[int, str, str] | None]:
+        """The rows up to the first one that can't be delivered, and why that one can't."""
+        bad = self._transaction.bad.get(key)
+        if rows.timestamps and min(rows.timestamps) <= 0:
+            at = next(i for i, t in enumerate(rows.timestamps) if t <= 0)
+            if bad is None or rows.offsets[at] < bad[0]:
+                # librdkafka takes 0 for "now" and can't send less, so the timestamp would be altered.
+                bad = (
+                    rows.offsets[at],
+                    stuck.TIMESTAMP,
+                    (
+                        f"record {rows.offsets[at]} of {frame.topic}-{frame.partition} has timestamp {rows.timestamps[at]}, which can't "
+                        "be produced unaltered"
+                    ),
+                )
+        if bad is None or not rows.offsets or bad[0] > rows.offsets[-1] or bad[0] < rows.offsets[0]:
+            return rows, None
+        keep = sum(1 for o in rows.offsets if o < bad[0])
+        headers = rows.headers[:keep] if rows.headers is not None else None
+        return Rows(
+            rows.offsets[:keep], rows.timestamps[:keep], rows.keys[:keep], rows.values[:keep], headers
+        ), bad
+
+    def _close_gap(self, key: Key) -> None:
+        moved = self._transaction.moved.get(key)
+        self._troubles.close_gap(key, moved.frame.topic if moved is not None else "")

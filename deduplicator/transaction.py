@@ -1,0 +1,292 @@
+"""One transaction of a staging partition: records, then mappings and position, then the commit. Which records is decided elsewhere.
+
+An unclean outcome is never judged from an exception: it is raised, and whoever owns the partition drops the producer.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from confluent_kafka import KafkaError, Message, Producer, TopicPartition
+
+from common import outside
+from common.control import Destination, Key
+from common.errors import UncleanTransaction
+from common.frame import Frame, Rows
+from common.kafka import Deadline
+from deduplicator import mappings, stuck
+from deduplicator.fencing import FencingProducer
+from deduplicator.mappings import Mapping
+from deduplicator.owned import Owned
+from deduplicator.runs import Run, contiguous, merge, segments
+
+log = logging.getLogger(__name__)
+
+TRANSACTION_S = 0.25
+"""A transaction that still has input ends after so long."""
+TRANSACTION_BYTES = 16 << 20
+TRANSACTION_RUNS = 20_000
+"""Runs go into mapping records: on sparse sources each record is one."""
+CALL_S = 30.0
+MAX_BATCH_BYTES = 1_000_000
+
+
+def batch_within(max_message_bytes: int) -> int:
+    """Producer batches that a topic with this limit takes, envelope and all."""
+    return max(1, min(MAX_BATCH_BYTES, max_message_bytes * 9 // 10))
+
+
+class Again(Exception):
+    """Abort, and go through recovery: from `position` if given."""
+
+    def __init__(self, why: str, position: int | None = None) -> None:
+        super().__init__(why)
+        self.position = position
+
+
+@dataclass(slots=True)
+class Moved:
+    """What a transaction does to one source partition."""
+
+    frame: Frame
+    start: int
+    next: int
+    destination: Destination
+    runs: list[Run] = field(default_factory=list)
+    records: int = 0
+    duplicates: int = 0
+    lost: int = 0
+
+
+class Transaction:
+    """The transaction under way, and the producer that all of an owner's transactions go through until it is dropped."""
+
+    def __init__(self, plan: dict[str, Any], owned: Owned, group_metadata: Any) -> None:
+        self.plan = plan
+        self.owned = owned
+        self.open = False
+        self.moved: dict[Key, Moved] = {}
+        self.bytes = 0
+        self.batch_bytes = MAX_BATCH_BYTES
+        self.bad: dict[Key, tuple[int, str, str]] = {}
+        """Records that can't be delivered: source offset, reason, detail."""
+        self._group_metadata = group_metadata
+        self._fencing: FencingProducer | None = None
+        self._producer: Producer | None = None
+        self._opened = 0.0
+        self._runs = 0
+        self._failed: list[tuple[Run | None, KafkaError]] = []
+        self._one_by_one: set[str] = set()
+
+    def has_producer(self) -> bool:
+        return self._producer is not None
+
+    def use(self, fencing: FencingProducer) -> None:
+        """Go on with a producer that has fenced all others."""
+        self._fencing, self._producer = fencing, fencing.client
+
+    def begin(self) -> None:
+        if self.open:
+            return
+        assert self._fencing is not None
+        self._fencing.begin()
+        self._failed = []
+        self.open = True
+        self._opened = outside.monotonic()
+        self.bytes = self._runs = 0
+
+    def full(self, now: float) -> bool:
+        return (
+            now - self._opened >= TRANSACTION_S
+            or self.bytes >= TRANSACTION_BYTES
+            or self._runs >= TRANSACTION_RUNS
+        )
+
+    def drop(self) -> None:
+        """Drop the producer, with whatever it has under way."""
+        fencing, self._fencing, self._producer = self._fencing, None, None
+        self.moved = {}
+        was_open, self.open = self.open, False
+        if fencing is not None:
+            fencing.drop(was_open)
+
+    # records
+
+    def produce(self, moved: Moved, destination: Destination, partition: int, rows: Rows) -> None:
+        """Produce records of a source partition to the same partition of its destination."""
+        if destination.topic in self._one_by_one:
+            parts = [(i, i + 1) for i in range(len(rows.offsets))]
+        else:
+            parts = segments(rows.offsets)
+        topic = destination.topic
+        for begin, end in parts:
+            run = Run(rows.offsets[begin], end - begin)
+            moved.runs.append(run)
+            self._runs += 1
+            first = partial(self._reported, run, True, end - begin == 1)
+            self._produce_rows(topic, partition, rows, begin, begin + 1, first)
+            if end - begin > 2:
+                self._produce_rows(topic, partition, rows, begin + 1, end - 1, None)
+            if end - begin > 1:
+                self._produce_rows(
+                    topic, partition, rows, end - 1, end, partial(self._reported, run, False, True)
+                )
+
+    def _produce_rows(
+        self,
+        topic: str,
+        partition: int,
+        rows: Rows,
+        begin: int,
+        end: int,
+        reported: Callable[..., None] | None,
+    ) -> None:
+        assert self._producer is not None
+        # Any arguments: a list of headers of bytes is one that the client takes, but not by its type.
+        produce: Callable[..., None] = self._producer.produce
+        values, keys, stamps, headers = rows.values, rows.keys, rows.timestamps, rows.headers
+        at = resumed = begin
+        while resumed < end:
+            try:
+                if headers is None:
+                    for at in range(resumed, end):
+                        produce(topic, values[at], keys[at], partition, reported, None, stamps[at])
+                else:
+                    for at in range(resumed, end):
+                        produce(
+                            topic, values[at], keys[at], partition, reported, None, stamps[at], headers[at]
+                        )
+                return
+            except BufferError:
+                # The queue is full: the record at `at` was not taken, those before it were.
+                resumed = at
+                self._producer.poll(0.05)
+                if outside.monotonic() - self._opened > CALL_S:
+                    raise UncleanTransaction("the target took no records for too long") from None
+
+    def one_by_one(self) -> None:
+        """From now on each record of the topics moved here is reported, not just the ends of a run."""
+        self._one_by_one |= {m.destination.topic for m in self.moved.values()}
+
+    # the end
+
+    def commit(self) -> float:
+        """Records are there; add mappings and position, and commit. How long the commit took, in seconds: `must_be_clean` wants to know."""
+        assert self._producer is not None
+        producer = self._producer
+        deadline = Deadline(CALL_S)
+        if self.moved:
+            while producer.flush(deadline.left(1.0)) > 0 and not self._failed:
+                if deadline.passed():
+                    raise UncleanTransaction("records were not acknowledged in time")
+                # A record that is refused fails the transaction, and what waits behind it is never sent. Where it is one without a
+                # report, this call is what tells.
+                self._send_position(deadline)
+            self._check_reports()
+            for moved in self.moved.values():
+                key, value = mappings.encode(self._mapping(moved))
+                producer.produce(
+                    self.plan["mappings_topic"],
+                    value,
+                    key,
+                    self.owned.partition,
+                    on_delivery=self._unreported,
+                )
+        self._send_position(deadline)
+        began = outside.monotonic()
+        producer.commit_transaction(max(1.0, deadline.left()))
+        took = outside.monotonic() - began
+        self.open = False
+        self.owned.delivered += sum(m.records for m in self.moved.values())
+        self.owned.committed = self.owned.position
+        self.owned.transactions += 1
+        self.moved = {}
+        return took
+
+    def must_be_clean(self, took_s: float) -> None:
+        """Raise UncleanTransaction unless the producer may be used again."""
+        assert self._fencing is not None
+        self._fencing.must_be_clean(took_s)
+
+    def _send_position(self, deadline: Deadline) -> None:
+        assert self._producer is not None
+        self._producer.send_offsets_to_transaction(
+            [TopicPartition(self.plan["staging_topic"], self.owned.partition, self.owned.position)],
+            self._group_metadata,
+            deadline.left(),
+        )
+
+    def _mapping(self, moved: Moved) -> Mapping:
+        f = moved.frame
+        return Mapping(
+            f.cluster,
+            f.topic,
+            f.topic_id,
+            f.partition,
+            moved.start,
+            moved.next,
+            moved.destination.topic,
+            f.partition,
+            self.owned.position,
+            moved.records,
+            moved.duplicates,
+            moved.lost,
+            merge(moved.runs),
+        )
+
+    def _check_reports(self) -> None:
+        if self._failed:
+            run, error = self._failed[0]
+            if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                self._too_large(run)
+            raise UncleanTransaction(f"a record was not acknowledged: {error.str()}")
+        for moved in self.moved.values():
+            if not all(contiguous(run) for run in moved.runs):
+                topic = moved.destination.topic
+                if topic in self._one_by_one:
+                    raise UncleanTransaction(
+                        f"records of {topic}-{moved.frame.partition} were not all reported"
+                    )
+                log.warning(
+                    "%s-%d: another writer's records came between; from now on each record is reported. Nobody else should write to a "
+                    "copied topic",
+                    topic,
+                    moved.frame.partition,
+                )
+                self._one_by_one.add(topic)
+                raise Again("run of destination offsets broken by another writer")
+
+    def _too_large(self, run: Run | None) -> None:
+        for key, moved in self.moved.items():
+            if run is not None and any(run is r for r in moved.runs):
+                where = f"{moved.frame.topic}-{moved.frame.partition}"
+                if run.length == 1:
+                    self.bad[key] = (
+                        run.source,
+                        stuck.TOO_LARGE,
+                        f"record {run.source} of {where} is larger than max.message.bytes of {moved.destination.topic} allows; raise it",
+                    )
+                else:
+                    self._one_by_one.add(moved.destination.topic)
+                raise Again(f"a record of {where} is too large for {moved.destination.topic}")
+        self.one_by_one()
+        raise Again("a record is too large for its destination")
+
+    def _reported(
+        self, run: Run, first: bool, last: bool, error: KafkaError | None, message: Message
+    ) -> None:
+        if error is not None:
+            self._failed.append((run, error))
+            return
+        if first:
+            run.first = message.offset()
+        if last:
+            run.last = message.offset()
+
+    def _unreported(self, error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            self._failed.append((None, error))

@@ -1,0 +1,90 @@
+"""Frames held back until their topic's id is confirmed. Asks the source; what becomes of a frame then is left to the lane."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from common import kafka, outside
+from common.topics import id_text
+from replicator.copying import Cut
+from replicator.source import Source
+
+log = logging.getLogger(__name__)
+
+UNCONFIRMED_BYTES = 64 << 20
+"""Past this much nothing more is read."""
+
+
+class Confirming:
+    """The frames of one lane that wait for their topic's id, in order."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._unconfirmed: deque[tuple[Cut, float]] = deque()
+        self._bytes = 0
+        self._describing: tuple[float, dict[str, Any]] | None = None
+        self._describe_after = 0.0
+
+    def hold_back(self, cut: Cut) -> None:
+        self._unconfirmed.append((cut, outside.monotonic()))
+        self._bytes += len(cut.value)
+
+    def full(self) -> bool:
+        return self._bytes > UNCONFIRMED_BYTES
+
+    def waits(self) -> bool:
+        """Whether frames are held back."""
+        return bool(self._unconfirmed)
+
+    def asking(self) -> bool:
+        """Whether an answer is on its way."""
+        return self._describing is not None
+
+    def answers(self, now: float) -> list[tuple[Cut, bool]]:
+        """The frames whose question is answered, in order, and whether their topic still has its id; then the next question is asked.
+
+        librdkafka goes on in a topic that was deleted and made again at the old offset, without an error: its metadata refresh takes the
+        new id and keeps the position. So a frame leaves only after a DescribeTopics that was sent after its records had been
+        fetched still tells the id it carries: ids never come back, so the topic was the same when they were fetched.
+        """
+        if self._describing is None:
+            if self._unconfirmed and now >= self._describe_after:
+                topics = sorted({cut.frame.topic for cut, _ in self._unconfirmed})
+                sent = outside.monotonic()
+                self._describing = (sent, self._source.describe(topics))
+            return []
+        sent, futures = self._describing
+        if not all(future.done() for future in futures.values()):
+            return []
+        self._describing = None
+        ids = self._ids(futures, now)
+        answered: list[tuple[Cut, bool]] = []
+        kept: deque[tuple[Cut, float]] = deque()
+        for cut, cut_at in self._unconfirmed:
+            frame = cut.frame
+            if cut_at > sent or frame.topic not in ids:
+                kept.append((cut, cut_at))
+                continue
+            self._bytes -= len(cut.value)
+            answered.append((cut, ids[frame.topic] == frame.topic_id))
+        self._unconfirmed = kept
+        return answered
+
+    def _ids(self, futures: dict[str, Any], now: float) -> dict[str, str | None]:
+        """Each topic's id, None where there is no such topic; a topic whose question failed is left out."""
+        ids: dict[str, str | None] = {}
+        for topic, future in futures.items():
+            try:
+                ids[topic] = id_text(future.result().topic_id)
+            except KafkaException as exception:
+                error = kafka.kafka_error(exception)
+                if error is not None and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    ids[topic] = None
+                else:
+                    log.warning("describing topic %s at the source: %s", topic, exception)
+                    self._describe_after = now + 1.0
+        return ids

@@ -1,0 +1,73 @@
+"""What a lane says of partitions that stop or go on: in the control topic for the operator, in progress rows for its driver."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from confluent_kafka import KafkaException
+
+from common.control import REPLICATOR
+from common.errors import KafkaTimeout
+from common.kafka import Deadline
+from common.lane import LaneTerm
+from replicator.copying import Copying, Status
+
+log = logging.getLogger(__name__)
+
+CALL_S = 30.0
+
+
+class Halts:
+    """Says each thing once. `rows` are the lane's progress rows."""
+
+    def __init__(self, term: LaneTerm) -> None:
+        self.term = term
+        self.rows: list[tuple[str, dict[str, Any]]] = []
+
+    def halt(
+        self, copy: Copying, reason: str, detail: str, next_offset: int | None, available: int | None
+    ) -> None:
+        copy.status = Status.HALTED
+        copy.rewind(copy.acked)
+        halt = self.term.state.halts.get((REPLICATOR, copy.key))
+        self.row_halted(copy, detail)
+        if halt is not None and (halt.reason, halt.next, halt.available) == (reason, next_offset, available):
+            return
+        self.term.control.append(
+            "halted",
+            Deadline(CALL_S),
+            application=REPLICATOR,
+            topic=copy.topic,
+            topic_id=copy.topic_id,
+            partition=copy.partition,
+            reason=reason,
+            detail=detail,
+            next=next_offset,
+            available=available,
+        )
+
+    def row_halted(self, copy: Copying, detail: str) -> None:
+        self.rows.append(("halted", {"topic": copy.topic, "partition": copy.partition, "detail": detail}))
+
+    def resumed(self, copy: Copying) -> None:
+        """Take back a halt of a partition that moves again."""
+        if (REPLICATOR, copy.key) in self.term.state.halts and copy.status is Status.RUNNING:
+            try:
+                self.term.control.append(
+                    "resumed",
+                    Deadline(5.0),
+                    application=REPLICATOR,
+                    topic=copy.topic,
+                    topic_id=copy.topic_id,
+                    partition=copy.partition,
+                )
+            except (KafkaException, KafkaTimeout):
+                log.warning("%s goes on, but the control topic could not be told; it will be", copy.name)
+
+    def replan(self, why: str) -> None:
+        """The plan no longer fits what is there: end the epoch."""
+        if not any(kind == "replan" for kind, _ in self.rows):
+            log.info("planning anew: %s", why)
+            self.rows.append(("replan", {"why": why}))
+            self.term.end_epoch(Deadline(CALL_S))

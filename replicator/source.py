@@ -1,0 +1,76 @@
+"""The source as a lane reads it: a consumer that begins where the copies are, and the bounds of a log. Decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from confluent_kafka import Consumer, TopicCollection, TopicPartition
+
+from common import kafka
+from common.counters import lag
+from common.kafka import Deadline, Received
+from replicator.copying import Copying, Status
+
+CONSUME = 5000
+CALL_S = 30.0
+
+
+class Source:
+    """A lane's clients of the source cluster."""
+
+    def __init__(self, plan: dict[str, Any], copies: Iterable[Copying]) -> None:
+        self.plan = plan
+        self.copies = list(copies)
+        self._admin = kafka.admin(plan["source_admin"])
+        self._consumer: Consumer | None = None
+
+    def reading(self) -> bool:
+        return self._consumer is not None
+
+    def read_from_positions(self) -> None:
+        """Read all running partitions from where they are, with a consumer of its own.
+
+        A new one rather than a seek: what an old consumer still has in its queue could stand behind the new position, and a frame that
+        claims to cover the offsets between would be a loss.
+        """
+        if self._consumer is not None:
+            self._consumer.close()
+        self._consumer = kafka.consumer(
+            self.plan["source_consumer"],
+            group_id=self.plan["source_group"],
+            isolation_level="read_committed",
+            enable_partition_eof=True,
+            check_crcs=True,
+        )
+        running = [c for c in self.copies if c.status is Status.RUNNING]
+        self._consumer.assign(
+            [
+                TopicPartition(c.topic, c.partition, c.read)
+                if c.leader_epoch is None or c.read != c.acked
+                else TopicPartition(c.topic, c.partition, c.read, leader_epoch=c.leader_epoch)
+                for c in running
+            ]
+        )
+
+    def read(self, timeout_s: float) -> list[Received]:
+        assert self._consumer is not None
+        return kafka.read(self._consumer, timeout_s, CONSUME)
+
+    def watermarks(self, copy: Copying) -> tuple[int, int]:
+        """Log start and end of its partition, as the leader says now."""
+        return kafka.watermarks(self._admin, copy.topic, copy.partition, Deadline(CALL_S))
+
+    def describe(self, topics: list[str]) -> dict[str, Any]:
+        """Ask what the topics are; a future for each."""
+        futures: dict[str, Any] = self._admin.describe_topics(TopicCollection(topics), request_timeout=10)
+        return futures
+
+    def lag(self) -> int:
+        if self._consumer is None:
+            return 0
+        return lag(self._consumer, {TopicPartition(c.topic, c.partition): c.acked for c in self.copies})
+
+    def close(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close()

@@ -1,0 +1,133 @@
+"""The staging side of a lane: frames appended in order, then the positions that they have reached. Confirms and decides nothing.
+
+A delivery error ends the writer: frames after a missing one must not be appended.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any, cast
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from common import kafka, outside
+from common.counters import Counters
+from common.errors import VerbatimError
+from common.frame import encode_headers, staging_key
+from common.kafka import Deadline, ProducedHeaders
+from common.lane import LaneTerm
+from common.routing import staging_partition
+from replicator import positions
+from replicator.copying import Copying, Cut
+from replicator.halts import Halts
+from replicator.positions import Position
+
+log = logging.getLogger(__name__)
+
+QUEUE_BYTES = 128 << 20
+CALL_S = 30.0
+
+
+class WriterFailed(VerbatimError):
+    """A frame could not be appended: the lane's writer has ended."""
+
+
+class Writer:
+    """One producer for one epoch of a lane."""
+
+    def __init__(self, plan: dict[str, Any], term: LaneTerm, halts: Halts) -> None:
+        self.plan = plan
+        self.term = term
+        self.halts = halts
+        self._producer: Producer = kafka.producer(
+            plan["staging_producer"],
+            linger_ms=0,
+            batch_size=1_000_000,
+            queue_buffering_max_kbytes=QUEUE_BYTES >> 10,
+        )
+        self._failed: tuple[Copying, Cut, KafkaError] | None = None
+
+    def send(self, copy: Copying, cut: Cut) -> None:
+        """Append a frame, unless its copy has gone back since. Raises WriterFailed."""
+        if cut.generation != copy.generation:
+            return
+        frame = cut.frame
+        if len(cut.value) > QUEUE_BYTES:
+            # It would never fit into the producer's queue, whatever staging takes.
+            self._fail(copy, cut, KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
+        while True:
+            try:
+                self._producer.produce(
+                    self.plan["staging_topic"],
+                    cut.value,
+                    staging_key(frame.topic, frame.partition),
+                    staging_partition(frame.topic, frame.partition, self.plan["staging_partitions"]),
+                    on_delivery=partial(self._delivered, copy, cut),
+                    headers=cast("ProducedHeaders", encode_headers(frame, cut.value)),
+                )
+                return
+            except BufferError:
+                self._producer.poll(0.05)
+                now = outside.monotonic()
+                self.term.look(now)
+                if self._failed is not None or self.term.over(now):
+                    raise WriterFailed("the epoch ended while staging took no more frames") from None
+            except KafkaException as exception:
+                error = kafka.kafka_error(exception)
+                self._failed = (copy, cut, error) if error is not None else self._failed
+                if error is None:
+                    raise
+                self._fail(copy, cut, error)
+
+    def poll(self) -> None:
+        """Take in acknowledgements. Raises WriterFailed where one tells that a frame was not appended."""
+        self._producer.poll(0)
+        if self._failed is not None:
+            self._fail(*self._failed)
+
+    def _delivered(self, copy: Copying, cut: Cut, error: KafkaError | None, _: Any) -> None:
+        if error is None:
+            if self._failed is None:
+                copy.acknowledge(cut)
+        elif self._failed is None:
+            self._failed = (copy, cut, error)
+
+    def _fail(self, copy: Copying, cut: Cut, error: KafkaError) -> None:
+        frame = cut.frame
+        where = f"{frame.topic}-{frame.partition} [{frame.start}, {frame.next})"
+        if error.code() in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD):
+            self.halts.halt(
+                copy,
+                "staging-refused",
+                f"the staging topic refuses the frame of {where}: {error.str()}; raise max.message.bytes of {self.plan['staging_topic']}",
+                frame.start,
+                None,
+            )
+        self.halts.rows.append(("replan", {"why": f"a frame of {where} was not appended: {error.str()}"}))
+        self.term.end_epoch(Deadline(CALL_S))
+        raise WriterFailed(f"frame of {where} could not be appended to staging: {error.str()}")
+
+    def write_positions(self, copies: Iterable[Copying]) -> None:
+        """Remember how far staging is known to hold each partition."""
+        for copy in copies:
+            if copy.recorded != copy.acked and copy.frames:
+                key, value = positions.encode(
+                    copy.topic, copy.key, Position(copy.acked, copy.leader_epoch, copy.answered)
+                )
+                self._producer.produce(self.plan["positions_topic"], value, key)
+                copy.recorded = copy.acked
+                self.halts.resumed(copy)
+
+    def write_counters(self, counters: Counters, now: float, counts: Mapping[str, int]) -> None:
+        counters.write(self._producer, now, counts)
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait for what is in flight; whether all that was heard of was appended."""
+        self._producer.flush(timeout_s)
+        return self._failed is None
+
+    def close(self) -> None:
+        """Give up what is still in flight."""
+        self._producer.purge()
