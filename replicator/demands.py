@@ -62,6 +62,9 @@ class Demands:
     def _resend(self, copy: Copying, demand: Request) -> bool:
         position = copy.origin if demand.next is None else demand.next
         low, high = self.source.watermarks(copy)
+        if not low <= position <= high and not self.source.still_the_same(copy):
+            self.halts.recreated(copy.topic)
+            return False
         if position < low:
             self.halts.halt(
                 copy,
@@ -105,8 +108,14 @@ class Demands:
         return True
 
     def lost_position(self, copy: Copying, error: KafkaError, now: float) -> None:
-        """The source has no record at the position: gone by retention, or the log is shorter than it was."""
+        """The source has no record at the position: gone by retention, or the log is shorter than it was.
+
+        Or it is another log: a topic deleted and made again is read on at the old position, which may lie outside of what it holds.
+        """
         low, high = self.source.watermarks(copy)
+        if not self.source.still_the_same(copy):
+            self.halts.recreated(copy.topic)
+            return
         if error.code() == KafkaError._LOG_TRUNCATION or copy.read > high:
             self.halts.halt(
                 copy,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import Any
 
 from confluent_kafka import KafkaException
@@ -21,8 +22,9 @@ CALL_S = 30.0
 class Halts:
     """Says each thing once. `rows` are the lane's progress rows."""
 
-    def __init__(self, term: LaneTerm) -> None:
+    def __init__(self, term: LaneTerm, copies: Iterable[Copying]) -> None:
         self.term = term
+        self.copies = list(copies)
         self.rows: list[tuple[str, dict[str, Any]]] = []
 
     def halt(
@@ -64,6 +66,14 @@ class Halts:
                 )
             except (KafkaException, KafkaTimeout):
                 log.warning("%s goes on, but the control topic could not be told; it will be", copy.name)
+
+    def recreated(self, topic: str) -> None:
+        """Stop copying a topic that is no longer the one that was planned. No halt: nothing that it had is copied from it any more."""
+        for copy in self.copies:
+            if copy.topic == topic and copy.status is Status.RUNNING:
+                copy.status = Status.HALTED
+                copy.rewind(copy.acked)
+        self.replan(f"topic {topic} was deleted or made again at the source")
 
     def replan(self, why: str) -> None:
         """The plan no longer fits what is there: end the epoch."""

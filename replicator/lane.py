@@ -85,7 +85,7 @@ class Lane:
             for c, p in zip(self.copies.values(), plan["partitions"], strict=True)
             if p["position"] is None
         }
-        self.halts = Halts(self.term)
+        self.halts = Halts(self.term, self.copies.values())
         self.source = Source(plan, self.copies.values())
         self.confirming = Confirming(self.source)
         self.writer = Writer(plan, self.term, self.halts)
@@ -222,14 +222,7 @@ class Lane:
             if still_the_same:
                 self.writer.send(self.copies[(cut.frame.topic, cut.frame.partition)], cut)
             else:
-                self._recreated(cut.frame.topic)
-
-    def _recreated(self, topic: str) -> None:
-        for copy in self.copies.values():
-            if copy.topic == topic and copy.status is Status.RUNNING:
-                copy.status = Status.HALTED
-                copy.rewind(copy.acked)
-        self.halts.replan(f"topic {topic} was deleted or made again at the source")
+                self.halts.recreated(cut.frame.topic)
 
     def _write_positions(self, now: float, force: bool = False) -> None:
         if not force and now - self.positions_written < POSITION_INTERVAL_S:

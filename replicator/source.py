@@ -7,7 +7,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicCollection, TopicPartition
 
-from common import kafka
+from common import kafka, topics
 from common.counters import lag
 from common.kafka import Deadline, Received
 from replicator.copying import Copying, Status
@@ -61,9 +61,14 @@ class Source:
         """Log start and end of its partition, as the leader says now."""
         return kafka.watermarks(self._admin, copy.topic, copy.partition, Deadline(CALL_S))
 
-    def describe(self, topics: list[str]) -> dict[str, Any]:
+    def still_the_same(self, copy: Copying) -> bool:
+        """Whether the topic has the id that is copied: then what was asked of it before was answered by that topic."""
+        found = topics.describe(self._admin, [copy.topic], Deadline(CALL_S)).get(copy.topic)
+        return found is not None and found.id == copy.topic_id
+
+    def describe(self, names: list[str]) -> dict[str, Any]:
         """Ask what the topics are; a future for each."""
-        futures: dict[str, Any] = self._admin.describe_topics(TopicCollection(topics), request_timeout=10)
+        futures: dict[str, Any] = self._admin.describe_topics(TopicCollection(names), request_timeout=10)
         return futures
 
     def lag(self) -> int:
