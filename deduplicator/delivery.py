@@ -32,6 +32,8 @@ from deduplicator.troubles import Troubles
 
 log = logging.getLogger(__name__)
 
+IDLE_S = 0.2
+"""How long to wait for a frame before looking round."""
 RECOVERY_S = 60.0
 KEEP_OFFSETS_S = 3600.0
 DUPLICATES_S = 5.0
@@ -134,7 +136,7 @@ class Delivery:
         self._troubles.answer_asks(self.inbox.empty)
         self._troubles.go_back_where_cleared()
         # A message with an empty value counts as false.
-        message = self._pending if self._pending is not None else self.inbox.take(0.2)
+        message = self._pending if self._pending is not None else self.inbox.take(IDLE_S)
         self._pending = None
         now = outside.monotonic()
         if message is None:
@@ -221,8 +223,8 @@ class Delivery:
             start = min(start, self._resume_at)
         start = self._troubles.first_returning(start)
         self._resume_at = None
-        low, _ = kafka.watermarks(self._admin, plan["staging_topic"], self.partition, deadline)
-        start = max(start, low)
+        # Not the start of staging as it is by now: it moves with what another owner delivers, who may have fenced this one since.
+        start = max(start, found.staging_start)
         self.owned.position = start
         self.owned.committed = found.position
         self.restart = False

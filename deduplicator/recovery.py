@@ -1,7 +1,9 @@
 """State of a staging partition, loaded after fencing: which source partitions are how far, and where to start reading. Reads only.
 
 The order matters. Read before fencing, the mappings could still grow: a predecessor's transaction commits after they were read, and
-its records are delivered again.
+its records are delivered again. And the position is read before the mappings: another owner may fence this one in between and move
+both on. A position that is older than the state only repeats what is seen; a newer one would show frames as missing that were
+delivered, and this owner would ask for them, before it learns that it is fenced.
 """
 
 from __future__ import annotations
@@ -21,11 +23,13 @@ from deduplicator import mappings
 
 @dataclass(slots=True)
 class Recovered:
-    """`next` of each source partition; whether the state is known to hold all of them; where to read staging from."""
+    """`next` of each source partition; whether the state is known to hold all of them; where to read staging from, and where staging
+    began when that was found."""
 
     next: dict[Key, int]
     complete: bool
     position: int
+    staging_start: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,8 @@ def recover(
         config, group_id=group, isolation_level="read_committed", enable_partition_eof=True
     )
     try:
+        staging = kafka.watermarks(admin, staging_topic, partition, deadline)
+        committed = _committed(reader, staging_topic, partition, deadline)
         low, _ = kafka.watermarks(admin, mappings_topic, partition, deadline)
         reaches = snapshot.folded >= low
         complete = snapshot.complete and reaches
@@ -78,8 +84,7 @@ def recover(
         for mapping in _read(reader, mappings_topic, partition, max(low, snapshot.folded), until, deadline):
             known[(mapping.topic_id, mapping.partition)] = mapping.next
             staging_offset = mapping.staging_offset
-        position = _position(reader, admin, staging_topic, partition, staging_offset, deadline)
-        return Recovered(known, complete, position)
+        return Recovered(known, complete, _position(staging, committed, staging_offset), staging[0])
     finally:
         reader.close()
 
@@ -111,16 +116,7 @@ def _read(
     return out
 
 
-def _position(
-    reader: Consumer,
-    admin: AdminClient,
-    topic: str,
-    partition: int,
-    from_mappings: int | None,
-    deadline: Deadline,
-) -> int:
-    """Where to read staging from. Too low is harmless, since `next` decides; too high shows as a hole, and is repaired."""
-    low, high = kafka.watermarks(admin, topic, partition, deadline)
+def _committed(reader: Consumer, topic: str, partition: int, deadline: Deadline) -> int | None:
     answer = kafka.patiently(
         f"reading the committed offset of {topic}-{partition}",
         lambda t: reader.committed([TopicPartition(topic, partition)], timeout=t)[0],
@@ -128,7 +124,12 @@ def _position(
     )
     if answer.error is not None:
         raise KafkaException(answer.error)
-    committed = answer.offset if answer.offset != OFFSET_INVALID and answer.offset >= 0 else None
+    return answer.offset if answer.offset != OFFSET_INVALID and answer.offset >= 0 else None
+
+
+def _position(staging: tuple[int, int], committed: int | None, from_mappings: int | None) -> int:
+    """Where to read staging from. Too low is harmless, since `next` decides; too high shows as a hole, and is repaired."""
+    low, high = staging
     # Offsets of a group without members expire, and anyone may have moved them back below what is trimmed.
     position = committed if committed is not None and committed >= low else from_mappings
     return position if position is not None and low <= position <= high else low
