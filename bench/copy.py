@@ -54,16 +54,19 @@ class Watch:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._stop.wait(0.2):
+        turn = 0
+        while not self._stop.wait(0.5):
             memory = 0
             for pid in descendants(self._pid):
                 try:
                     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-                    memory += proportional_bytes(pid)
+                    # The kernel walks all pages for it: asked more often, it took a fifth of a core from what is measured.
+                    memory += proportional_bytes(pid) if turn % 8 == 0 else 0
                 except OSError:
                     continue
                 self._cpu[pid] = (int(fields[11]) + int(fields[12])) / TICKS
             self._peak = max(self._peak, memory)
+            turn += 1
 
 
 def descendants(root: int) -> list[int]:
