@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from common import kafka, outside
+from common import kafka
 from common.topics import id_text
 from replicator.copying import Cut
 from replicator.source import Source
@@ -24,13 +24,14 @@ class Confirming:
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._unconfirmed: deque[tuple[Cut, float]] = deque()
+        self._unconfirmed: deque[Cut] = deque()
         self._bytes = 0
-        self._describing: tuple[float, dict[str, Any]] | None = None
+        self._describing: tuple[int, dict[str, Any]] | None = None
+        """How many of them had been fetched when the question was sent, and the answers to it."""
         self._describe_after = 0.0
 
     def hold_back(self, cut: Cut) -> None:
-        self._unconfirmed.append((cut, outside.monotonic()))
+        self._unconfirmed.append(cut)
         self._bytes += len(cut.value)
 
     def full(self) -> bool:
@@ -53,21 +54,21 @@ class Confirming:
         """
         if self._describing is None:
             if self._unconfirmed and now >= self._describe_after:
-                topics = sorted({cut.frame.topic for cut, _ in self._unconfirmed})
-                sent = outside.monotonic()
-                self._describing = (sent, self._source.describe(topics))
+                topics = sorted({cut.frame.topic for cut in self._unconfirmed})
+                # Counted, not timed: a frame cut at the instant of the question may hold what was fetched after it.
+                self._describing = (len(self._unconfirmed), self._source.describe(topics))
             return []
-        sent, futures = self._describing
+        covered, futures = self._describing
         if not all(future.done() for future in futures.values()):
             return []
         self._describing = None
         ids = self._ids(futures, now)
         answered: list[tuple[Cut, bool]] = []
-        kept: deque[tuple[Cut, float]] = deque()
-        for cut, cut_at in self._unconfirmed:
+        kept: deque[Cut] = deque()
+        for number, cut in enumerate(self._unconfirmed):
             frame = cut.frame
-            if cut_at > sent or frame.topic not in ids:
-                kept.append((cut, cut_at))
+            if number >= covered or frame.topic not in ids:
+                kept.append(cut)
                 continue
             self._bytes -= len(cut.value)
             answered.append((cut, ids[frame.topic] == frame.topic_id))
