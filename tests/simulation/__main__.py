@@ -1,0 +1,83 @@
+"""Runs more of the simulation than the tests do: `python -m tests.simulation --help`."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from tests.simulation import exhaustive, mutants
+from tests.simulation.schedules import by_seed
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--schedules", type=int, default=0, metavar="N", help="run N seeded schedules")
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="S", help="the first one's number; the others follow"
+    )
+    parser.add_argument(
+        "--exhaustive", type=int, choices=[1, 2], help="every departure, or every pair of departures"
+    )
+    parser.add_argument("--stride", type=int, default=1, metavar="K", help="only each K-th of them")
+    parser.add_argument(
+        "--mutants", action="store_true", help="look for what notices each mutant, and write the table"
+    )
+    parser.add_argument("--log", action="store_true", help="show what production code logs")
+    args = parser.parse_args()
+    if args.log:
+        logging.basicConfig(level="INFO", format="%(levelname)s %(name)s %(message)s")
+    else:
+        logging.disable(logging.CRITICAL)
+    failures = 0
+    if args.schedules:
+        failures += _all("schedule", range(args.seed, args.seed + args.schedules), by_seed)
+    if args.exhaustive == 1:
+        chosen = (d for i, d in enumerate(exhaustive.one_departure()) if i % args.stride == 0)
+        failures += _all("departure", chosen, lambda d: exhaustive.run(d)[1])
+    if args.exhaustive == 2:
+        failures += _all("departures", exhaustive.pairs(args.stride), lambda d: exhaustive.run(d)[1])
+    if args.mutants:
+        failures += _mutants()
+    return 1 if failures else 0
+
+
+def _all(what: str, which: Iterable[Any], run: Callable[[Any], Counter[str]]) -> int:
+    began, done, failures = time.monotonic(), 0, 0
+    visited: Counter[str] = Counter()
+    for one in which:
+        try:
+            visited.update(run(one))
+        except Exception as error:  # noqa: BLE001 - it is counted, and the others are run
+            failures += 1
+            print(f"{what} {one}: {type(error).__name__}: {error}", flush=True)
+        done += 1
+        if done % 1000 == 0:
+            print(f"{done} run, {failures} wrong, {time.monotonic() - began:.0f} s", flush=True)
+    print(f"{done} run, {failures} wrong, {time.monotonic() - began:.0f} s")
+    for state, times in sorted(visited.items()):
+        print(f"  {times:8}  {state}")
+    return failures
+
+
+def _mutants() -> int:
+    survivors = 0
+    for mutant in mutants.MUTANTS:
+        by = mutants.hunt(mutant, range(1000))
+        survivors += by is None
+        known = "" if by == mutant.killed_by else f" (not by {mutant.killed_by})"
+        print(f"{'SURVIVES' if by is None else 'noticed'}: {mutant.name}: {by}{known}", flush=True)
+    readme = Path(__file__).parent / "README.md"
+    head, _, rest = readme.read_text().partition("| careless version |")
+    _, _, tail = rest.partition("\n\n")
+    readme.write_text(f"{head}{mutants.table()}\n\n{tail}")
+    return survivors
+
+
+if __name__ == "__main__":
+    sys.exit(main())

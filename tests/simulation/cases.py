@@ -1,0 +1,760 @@
+"""Sequences of events that break careless versions of the protocol, each driven to the point. What they are called is what must come out.
+
+`CASES` has them all, by name. Each raises Wrong (or another AssertionError) where the outcome is another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from confluent_kafka import KafkaError
+
+from common.control import DEDUPLICATOR
+from tests.simulation import faults
+from tests.simulation.cluster import Log, Txn
+from tests.simulation.scheduler import Process, Scripted
+from tests.simulation.world import World, Wrong, settings
+
+Case = Callable[[], None]
+CASES: dict[str, Case] = {}
+
+
+def _picks(*picks: int) -> faults.Pick:
+    left = list(picks)
+    return lambda n: left.pop(0)
+
+
+class ShowsNothing(Exception):
+    """The situation that a case is about did not come about."""
+
+
+OK, TWICE, ANSWER_LOST, LATE, NEVER = range(5)
+"""How an EndTxn ends: see tests/simulation/clients.py."""
+
+
+def case(run: Case) -> Case:
+    CASES[run.__name__] = run
+    return run
+
+
+def copied_world(partitions: int = 1, records: int = 2, **script: list[int]) -> World:
+    return World(Scripted(**script), partitions=partitions, records=records)
+
+
+def lane(w: World, name: str) -> Process:
+    (query, number) = w.lanes_of(name)[0]
+    return query.attempts[number].process
+
+
+def frames(w: World) -> Log:
+    return w.target.log(w.settings.staging_topic, 0)
+
+
+def under_way(w: World) -> Txn | None:
+    """The transaction that delivers, if it holds records already."""
+    known = w.target.coordinated.get(f"{w.settings.application_name}.0")
+    txn = known.txn if known is not None else None
+    topic = w.target.topics.get("orders")
+    if txn is None or txn.state != "open" or topic is None or not any(log in txn.logs for log in topic.logs):
+        return None
+    return txn
+
+
+def mapped(w: World, txn: Txn) -> bool:
+    return w.target.log(w.settings.mappings_topic, 0) in txn.logs
+
+
+def cut_and_written_anew(w: World, offset: int, records: int) -> None:
+    """An unclean election at the source: what is above is gone, and other records take its offsets."""
+    log = w.source_log(0)
+    log.cut(offset)
+    for _ in range(records):
+        log.append(None, b"%s/0/%d/%d" % (w.topic_id.encode(), log.end, log.leader_epoch))
+
+
+def _at_work(w: World) -> bool:
+    return under_way(w) is not None
+
+
+def _commit_timed_out(w: World) -> bool:
+    return bool(w.states["unknown outcome: committed"])
+
+
+def _decided_and_not_visible(w: World) -> bool:
+    return bool(w.target.lagging) or any(t.state == "committed" for t in w.target.unfinished)
+
+
+def folded(w: World) -> None:
+    w.run_until(lambda: w.table.folded.get(0, 0) >= w.target.log(w.settings.mappings_topic, 0).end - 1)
+
+
+@case
+def records_of_a_topic_made_again_are_not_taken_for_old_ones() -> None:
+    """The topic is deleted and made again and its new log grows past the old position before the next fetch."""
+    w = copied_world()
+    with w.living():
+        w.start()
+        w.run_until(w.copied)
+        lane(w, "replicator").paused = True
+        w.remake_source()
+        w.produce(0, 6)
+        lane(w, "replicator").paused = False
+        w.settle()
+
+
+@case
+def an_answer_about_the_topic_before_does_not_confirm_records_of_the_one_made_again() -> None:
+    """The question is sent and answered; then the topic is made again and read; the answer is looked at only then."""
+    for steps in range(40):
+        w = copied_world()
+        with w.living():
+            w.start()
+            w.run_until(w.copied)
+            w.produce(0, 1)
+            w.run(steps)
+            w.remake_source()
+            w.produce(0, 12)
+            w.settle()
+
+
+@case
+def a_topic_made_again_and_shorter_than_before_is_no_truncation() -> None:
+    """The old position lies outside of the new log: that is out of range, but nothing was cut."""
+    w = copied_world(records=5)
+    with w.living():
+        w.start()
+        w.run_until(w.copied)
+        w.remake_source()
+        w.produce(0, 1)
+        w.settle()
+
+
+@case
+def records_of_a_topic_made_again_are_not_dropped_as_seen() -> None:
+    w = copied_world(records=3)
+    with w.living():
+        w.start()
+        w.run_until(w.copied)
+        w.kill_driver(w.instances[0])
+        w.remake_source()
+        w.produce(0, 3)
+        w.settle()
+
+
+@case
+def a_late_end_does_not_commit_the_next_transaction_after_a_connection_error() -> None:
+    """EndTxn is delayed; librdkafka's own retry succeeds; the first one arrives when the next transaction has records and no mapping."""
+    w = copied_world()
+    w.held_up = {"late"}
+    _scripted_pick(w, 1)
+    with w.living():
+        _next_transaction_meets_a_late_end(w)
+
+
+@case
+def a_late_end_does_not_commit_the_next_transaction_after_a_slow_commit() -> None:
+    w = copied_world()
+    w.held_up = {"late"}
+    _scripted_pick(w, 0)
+    with w.living():
+        _next_transaction_meets_a_late_end(w)
+
+
+def _scripted_pick(w: World, why: int) -> None:
+    assert isinstance(w.chooser, Scripted)
+    pick = w.chooser.pick
+    w.chooser.pick = lambda n, what: why if what == "why" else pick(n, what)  # type: ignore[method-assign]
+
+
+def _next_transaction_meets_a_late_end(w: World) -> None:
+    assert isinstance(w.chooser, Scripted)
+    w.start()
+    w.run_until(w.copied)
+    for end in (OK, TWICE):
+        w.chooser.script["EndTxn"] = [end] * 1
+        w.produce(0, 1)
+        w.run_until(w.copied)
+    if not w.late:
+        raise ShowsNothing("no EndTxn was late")
+    w.produce(0, 2)
+    w.run_until(lambda: (txn := under_way(w)) is not None and not mapped(w, txn))
+    w.all_late_arrives()
+    w.kill(lane(w, "deduplicator"))
+    w.settle()
+
+
+@case
+def a_late_abort_of_the_fence_does_not_halve_the_next_transaction() -> None:
+    """The fencing transaction's abort is answered at the second try; the first arrives within the first real transaction."""
+    halves = 0
+    for why in (0, 1):
+        for steps in range(24):
+            w = World(Scripted(EndTxn=[TWICE]), partitions=2, records=2)
+            w.held_up = {"late"}
+            _scripted_pick(w, why)
+            with w.living():
+                w.start()
+                w.run(steps)  # whoever has his turn later
+                w.run_until(lambda w=w: under_way(w) is not None)  # type: ignore[misc]
+                txn = under_way(w)
+                assert txn is not None
+                halves += len(txn.logs) == 1
+                assert w.late
+                w.all_late_arrives()
+                w.settle()
+    if not halves:
+        raise ShowsNothing("no transaction was caught half done")
+
+
+@case
+def a_commit_that_never_happened_is_done_again() -> None:
+    """Position read again, but `next` kept in memory: the frame would be dropped as seen, and its position committed."""
+    w = copied_world(EndTxn=[OK, OK, NEVER, NEVER, OK, NEVER])
+    with w.living():
+        w.start()
+        w.run_until(w.copied)
+        w.produce(0, 2)
+        w.settle()
+
+
+@case
+def a_commit_whose_answer_is_lost_is_not_done_again() -> None:
+    w = copied_world(EndTxn=[OK, ANSWER_LOST, OK, ANSWER_LOST])
+    with w.living():
+        w.start()
+        w.run_until(w.copied)
+        w.produce(0, 2)
+        w.settle()
+
+
+@case
+def a_commit_that_arrives_late_is_not_done_again() -> None:
+    """The commit times out, and arrives while the next owner is at any point of its recovery."""
+    for steps in range(0, 60, 2):
+        w = copied_world(EndTxn=[OK, LATE])
+        w.held_up = {"late"}
+        with w.living():
+            w.start()
+            w.run_until(partial(bool, w.late))
+            w.run(steps)
+            w.held_up = set()
+            w.settle()
+
+
+@case
+def a_stale_fold_does_not_spoil_the_table() -> None:
+    """Driver A folds, a stale driver B writes its older fold over it, A folds on: a row is missing for good."""
+    w = copied_world()
+    with w.living():
+        w.start()
+        w.run_until(w.copied)
+        w.table.lose()
+        first = w.scheduler.spawn(w.process("a"), "a", lambda: (w.table.fold_now(), None)[1])
+        w.run(1)
+        w.produce(0, 2)
+        w.scheduler.spawn(w.process("b"), "b", lambda: (w.table.fold_now(), None)[1])
+        w.run_until(w.copied)
+        w.run_until(lambda: first.done)
+        folded(w)
+        rows = {(tid, p): s.next for (_, tid, p), s in w.table.states.items()}
+        if rows != w.reached:
+            raise Wrong(f"the table says {rows}, the mappings {w.reached}")
+
+
+@case
+def with_the_table_lost_and_the_mappings_trimmed_nothing_is_guessed() -> None:
+    """A zombie's origin frame arrives, and nobody knows any more how far the partition is: not new, but halted."""
+    w = copied_world(records=3)
+    with w.living():
+        w.start()
+        w.run_until(w.copied)
+        w.lost = True
+        mappings = w.target.log(w.settings.mappings_topic, 0)
+        mappings.trim(mappings.end)
+        w.table.lose()
+        w.fold_s = 1e9
+        origin = frames(w).entries[0]
+        frames(w).append(origin.key, origin.value, origin.headers)
+        w.kill_driver(w.instances[1])
+        w.run_until(lambda: bool(w.control().halts), 300.0)
+        w.run_for(100.0)
+        w.check()
+        reasons = {h.reason for (a, _), h in w.control().halts.items() if a == DEDUPLICATOR}
+        if reasons != {"state-lost"}:
+            raise Wrong(f"halted for {reasons}")
+
+
+@case
+def an_origin_of_latest_is_decided_once() -> None:
+    """`latest` resolves to 0; the writer dies before its first frame; a record arrives: the next writer begins at 0 all the same."""
+    w = World(Scripted(), settings(START_OFFSETS="latest"), partitions=1)
+    with w.living():
+        w.start()
+        w.run_until(lambda: bool(w.said("origin")))
+        for instance in w.instances:
+            w.kill_driver(instance)
+        w.produce(0, 3)
+        w.settle()
+        if w.delivered[(w.topic_id, 0)][0] != 0:
+            raise Wrong("record 0 is lost")
+
+
+@case
+def a_paused_first_leader_does_not_skip_a_partition_that_came_later() -> None:
+    """Of two first leaders one sees a partition that the other did not. It says `latest` for it when the link has begun without it."""
+    late = 0
+    for seen in range(4, 24, 2):
+        for said in range(4, 24, 2):
+            w = World(Scripted(), settings(START_OFFSETS="latest"), partitions=1)
+            with w.living():
+                w.supervised = False
+                w.start("replicator")
+                w.run(seen)
+                second = w.instances[0].process
+                second.paused = True
+                if w.said("started"):
+                    break
+                topic = w.source.topics["orders"]
+                topic.logs.append(Log(topic, 1))
+                w.produce(1, 3)
+                w.start("replicator")
+                w.run(said)
+                first = w.instances[1].process
+                first.paused, second.paused = True, False
+                w.run(60)
+                if not w.said("started") or any(r["partition"] == 1 for r in w.said("origin")):
+                    continue
+                late += 1
+                # It came after the link had begun: from its beginning, whatever anybody says.
+                w._origins[(w.topic_id, 1)] = 0
+                w.kill_driver(w.instances[0])
+                first.paused = False
+                w.run(60)
+                w.kill_driver(w.instances[1])
+                w.start("deduplicator")
+                w.scheduler.somebody_ended = True
+                w.settle()
+    if not late:
+        raise ShowsNothing("the partition never came between")
+
+
+@case
+def a_predecessor_that_commits_during_recovery_is_counted() -> None:
+    """A lane of which Spark has lost sight commits while its successor stands at any point of its recovery."""
+    late = 0
+    for begun in (True, False):
+        for steps in range(0, 90, 3 if begun else 1):
+            w = copied_world(records=1)
+            with w.living():
+                w.start()
+                w.run_until(w.copied)
+                w.run_for(1.0)
+                w.produce(0, 2)
+                if begun:
+                    w.run_until(lambda w=w: (txn := under_way(w)) is not None and mapped(w, txn))  # type: ignore[misc]
+                else:
+                    before = frames(w).end
+                    w.run_until(lambda w=w, before=before: frames(w).end > before)  # type: ignore[misc]
+                query, number = w.lanes_of("deduplicator")[0]
+                zombie = query.lose(number)
+                w.zombies.append(zombie)
+                zombie.paused = True
+                w.run(steps)
+                successor, zombie.paused = lane(w, "deduplicator"), False
+                successor.paused = True
+                w.scheduler.run(w.copied, 20.0)
+                late += w.copied()
+                successor.paused = False
+                w.settle()
+    if not late:
+        raise ShowsNothing("the predecessor never committed")
+
+
+@case
+def retention_that_takes_only_what_is_delivered_halts_nothing() -> None:
+    """A frame is appended; its writer dies before the position is written; retention removes the record; the restart is out of range."""
+    w = copied_world(records=0)
+    with w.living():
+        w.start()
+        w.run_until(lambda: bool(frames(w).entries))
+        w.produce(0, 1)
+        w.run_until(w.copied)
+        w.kill_driver(w.instances[0])
+        w.target.topics[w.settings.positions_topic].logs[0].cut(0)
+        w.source_log(0).trim(1)
+        w.settle()
+        if not w.states["out of range"]:
+            raise ShowsNothing("nothing was out of range")
+
+
+@case
+def a_record_that_fails_leaves_no_hole() -> None:
+    """A delivery fails while the next frames are in flight."""
+    for batch in range(4):
+        w = copied_world(records=0)
+        with w.living():
+            w.start()
+            w.produce(0, 1)
+            w.run_until(w.copied)
+            w.produce(0, batch)
+            lane(w, "replicator").producers[-1].refuse_next = KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER
+            for _ in range(3):
+                w.produce(0, 1)
+                w.run(4)
+            w.settle()
+
+
+@case
+def frames_in_flight_behind_one_that_fails_are_not_appended() -> None:
+    """Two frames are on their way, and the first one is refused."""
+    w = copied_world(partitions=1, records=1)
+    with w.living():
+        w.start()
+        w.run_until(w.copied)
+        process = lane(w, "replicator")
+        staging = process.producers[-1]
+        hold = staging.reachable
+        staging.reachable = lambda: False
+        for _ in range(3):
+            w.produce(0, 1)
+            w.run_for(2.0)
+        if len(staging.queue) < 2:
+            raise ShowsNothing("nothing was in flight")
+        staging.refuse_next = KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER
+        staging.reachable = hold
+        w.run_for(30.0)
+        w.settle()
+
+
+@case
+def a_hole_that_is_filled_holds_nothing_up() -> None:
+    """Frames are lost from staging; the replicator sends them again; everything goes on, and nothing is held any more."""
+    for how in range(4):
+        w = copied_world(records=2)
+        with w.living():
+            w.start()
+            w.run_until(w.copied)
+            lane(w, "deduplicator").paused = True
+            w.produce(0, 2)
+            w.run_for(5.0)
+            faults.harm_frames(w, _picks(0, 0, 0, how))
+            w.produce(0, 2)
+            w.run_for(5.0)
+            lane(w, "deduplicator").paused = False
+            w.settle()
+            w.run_for(50.0)
+            if not w.said("resend"):
+                raise Wrong("nothing was missed")
+            if w.control().holds:
+                raise Wrong(f"held for ever: {w.control().holds}")
+
+
+@case
+def a_hole_is_asked_for_again_when_the_answer_is_lost_too() -> None:
+    w = copied_world(records=2)
+    with w.living():
+        w.start()
+        w.run_until(w.copied)
+        _missed(w)
+        lane(w, "deduplicator").paused = True
+        w.run_for(20.0)
+        w.harmed = True
+        for entry in frames(w).entries:
+            entry.marker = True
+        lane(w, "deduplicator").paused = False
+        w.produce(0, 1)
+        w.run_until(w.copied, 200.0)
+        w.settle()
+
+
+def _missed(w: World) -> None:
+    """A frame is lost, the one behind it is looked at, and the lost one is asked for."""
+    w.harmed = True
+    lane(w, "deduplicator").paused = True
+    w.produce(0, 2)
+    w.run_for(5.0)
+    frames(w).entries[-1].marker = True
+    w.produce(0, 2)
+    w.run_for(5.0)
+    lane(w, "deduplicator").paused = False
+    w.run_until(lambda: bool(w.said("resend")), 100.0)
+
+
+@case
+def a_demand_that_comes_with_records_in_hand_is_answered_in_order() -> None:
+    """The lane has fetched a record and not cut it yet when it turns back."""
+    w = copied_world(records=2)
+    with w.living():
+        w.start()
+        w.run_until(w.copied)
+        w.harmed = True
+        lane(w, "deduplicator").paused = True
+        w.produce(0, 2)
+        w.run_for(5.0)
+        frames(w).entries[-1].marker = True
+        w.produce(0, 2)
+        w.run_for(5.0)
+        lane(w, "replicator").paused, lane(w, "deduplicator").paused = True, False
+        w.run_until(lambda: bool(w.said("resend")), 100.0)
+        w.produce(0, 1)
+        w.run_for(10.0)
+        lane(w, "replicator").paused = False
+        w.run_until(w.copied, 100.0)
+        w.settle()
+        if len(w.said("resend")) != 1:
+            raise Wrong("the answer was no good: it was asked for again")
+
+
+@case
+def a_partition_whose_first_frame_is_lost_begins_at_its_origin() -> None:
+    w = copied_world(records=2)
+    with w.living():
+        w.start("replicator")
+        w.run_until(lambda: frames(w).end >= 2)
+        w.produce(0, 1)
+        w.run_until(lambda: frames(w).end >= 3)
+        w.harmed = True
+        frames(w).entries[0].marker = frames(w).entries[1].marker = True
+        w.start("deduplicator")
+        w.settle()
+
+
+@case
+def staging_wiped_while_the_source_is_idle_is_noticed() -> None:
+    """No later frame would ever show the hole. The next lane says where it stands, and so it is seen."""
+    w = copied_world(records=2)
+    with w.living():
+        w.start()
+        w.run_until(w.copied)
+        lane(w, "deduplicator").paused = True
+        w.produce(0, 2)
+        w.run_for(30.0)
+        w.harmed = True
+        frames(w).trim(frames(w).end)
+        w.kill_driver(w.instances[0])
+        lane(w, "deduplicator").paused = False
+        w.run_until(w.copied, 300.0)
+        w.settle()
+
+
+@case
+def held_frames_are_not_trimmed() -> None:
+    """One partition has a hole, another goes on: the table is folded, and staging not trimmed past what the first one skipped."""
+    w = copied_world(partitions=2, records=2)
+    w.fold_s = 2.0
+    with w.living():
+        w.start()
+        w.run_until(w.copied)
+        w.harmed = True
+        lane(w, "deduplicator").paused = True
+        for partition in (0, 0, 1):
+            w.produce(partition, 2)
+            w.run_for(5.0)
+        frames(w).entries[-3].marker = True
+        w.supervised = False
+        w.kill_driver(w.instances[0])
+        lane(w, "deduplicator").paused = False
+        w.run_until(lambda: bool(w.control().holds), 100.0)
+        w.run_for(60.0)
+        held = next(iter(w.control().holds.values())).held
+        assert held is not None
+        if frames(w).start > held[1]:
+            raise Wrong(f"staging begins at {frames(w).start}, held is {held}")
+        if len(w.delivered[(w.topic_id, 1)]) != 4:
+            raise Wrong("the other partition does not go on")
+        w.settle()
+
+
+@case
+def a_tail_without_records_is_no_hole() -> None:
+    """The last offsets of a partition hold no record: the position moves past them, and the next frame continues."""
+    w = copied_world(records=0)
+    with w.living():
+        w.start()
+        for _ in range(3):
+            w.produce(0, 1, 2, 2)
+            w.run_until(w.copied)
+            w.run_for(20.0)
+            w.kill(lane(w, "replicator"))
+        w.settle()
+
+
+@case
+def expired_offsets_change_nothing() -> None:
+    """The group's offsets expire, or are moved back below what staging still has."""
+    for moved_back in (False, True):
+        w = copied_world(records=2)
+        w.fold_s = 5.0
+        with w.living():
+            w.start()
+            w.run_until(w.copied)
+            folded(w)
+            w.run_until(lambda w=w: frames(w).start > 0)  # type: ignore[misc]
+            for at in list(w.target.group_offsets):
+                if moved_back:
+                    w.target.group_offsets[at] = 0
+                else:
+                    del w.target.group_offsets[at]
+            w.kill(lane(w, "deduplicator"))
+            w.settle()
+
+
+@case
+def a_writer_that_dies_at_any_point_leaves_no_hole() -> None:
+    """Among others: its position is written, and the frames below it never arrive."""
+    for steps in range(40):
+        w = copied_world(records=1)
+        with w.living():
+            w.start()
+            w.run_until(w.copied)
+            w.run_for(3.0)
+            w.produce(0, 2)
+            w.run(steps)
+            if steps % 2:
+                w.produce(0, 1)
+                w.run_for(1.5)
+            w.kill(lane(w, "replicator"))
+            w.settle()
+
+
+@case
+def staging_is_not_trimmed_to_a_position_that_was_only_attempted() -> None:
+    w = copied_world(EndTxn=[OK, OK, NEVER])
+    w.fold_s = 3.0
+    with w.living():
+        w.start()
+        w.run_until(w.copied)
+        for _ in range(3):
+            w.produce(0, 1)
+            w.run_for(10.0)
+        w.settle()
+
+
+@case
+def a_coordinator_that_does_not_answer_is_no_successor() -> None:
+    """The only owner meets time-outs, and goes on."""
+    w = copied_world(InitProducerId=[2, 1, 2])
+    with w.living():
+        w.start()
+        w.settle()
+
+
+@case
+def two_owners_do_not_fence_each_other_for_ever() -> None:
+    """A leader pauses, another takes over and fences its lane; it wakes, and takes being fenced for a time-out."""
+    fenced = 0
+    for timed_out, steps in [(False, n) for n in range(8)] + [(True, n) for n in range(3)]:
+        w = copied_world(records=1, EndTxn=[OK, OK, NEVER] if timed_out else [])
+        with w.living():
+            w.start()
+            w.run_until(w.copied)
+            w.run_for(1.0)
+            w.produce(0, 1)
+            # At work, or on the way to recovery after a commit that timed out.
+            w.run_until(partial(_commit_timed_out if timed_out else _at_work, w))
+            w.run(steps)
+            old, zombie = w.instances[1], lane(w, "deduplicator")
+            old.process.paused = zombie.paused = True
+            w.start("deduplicator")
+            w.produce(0, 1)
+            w.run_until(w.copied)
+            epoch = w.target.coordinated["link.0"].epoch
+            zombie.paused = False
+            for _ in range(5):
+                w.produce(0, 1)
+                w.run_for(15.0)
+            fenced += w.states["an owner found itself fenced"]
+            if w.target.coordinated["link.0"].epoch != epoch:
+                raise Wrong("it fenced its successor")
+            w.settle()
+    if not fenced:
+        raise ShowsNothing("nobody was fenced")
+
+
+@case
+def a_commit_that_is_not_visible_yet_is_waited_for() -> None:
+    """The coordinator has decided; markers are written late, and replicated later still; meanwhile the owner dies."""
+    for what in ("markers", "replication"):
+        for steps in range(0, 60, 4):
+            w = copied_world(records=1)
+            with w.living():
+                w.start()
+                w.run_until(w.copied)
+                w.lazy, w.held_up = True, {what}
+                w.produce(0, 2)
+                w.run_until(partial(_decided_and_not_visible, w))
+                w.kill(lane(w, "deduplicator"))
+                w.run(steps)
+                w.held_up = set()
+                w.settle()
+
+
+@case
+def a_source_that_was_cut_halts_by_name() -> None:
+    """Unclean leader election: the same offsets, other content. What was copied stays as it is, and nothing is put in its place."""
+    for alive in (True, False):
+        w = copied_world(records=4)
+        with w.living():
+            w.start()
+            w.run_until(w.copied)
+            w.run_for(10.0)
+            w.lost = True
+            if not alive:
+                w.kill_driver(w.instances[0])
+            cut_and_written_anew(w, 2, 6)
+            w.run_until(lambda w=w: bool(w.control().halts), 100.0)  # type: ignore[misc]
+            w.run_for(50.0)
+            w.check()
+            if {h.reason for h in w.control().halts.values()} != {"source-truncated"}:
+                raise Wrong(f"halted for {w.control().halts}")
+            if w.delivered[(w.topic_id, 0)] != [0, 1, 2, 3]:
+                raise Wrong(f"went on: {w.delivered}")
+
+
+@case
+def what_the_source_lost_halts_until_the_loss_is_accepted() -> None:
+    """Retention overtakes the replicator; an operator accepts; what staging still holds is not lost with it."""
+    w = copied_world(records=2)
+    with w.living():
+        w.start()
+        w.run_until(w.copied)
+        w.run_for(10.0)
+        w.supervised = False
+        w.kill_driver(w.instances[0])
+        w.produce(0, 4)
+        w.source_log(0).trim(4)
+        w.lost = w.supervised = w.scheduler.somebody_ended = True
+        w.run_until(lambda: bool(w.control().halts), 300.0)
+        w.run_for(50.0)
+        if w.delivered[(w.topic_id, 0)] != [0, 1]:
+            raise Wrong(f"went on: {w.delivered}")
+        faults.accept_all_losses(w)
+        w.settle()
+        if w.delivered[(w.topic_id, 0)] != [0, 1, 4, 5, 6]:
+            raise Wrong(f"{w.delivered}")
+        w.run_for(100.0)
+        if w.control().halts or w.control().holds:
+            raise Wrong(f"still halted: {w.control().halts} {w.control().holds}")
+
+
+@case
+def another_writers_records_do_not_spoil_the_mappings() -> None:
+    """They come between two records of a run, whose destination offsets are told for its ends alone."""
+    between = 0
+    for shift in range(40):
+        w = copied_world(records=1)
+        with w.living():
+            w.start()
+            w.run_until(w.copied)
+            w.run(shift)
+            w.produce(0, 2)
+            w.run_until(partial(_at_work, w))
+            txn = under_way(w)
+            written = [e for e in w.target.log("orders", 0).entries if e.txn is txn]
+            between += len(written) == 1
+            w.target.log("orders", 0).append(None, b"foreign")
+            w.run_until(w.copied)
+            w.settle()
+    if not between:
+        raise ShowsNothing("no record came between two of a run")

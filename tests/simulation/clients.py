@@ -1,0 +1,827 @@
+"""confluent_kafka's clients, as far as this project uses them, on the clusters of tests/simulation/cluster.py.
+
+They honour the configuration that correctness needs (isolation level, idempotence, gapless guarantee, offset reset, transactional id), so
+production code that leaves it out fails here. Each call is a scheduling point. What may go wrong on the way is an outcome that the
+chooser decides: requests that arrive late or never, answers that are lost.
+
+librdkafka as it is known to be: EndTxn is sent again by itself after a connection error or when it is slow, and the first one may arrive
+later, in whichever transaction of this producer is open then; a topic deleted and made again is read on at the old offset without an
+error; a record that fails lets those behind it go on unless the gapless guarantee is set and messages do not time out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from confluent_kafka import (
+    OFFSET_END,
+    OFFSET_INVALID,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
+from confluent_kafka.admin import OffsetSpec
+from greenlet import GreenletExit
+
+from tests.simulation.cluster import Cluster, Headers, Log, Topic, refuse
+from tests.simulation.scheduler import Process, Scheduler
+
+Config = dict[str, Any]
+
+
+class Surroundings(Protocol):
+    """What clients need of the world."""
+
+    scheduler: Scheduler
+    clusters: dict[str, Cluster]
+    zombies: list[Process]
+    late: list[Callable[[], None]]
+    """Requests that may still arrive, in any order."""
+
+    def outcome(self, what: str, *ways: str) -> str: ...
+    def visited(self, state: str) -> None: ...
+
+
+class Message:
+    """A record, or an error in its place."""
+
+    __slots__ = (
+        "_epoch",
+        "_error",
+        "_headers",
+        "_key",
+        "_offset",
+        "_partition",
+        "_stamp",
+        "_topic",
+        "_value",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        offset: int | None,
+        key: bytes | None = None,
+        value: bytes | None = None,
+        headers: Headers = None,
+        stamp: int = 1,
+        epoch: int | None = None,
+        error: KafkaError | None = None,
+    ) -> None:
+        self._topic, self._partition, self._offset = topic, partition, offset
+        self._key, self._value, self._headers = key, value, headers
+        self._stamp, self._epoch, self._error = stamp, epoch, error
+
+    def __len__(self) -> int:
+        return len(self._value or b"")
+
+    def topic(self) -> str:
+        return self._topic
+
+    def partition(self) -> int:
+        return self._partition
+
+    def offset(self) -> int | None:
+        return self._offset
+
+    def key(self) -> bytes | None:
+        return self._key
+
+    def value(self) -> bytes | None:
+        return self._value
+
+    def headers(self) -> Headers:
+        return self._headers
+
+    def timestamp(self) -> tuple[int, int]:
+        return (1, self._stamp)
+
+    def leader_epoch(self) -> int | None:
+        return self._epoch
+
+    def error(self) -> KafkaError | None:
+        return self._error
+
+
+class Client:
+    """What all clients share: their process and cluster, and the way there."""
+
+    def __init__(self, world: Surroundings, config: Config) -> None:
+        self.world = world
+        self.scheduler = world.scheduler
+        task = world.scheduler.current
+        assert task is not None, "clients are made by tasks"
+        self.process: Process = task.process
+        self.config = config
+        self.cluster = world.clusters[config["bootstrap.servers"]]
+
+    def call(self, timeout: float = 30.0) -> None:
+        """A request: others may come first. Raises when no broker is reached in time."""
+        if not self.process.alive:
+            raise GreenletExit
+        self.scheduler.point()
+        if self.process.cut_off_until > self.scheduler.now:
+            wait = self.process.cut_off_until - self.scheduler.now
+            self.scheduler.wait(min(wait, timeout))
+            if wait > timeout:
+                raise refuse(KafkaError._TIMED_OUT)
+
+    def reachable(self) -> bool:
+        return self.process.cut_off_until <= self.scheduler.now
+
+
+# producing
+
+
+@dataclass(slots=True, eq=False)
+class Queued:
+    topic: str
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    timestamp: int
+    report: Callable[[KafkaError | None, Message], None] | None
+
+
+class Producer(Client):
+    """An idempotent producer, transactional if it has a transactional id."""
+
+    def __init__(self, world: Surroundings, config: Config) -> None:
+        super().__init__(world, config)
+        self.tid: str | None = config.get("transactional.id")
+        self.gapless = bool(config.get("enable.gapless.guarantee")) and config.get("message.timeout.ms") == 0
+        self.epoch = -1
+        self.queue: deque[Queued] = deque()
+        self.reports: deque[tuple[Queued, KafkaError | None, int | None]] = deque()
+        self.fatal: KafkaError | None = None
+        self.in_transaction = False
+        self.failed: KafkaError | None = None
+        self.added: set[Log] = set()
+        self.refuse_next: int | None = None
+        """The error that the next record meets."""
+        self._error_cb = config.get("error_cb", lambda error: None)
+        self._connection_errors: deque[KafkaError] = deque()
+        self.process.on_death.append(self.died)
+        if self.tid is None:
+            self.process.producers.append(self)
+
+    def __len__(self) -> int:
+        return len(self.queue)
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None = None,
+        key: bytes | None = None,
+        partition: int = -1,
+        callback: Any = None,
+        on_delivery: Any = None,
+        timestamp: int = 0,
+        headers: Any = None,
+    ) -> None:
+        if not self.process.alive:
+            raise GreenletExit
+        if self.fatal is not None:
+            raise KafkaException(self.fatal)
+        if self.tid is not None and not self.in_transaction:
+            raise refuse(KafkaError._STATE)
+        report = callback if callback is not None else on_delivery
+        kept = [(k, v) for k, v in headers] if headers else None
+        if not self.queue:
+            self.scheduler.events.append(self._wire)
+        self.queue.append(
+            Queued(
+                topic,
+                max(partition, 0),
+                key,
+                None if value is None else bytes(value),
+                kept,
+                timestamp or 1,
+                report,
+            )
+        )
+
+    def poll(self, timeout: float = 0) -> int:
+        if not self.process.alive:
+            raise GreenletExit
+        if timeout and not self.reports:
+            self.scheduler.wait(timeout, lambda: bool(self.reports))
+        while self._connection_errors:
+            self._error_cb(self._connection_errors.popleft())
+        n = 0
+        while self.reports:
+            queued, error, offset = self.reports.popleft()
+            n += 1
+            if queued.report is not None:
+                queued.report(error, Message(queued.topic, queued.partition, offset, queued.key))
+        return n
+
+    def flush(self, timeout: float = 1e9) -> int:
+        self.call(timeout)
+        self.scheduler.wait(timeout, lambda: not self.queue)
+        self.poll(0)
+        return len(self.queue)
+
+    def purge(self, **_: Any) -> None:
+        """What was queued is dropped, but for what the broker may have had already."""
+        if not self.process.alive:
+            raise GreenletExit
+        self._leave_on_the_wire()
+        for queued in self.queue:
+            self.reports.append((queued, KafkaError(KafkaError._PURGE_QUEUE), None))
+        self._emptied()
+
+    def died(self) -> None:
+        """The process is gone; what it had sent may still arrive."""
+        self._leave_on_the_wire()
+        self._emptied()
+
+    def _emptied(self) -> None:
+        if self.queue:
+            self.queue.clear()
+            self.scheduler.events.remove(self._wire)
+
+    def _leave_on_the_wire(self) -> None:
+        if self.queue and self.world.outcome("what was sent", "is lost", "still arrives") == "still arrives":
+            sent = list(self.queue)
+            # In order, and some of it at least; behind anything that this producer ever sent.
+            sent = sent[: 1 + self.scheduler.chooser.pick(len(sent), "arrives")]
+            self.world.visited("a record arrived after its producer was gone")
+
+            def arrive() -> None:
+                for queued in sent:
+                    if self._append(queued)[0] is not None:
+                        break
+
+            self.world.late.append(arrive)
+
+    # the wire
+
+    def _wire(self) -> Callable[[], None] | None:
+        return self._arrive if self.reachable() else None
+
+    def _arrive(self) -> None:
+        """A batch gets through, of one partition: nothing keeps partitions in step. (Its answer gets through too: a process that dies
+        before it looks has not heard it.)"""
+        pick = self.scheduler.chooser.pick
+        partitions = list(dict.fromkeys((q.topic, q.partition) for q in self.queue))
+        chosen = partitions[pick(len(partitions), "partition")] if len(partitions) > 1 else partitions[0]
+        batch = [q for q in self.queue if (q.topic, q.partition) == chosen]
+        for queued in batch[: 1 + pick(len(batch), "batch")] if len(batch) > 1 else batch:
+            error, offset = self._append(queued)
+            if error is not None and error.code() == KafkaError._WAIT_COORD:
+                break
+            self.queue.remove(queued)
+            self.reports.append((queued, error, offset))
+            if error is not None:
+                self._failed(error)
+                break
+        if not self.queue:
+            self.scheduler.events.remove(self._wire)
+
+    def _failed(self, error: KafkaError) -> None:
+        if self.tid is not None:
+            self.failed = self.failed or error
+            behind = KafkaError(KafkaError._PURGE_QUEUE)
+        elif self.gapless:
+            behind = KafkaError(KafkaError._GAPLESS_GUARANTEE)
+            self.fatal = KafkaError(KafkaError._GAPLESS_GUARANTEE, None, True)
+        else:
+            return  # those behind go on
+        while self.queue:
+            self.reports.append((self.queue.popleft(), behind, None))
+
+    def _append(self, queued: Queued) -> tuple[KafkaError | None, int | None]:
+        try:
+            if self.refuse_next is not None:
+                code, self.refuse_next = self.refuse_next, None
+                raise refuse(code)
+            log = self.cluster.log(queued.topic, queued.partition)
+            record = (queued.key, queued.value, queued.headers, queued.timestamp)
+            if self.tid is None:
+                if self.process in self.world.zombies and queued.headers:
+                    self.world.visited("a zombie's frame reached staging")
+                return None, log.append(*record)
+            if log not in self.added:
+                txn = self.cluster.ongoing(self.tid, self.epoch, self._timeout())
+                if txn is None:
+                    return KafkaError(KafkaError._WAIT_COORD), None
+                if log not in txn.logs:
+                    txn.logs.append(log)
+                self.added.add(log)
+            return None, self.cluster.write(self.tid, self.epoch, log, *record)
+        except KafkaException as exception:
+            error: KafkaError = exception.args[0]
+            if error.fatal():
+                self.fatal = error
+            return error, None
+
+    def _timeout(self) -> float:
+        return float(self.config.get("transaction.timeout.ms", 60000)) / 1000
+
+    # transactions
+
+    def init_transactions(self, timeout: float = 30.0) -> None:
+        assert self.tid is not None
+        self.call(timeout)
+        way = self.world.outcome("InitProducerId", "answers", "answer is lost", "is lost")
+        if way == "is lost":
+            self.scheduler.wait(timeout)
+            raise refuse(KafkaError._TIMED_OUT)
+        end = self.scheduler.now + timeout
+        known = self.cluster.coordinated.get(self.tid)
+        if known is not None and known.txn is not None and known.txn.state == "open":
+            self.world.visited("fenced a transaction under way")
+        while (epoch := self.cluster.init_producer(self.tid)) is None:
+            self.world.visited("fencing waited for a commit that was being completed")
+            if self.scheduler.now >= end:
+                raise refuse(KafkaError._TIMED_OUT)
+            self.scheduler.wait(0.1)
+        if way == "answer is lost":
+            raise refuse(KafkaError._TIMED_OUT)
+        self.epoch = epoch
+
+    def begin_transaction(self) -> None:
+        if self.fatal is not None:
+            raise KafkaException(self.fatal)
+        if self.in_transaction:
+            raise refuse(KafkaError._STATE)
+        self.in_transaction = True
+        self.failed = None
+        self.added = set()
+
+    def send_offsets_to_transaction(
+        self, offsets: list[TopicPartition], metadata: Any, timeout: float = 30.0
+    ) -> None:
+        assert self.tid is not None
+        self.call(timeout)
+        self._still_fine()
+        end = self.scheduler.now + timeout
+        while (
+            txn := self._checked(lambda: self.cluster.ongoing(self.tid or "", self.epoch, self._timeout()))
+        ) is None:
+            if self.scheduler.now >= end:
+                raise refuse(KafkaError._TIMED_OUT)
+            self.scheduler.wait(0.1)
+        for at in offsets:
+            txn.offsets[(metadata, at.topic, at.partition)] = at.offset
+
+    def commit_transaction(self, timeout: float = 30.0) -> None:
+        self.call(timeout)
+        end = self.scheduler.now + timeout
+        self.scheduler.wait(timeout, lambda: not self.queue)
+        self.poll(0)
+        self._still_fine()
+        if self.queue:
+            raise refuse(KafkaError._TIMED_OUT)
+        self._end("committed", end)
+
+    def abort_transaction(self, timeout: float = 30.0) -> None:
+        self.call(timeout)
+        self.purge()
+        self.poll(0)
+        if self.fatal is not None:
+            raise KafkaException(self.fatal)
+        self._end("aborted", self.scheduler.now + timeout)
+
+    def _still_fine(self) -> None:
+        if self.fatal is not None:
+            self.world.visited("an owner found itself fenced")
+            raise KafkaException(self.fatal)
+        if self.failed is not None:
+            raise KafkaException(self.failed)
+
+    def _checked(self, ask: Callable[[], Any]) -> Any:
+        try:
+            return ask()
+        except KafkaException as exception:
+            if exception.args[0].fatal():
+                self.fatal = exception.args[0]
+                self.world.visited("an owner found itself fenced")
+            raise
+
+    def _end(self, result: str, end: float) -> None:
+        tid, epoch = self.tid or "", self.epoch
+        way = self.world.outcome(
+            "EndTxn",
+            "is answered",
+            "is sent again and arrives twice",
+            "answer is lost",
+            "is late",
+            "is lost",
+        )
+        if way == "is sent again and arrives twice":
+            # After a connection error, or because the first one was slow.
+            if self.scheduler.chooser.pick(2, "why"):
+                self._connection_errors.append(KafkaError(KafkaError._TRANSPORT))
+            else:
+                self.scheduler.wait(6.0)
+            self._late_end(tid, epoch, result)
+        elif way == "is late":
+            self._late_end(tid, epoch, result)
+        if way in ("is late", "is lost"):
+            self.scheduler.wait(max(0.0, end - self.scheduler.now))
+            self.world.visited(f"unknown outcome: {result}")
+            raise refuse(KafkaError._TIMED_OUT)
+        self._checked(lambda: self.cluster.end(tid, epoch, result))
+        if way == "answer is lost":
+            self.world.visited(f"unknown outcome: {result}")
+            raise refuse(KafkaError._TIMED_OUT)
+        self.in_transaction = False
+
+    def _late_end(self, tid: str, epoch: int, result: str) -> None:
+        def arrive() -> None:
+            known = self.cluster.coordinated[tid]
+            if known.epoch == epoch and known.txn is not None and known.txn.state == "open":
+                self.world.visited("a late EndTxn ended a transaction")
+            with contextlib.suppress(KafkaException):
+                self.cluster.end(tid, epoch, result)
+
+        self.world.late.append(arrive)
+
+
+# consuming
+
+
+@dataclass(slots=True)
+class Reading:
+    """A partition that a consumer reads: `at` is what it fetches next, `waiting` what it has fetched."""
+
+    topic: str
+    partition: int
+    at: int
+    leader_epoch: int | None = None
+    waiting: deque[Message] = field(default_factory=deque)
+    ended_at: int = -1
+    stopped: bool = False
+    high: int = -1
+    log: Log | None = None
+
+
+class Consumer(Client):
+    """A consumer that assigns itself what it reads."""
+
+    def __init__(self, world: Surroundings, config: Config) -> None:
+        super().__init__(world, config)
+        self.committed_only = config.get("isolation.level", "read_committed") == "read_committed"
+        self.eof = bool(config.get("enable.partition.eof"))
+        self.group: str = config["group.id"]
+        assert config["auto.offset.reset"] == "error" and config["enable.auto.commit"] is False
+        self.readings: dict[tuple[str, int], Reading] = {}
+        self.closed = False
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        self.readings = {}
+        self.incremental_assign(partitions)
+
+    def incremental_assign(self, partitions: Iterable[TopicPartition]) -> None:
+        for p in partitions:
+            offset = p.offset
+            if offset == OFFSET_END:
+                offset = self.cluster.log(p.topic, p.partition).high
+            epoch = p.leader_epoch if p.leader_epoch is not None and p.leader_epoch >= 0 else None
+            self.readings[(p.topic, p.partition)] = Reading(p.topic, p.partition, offset, epoch)
+
+    def incremental_unassign(self, partitions: Iterable[TopicPartition]) -> None:
+        for p in partitions:
+            self.readings.pop((p.topic, p.partition), None)
+
+    def unassign(self) -> None:
+        self.readings = {}
+
+    def poll(self, timeout: float = 0) -> Message | None:
+        if not self.process.alive:
+            raise GreenletExit
+        if timeout > 0:
+            # A poll of a millisecond, while others wait for a minute, would only cost steps.
+            self.scheduler.wait(max(timeout, 0.2 if self.reachable() else 5.0), self._something)
+        else:
+            self.scheduler.point()
+        messages = self._take(1)
+        return messages[0] if messages else None
+
+    def consume(self, n: int = 1, timeout: float = 0) -> list[Message]:
+        if not self.process.alive:
+            raise GreenletExit
+        assert timeout == 0
+        return self._take(n)
+
+    def _something(self) -> bool:
+        return any(r.waiting or self._fetchable(r) for r in self.readings.values())
+
+    def _fetchable(self, r: Reading) -> bool:
+        if r.stopped or not self.reachable():
+            return False
+        topic = self.cluster.topics.get(r.topic)
+        if topic is None or r.partition >= len(topic.logs):
+            return True
+        log = topic.logs[r.partition]
+        end = log.stable() if self.committed_only else log.high
+        return r.at < end or r.at > log.end or r.at < log.start or (self.eof and r.ended_at != r.at)
+
+    def _take(self, n: int) -> list[Message]:
+        out: list[Message] = []
+        for r in self.readings.values():
+            if not r.waiting and self._fetchable(r):
+                self._fetch(r)
+        for r in self.readings.values():
+            if r.waiting and len(out) < n:
+                most = min(n - len(out), len(r.waiting))
+                # Not all that was fetched has come to the front yet.
+                if most > 2 and self.world.outcome("consumed", "all", "some") == "some":
+                    most = 1 + self.scheduler.chooser.pick(most, "consumed")
+                out += [r.waiting.popleft() for _ in range(most)]
+        return out
+
+    def _fetch(self, r: Reading) -> None:
+        topic = self.cluster.topics.get(r.topic)
+        if topic is None or r.partition >= len(topic.logs):
+            self._error(r, KafkaError.UNKNOWN_TOPIC_OR_PART)
+            return
+        log = topic.logs[r.partition]
+        if r.leader_epoch is not None and log.leader_epoch > r.leader_epoch and r.log in (None, log):
+            epoch, r.leader_epoch = r.leader_epoch, log.leader_epoch
+            if log.end_of_epoch(epoch) < r.at:
+                self.world.visited("truncation noticed")
+                self._error(r, KafkaError._LOG_TRUNCATION)
+                return
+        if r.at < log.start or r.at > log.end:
+            self.world.visited("out of range")
+            self._error(r, KafkaError._AUTO_OFFSET_RESET)
+            return
+        entries, r.at = log.read(r.at, 1000, self.committed_only)
+        r.high, r.log = log.high, log
+        if entries:
+            r.leader_epoch = entries[-1].leader_epoch
+            if r.topic.endswith(".offset-mappings"):
+                self.world.visited("rolled forward from the mappings")
+        for e in entries:
+            r.waiting.append(
+                Message(
+                    r.topic, r.partition, e.offset, e.key, e.value, e.headers, e.timestamp, e.leader_epoch
+                )
+            )
+        end = log.stable() if self.committed_only else log.high
+        if self.eof and r.at >= end and r.ended_at != r.at:
+            r.ended_at = r.at
+            self._end_of(r)
+
+    def _end_of(self, r: Reading) -> None:
+        error = KafkaError(KafkaError._PARTITION_EOF)
+        r.waiting.append(Message(r.topic, r.partition, r.at, error=error))
+
+    def _error(self, r: Reading, code: int) -> None:
+        r.stopped = True
+        r.waiting.append(Message(r.topic, r.partition, r.at, error=KafkaError(code)))
+
+    def committed(self, partitions: list[TopicPartition], timeout: float = 10.0) -> list[TopicPartition]:
+        self.call(timeout)
+        out = []
+        for p in partitions:
+            at = (self.group, p.topic, p.partition)
+            if self.committed_only and self.cluster.pending_offset(at):
+                raise refuse(KafkaError.UNSTABLE_OFFSET_COMMIT)
+            out.append(
+                TopicPartition(p.topic, p.partition, self.cluster.group_offsets.get(at, OFFSET_INVALID))
+            )
+        return out
+
+    def consumer_group_metadata(self) -> str:
+        return self.group
+
+    def get_watermark_offsets(
+        self, partition: TopicPartition, cached: bool = False
+    ) -> tuple[int, int] | None:
+        assert cached
+        r = self.readings.get((partition.topic, partition.partition))
+        return None if r is None else (0, r.high)
+
+    def close(self) -> None:
+        self.readings = {}
+        self.closed = True
+
+
+# administration
+
+
+class Answer:
+    """A future. Asked when it was made, answered some time later: by itself, or when it is waited for."""
+
+    def __init__(self, client: Client, ask: Callable[[], Any]) -> None:
+        self._client = client
+        self._ask = ask
+        self._answered = False
+        self._value: Any = None
+        self._error: KafkaException | None = None
+
+    def done(self) -> bool:
+        return self._answered
+
+    def answer(self) -> None:
+        if self._answered:
+            return
+        self._answered = True
+        try:
+            self._value = self._ask()
+        except KafkaException as error:
+            self._error = error
+
+    def result(self, timeout: float | None = None) -> Any:
+        if not self._answered:
+            self._client.call(timeout or 30.0)
+            self.answer()
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
+@dataclass(frozen=True)
+class Described:
+    topic_id: Any
+    partitions: list[int]
+
+
+@dataclass(frozen=True)
+class Offset:
+    offset: int
+
+
+@dataclass(frozen=True)
+class Value:
+    value: str
+
+
+@dataclass(frozen=True)
+class Names:
+    topics: dict[str, None]
+    brokers: dict[int, None]
+
+
+_LATEST, _EARLIEST = type(OffsetSpec.latest()), type(OffsetSpec.earliest())
+
+
+class AdminClient(Client):
+    def list_offsets(
+        self, wanted: dict[TopicPartition, OffsetSpec], **options: Any
+    ) -> dict[TopicPartition, Answer]:
+        committed = options.get("isolation_level") == IsolationLevel.READ_COMMITTED
+
+        def ask(at: TopicPartition, spec: OffsetSpec) -> Offset:
+            log = self.cluster.log(at.topic, at.partition)
+            if isinstance(spec, _EARLIEST):
+                return Offset(log.start)
+            assert isinstance(spec, _LATEST)
+            return Offset(log.stable() if committed else log.high)
+
+        return {at: Answer(self, lambda at=at, spec=spec: ask(at, spec)) for at, spec in wanted.items()}  # type: ignore[misc]
+
+    def describe_topics(self, wanted: Any, **_: Any) -> dict[str, Answer]:
+        def ask(name: str) -> Described:
+            topic: Topic | None = self.cluster.topics.get(name)
+            if topic is None:
+                raise refuse(KafkaError.UNKNOWN_TOPIC_OR_PART)
+            return Described(topic.id, list(range(len(topic.logs))))
+
+        answers = {name: Answer(self, lambda name=name: ask(name)) for name in wanted.topic_names}  # type: ignore[misc]
+        self.scheduler.events.append(_Arriving(self, list(answers.values())))
+        return answers
+
+    def describe_configs(self, resources: list[Any], **_: Any) -> dict[Any, Answer]:
+        def ask(name: str) -> dict[str, Value]:
+            if name not in self.cluster.topics:
+                raise refuse(KafkaError.UNKNOWN_TOPIC_OR_PART)
+            return {k: Value(v) for k, v in self.cluster.topics[name].config.items()}
+
+        return {r: Answer(self, lambda r=r: ask(r.name)) for r in resources}  # type: ignore[misc]
+
+    def create_topics(self, new: list[Any], **_: Any) -> dict[str, Answer]:
+        def ask(topic: Any) -> None:
+            if topic.topic in self.cluster.topics:
+                raise refuse(KafkaError.TOPIC_ALREADY_EXISTS)
+            self.cluster.create(topic.topic, topic.num_partitions, {**DEFAULTS, **topic.config})
+
+        return {t.topic: Answer(self, lambda t=t: ask(t)) for t in new}  # type: ignore[misc]
+
+    def create_partitions(self, new: list[Any], **_: Any) -> dict[str, Answer]:
+        def ask(wanted: Any) -> None:
+            topic = self.cluster.topics[wanted.topic]
+            for p in range(len(topic.logs), wanted.new_total_count):
+                topic.logs.append(Log(topic, p))
+
+        return {t.topic: Answer(self, lambda t=t: ask(t)) for t in new}  # type: ignore[misc]
+
+    def list_topics(self, timeout: float = 10.0) -> Names:
+        self.call(timeout)
+        return Names(dict.fromkeys(self.cluster.topics), {0: None})
+
+    def delete_records(self, wanted: list[TopicPartition], **_: Any) -> dict[TopicPartition, Answer]:
+        def ask(at: TopicPartition) -> None:
+            self.cluster.log(at.topic, at.partition).trim(at.offset)
+
+        return {at: Answer(self, lambda at=at: ask(at)) for at in wanted}  # type: ignore[misc]
+
+
+DEFAULTS = {
+    "cleanup.policy": "delete",
+    "retention.ms": "-1",
+    "retention.bytes": "-1",
+    "max.message.bytes": "8388608",
+    "message.timestamp.type": "CreateTime",
+    "message.timestamp.before.max.ms": "9223372036854775807",
+    "message.timestamp.after.max.ms": "9223372036854775807",
+}
+
+
+class _Arriving:
+    """Answers on their way."""
+
+    def __init__(self, client: Client, answers: list[Answer]) -> None:
+        self._client = client
+        self._answers = answers
+
+    def __call__(self) -> Callable[[], None] | None:
+        if not self._client.process.alive:
+            self._client.scheduler.events.remove(self)
+            return None
+        return self._arrive if self._client.reachable() else None
+
+    def _arrive(self) -> None:
+        self._client.scheduler.events.remove(self)
+        for answer in self._answers:
+            answer.answer()
+
+
+# threads
+
+
+class Condition:
+    """A condition whose lock nobody needs: no task is interrupted between two calls to the outside."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._notified = 0
+
+    def __enter__(self) -> bool:
+        return True
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def wait(self, timeout: float) -> bool:
+        before = self._notified
+        if timeout > 0:
+            self._scheduler.wait(timeout, lambda: self._notified > before)
+        return self._notified > before
+
+    def notify(self) -> None:
+        self._notified += 1
+
+
+class Lock:
+    """A lock that its holder may take again."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._holder: object = None
+        self._depth = 0
+
+    def __enter__(self) -> bool:
+        me = self._scheduler.current
+        while self._holder not in (None, me):
+            self._scheduler.wait(1e9, lambda: self._holder is None)
+        self._holder = me
+        self._depth += 1
+        return True
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        if not self._depth:
+            self._holder = None
+
+
+class Thread:
+    """A thread of the process that makes it."""
+
+    def __init__(self, scheduler: Scheduler, target: Callable[[], None], name: str) -> None:
+        assert scheduler.current is not None
+        self._scheduler = scheduler
+        self._process = scheduler.current.process
+        self._target = target
+        self._name = name
+        self._task: Any = None
+
+    def start(self) -> None:
+        self._task = self._scheduler.spawn(self._process, self._name, self._target)
+
+    def is_alive(self) -> bool:
+        return self._task is not None and self._task.is_alive()
+
+    def join(self, timeout: float) -> None:
+        self._scheduler.wait(timeout, lambda: not self.is_alive())

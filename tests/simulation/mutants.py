@@ -1,0 +1,399 @@
+"""Careless versions of the protocol: each is production code with a line or two changed, and something here must notice.
+
+`python -m tests.simulation --mutants` looks for what notices each, and writes the table in tests/simulation/README.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+from tests.simulation.cases import CASES, ShowsNothing
+from tests.simulation.schedules import by_seed
+
+Change = tuple[str, str, str]
+"""Where (module:function or module:class.method), what stands there, what stands there instead."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """`killed_by` is the case, or the number of the seeded schedule, that is known to notice."""
+
+    name: str
+    changes: tuple[Change, ...]
+    killed_by: str | int
+
+
+def _of(name: str, killed_by: str | int, *changes: Change) -> Mutant:
+    return Mutant(name, changes, killed_by)
+
+
+_HIGH = 'kafka.watermarks(self._admin, plan["mappings_topic"], self.partition, deadline)[1] - 1'
+
+MUTANTS = [
+    _of(
+        "no fencing: a transactional id for each owner, not for each staging partition",
+        "a_predecessor_that_commits_during_recovery_is_counted",
+        ("deduplicator.fencing:FencingProducer.__init__", '{partition}"', '{partition}.{id(self)}"'),
+    ),
+    _of(
+        "mappings read before fencing",
+        "a_predecessor_that_commits_during_recovery_is_counted",
+        ("deduplicator.delivery:Delivery._recover", "until = fencing.fence(deadline)", f"until = {_HIGH}"),
+        (
+            "deduplicator.delivery:Delivery._recover",
+            "self._transaction.use(fencing)",
+            "fencing.fence(deadline); self._transaction.use(fencing)",
+        ),
+    ),
+    _of(
+        "mappings read up to the high watermark, not up to a record of one's own",
+        "a_commit_that_is_not_visible_yet_is_waited_for",
+        (
+            "deduplicator.delivery:Delivery._recover",
+            "until = fencing.fence(deadline)",
+            f"kafka.patiently('', lambda t: fencing.client.init_transactions(t), deadline); until = {_HIGH}",
+        ),
+    ),
+    _of(
+        "roll-forward one short",
+        "a_commit_whose_answer_is_lost_is_not_done_again",
+        ("deduplicator.recovery:_read", "return out", "return out[:-1]"),
+    ),
+    _of(
+        "the exception of a commit is taken for a failure: the transaction is done again from memory",
+        "a_commit_whose_answer_is_lost_is_not_done_again",
+        (
+            "deduplicator.transaction:Transaction.commit",
+            "producer.commit_transaction(max(1.0, deadline.left()))",
+            """try:
+        producer.commit_transaction(max(1.0, deadline.left()))
+    except Exception:
+        Transaction.undone = {key: moved.start for key, moved in self.moved.items()}
+        raise""",
+        ),
+        (
+            "deduplicator.delivery:Delivery._recover",
+            "self.owned.next = found.next",
+            (
+                "self.owned.next = {**found.next, **Transaction.__dict__.get('undone', {})}; Transaction.undone = {}; "
+                "found.position = 0 if self.owned.recoveries > 1 else found.position"
+            ),
+        ),
+    ),
+    _of(
+        "state kept in memory after an abort",
+        "a_commit_that_never_happened_is_done_again",
+        (
+            "deduplicator.delivery:Delivery._recover",
+            "self.owned.next = found.next",
+            "self.owned.next = {**found.next, **self.owned.next}",
+        ),
+    ),
+    _of(
+        "producer used again after a connection error",
+        "a_late_end_does_not_commit_the_next_transaction_after_a_connection_error",
+        ("deduplicator.fencing:FencingProducer.must_be_clean", "self._trouble.seen or took_s", "took_s"),
+    ),
+    _of(
+        "producer used again after a slow commit",
+        "a_late_end_does_not_commit_the_next_transaction_after_a_slow_commit",
+        ("deduplicator.fencing:FencingProducer.must_be_clean", " or took_s > SLOW_COMMIT_S", ""),
+    ),
+    _of(
+        "the fence's abort need not end cleanly",
+        "a_late_abort_of_the_fence_does_not_halve_the_next_transaction",
+        (
+            "deduplicator.fencing:FencingProducer.fence",
+            "self.must_be_clean(outside.monotonic() - began)",
+            "pass",
+        ),
+    ),
+    _of(
+        "position written before the frames below it are acknowledged",
+        "a_writer_that_dies_at_any_point_leaves_no_hole",
+        (
+            "replicator.copying:Copying._cut",
+            "self.cut_at = end",
+            "self.cut_at = self.acked = end; self.frames += 1",
+        ),
+    ),
+    _of(
+        "no topic id in the key",
+        "records_of_a_topic_made_again_are_not_dropped_as_seen",
+        (
+            "deduplicator.judgement:Judgement._judge",
+            "key = (frame.topic_id, frame.partition)",
+            "key = (frame.topic, frame.partition)",
+        ),
+        (
+            "deduplicator.recovery:recover",
+            "known[(mapping.topic_id, mapping.partition)]",
+            "known[(mapping.topic, mapping.partition)]",
+        ),
+    ),
+    _of(
+        "topic ids are not confirmed",
+        "records_of_a_topic_made_again_are_not_taken_for_old_ones",
+        ("replicator.confirming:Confirming.answers", "ids[frame.topic] == frame.topic_id", "True"),
+    ),
+    _of(
+        "an answer to a question asked before the records were fetched confirms them too",
+        "an_answer_about_the_topic_before_does_not_confirm_records_of_the_one_made_again",
+        ("replicator.confirming:Confirming.answers", "number >= covered or ", ""),
+    ),
+    _of(
+        "a position outside of the log is a truncation, whichever topic it is now",
+        "a_topic_made_again_and_shorter_than_before_is_no_truncation",
+        ("replicator.demands:Demands.lost_position", "not self.source.still_the_same(copy)", "False"),
+    ),
+    _of(
+        "a delivery report that tells of an error is ignored, and no gapless guarantee ends the producer",
+        "frames_in_flight_behind_one_that_fails_are_not_appended",
+        ("common.kafka:producer", '"enable.gapless.guarantee": True', '"enable.gapless.guarantee": False'),
+        ("replicator.writer:Writer._delivered", "if error is None:", "if True:"),
+    ),
+    _of(
+        "no gapless guarantee: frames behind one that failed are appended",
+        "frames_in_flight_behind_one_that_fails_are_not_appended",
+        ("common.kafka:producer", '"enable.gapless.guarantee": True', '"enable.gapless.guarantee": False'),
+    ),
+    _of(
+        "messages time out, and the gapless guarantee leaves those out",
+        "frames_in_flight_behind_one_that_fails_are_not_appended",
+        ("common.kafka:producer", '"message.timeout.ms": 0', '"message.timeout.ms": 300000'),
+    ),
+    _of(
+        "origin decided again, and the last one wins",
+        "an_origin_of_latest_is_decided_once",
+        (
+            "common.control:Control._on_origin",
+            "self.origins.setdefault(key, origin)",
+            "self.origins[key] = origin",
+        ),
+        ("replicator.planner:Planner._decide_origins", "if (i.id, p) not in state.origins]", "]"),
+        ("replicator.planner:Planner._decide_origins", 'if initial else "earliest"', ""),
+    ),
+    _of(
+        "an initial origin counts after the link has started, too",
+        "a_paused_first_leader_does_not_skip_a_partition_that_came_later",
+        ("common.control:Control._on_origin", 'r.get("initial") and self.started', "False"),
+    ),
+    _of(
+        "`<` for `<=`: a frame that ends at `next` is not seen",
+        "a_writer_that_dies_at_any_point_leaves_no_hole",
+        ("deduplicator.dedup:decide", "frame.next <= next_offset", "frame.next < next_offset"),
+    ),
+    _of(
+        "`>=` for `>`: a frame that begins at `next` is a hole",
+        "records_of_a_topic_made_again_are_not_taken_for_old_ones",
+        ("deduplicator.dedup:decide", "frame.start > next_offset", "frame.start >= next_offset"),
+    ),
+    _of(
+        "a hole is not noticed",
+        "a_hole_that_is_filled_holds_nothing_up",
+        ("deduplicator.dedup:decide", "frame.start > next_offset", "False"),
+    ),
+    _of(
+        "whole frames only: rows below `next` come again",
+        "a_tail_without_records_is_no_hole",
+        (
+            "deduplicator.dedup:decide",
+            "Decision(Action.DELIVER, next_offset, frame.next, lost=lost)",
+            "Decision(Action.DELIVER, frame.start, frame.next, lost=lost)",
+        ),
+    ),
+    _of(
+        "the first frame that comes need not be the origin's",
+        "a_partition_whose_first_frame_is_lost_begins_at_its_origin",
+        ("deduplicator.dedup:decide", "if not (frame.origin and complete)", "if not complete"),
+    ),
+    _of(
+        "incomplete state taken as complete",
+        "with_the_table_lost_and_the_mappings_trimmed_nothing_is_guessed",
+        ("deduplicator.recovery:recover", "complete = snapshot.complete and reaches", "complete = True"),
+    ),
+    _of(
+        "checksum ignored",
+        "a_hole_that_is_filled_holds_nothing_up",
+        ("common.frame:decode_rows", "zlib.crc32(value) != crc", "False"),
+    ),
+    _of(
+        "trimmed past held frames",
+        "held_frames_are_not_trimmed",
+        ("deduplicator.trim:limits", "min(offset, held.get(p, offset))", "offset"),
+    ),
+    _of(
+        "trimmed past what is committed",
+        "staging_is_not_trimmed_to_a_position_that_was_only_attempted",
+        ("deduplicator.transaction:Transaction._mapping", "self.owned.position,", "self.owned.position + 1,"),
+    ),
+    _of(
+        "a rewind keeps what is pending",
+        "a_demand_that_comes_with_records_in_hand_is_answered_in_order",
+        ("replicator.copying:Copying.rewind", "self.pending = []", "pass"),
+    ),
+    _of(
+        "a frame begins at its first record, not where the last one ended",
+        "a_tail_without_records_is_no_hole",
+        (
+            "replicator.copying:Copying._cut_one",
+            "value = self._encode(records)\n",
+            "value = self._encode(records); self.cut_at = records[0].offset()\n",
+        ),
+    ),
+    _of(
+        "frames read before the position was set again are taken",
+        "a_commit_that_arrives_late_is_not_done_again",
+        ("deduplicator.inbox:Inbox.put", "if generation == self.generation:", "if True:"),
+    ),
+    _of(
+        "whoever may not lead any more fences all the same",
+        "two_owners_do_not_fence_each_other_for_ever",
+        (
+            "common.lane:LaneTerm.must_lead",
+            "if self.control.refresh(deadline).deposed(self.application, self.term):",
+            "if False:",
+        ),
+    ),
+    _of(
+        "runs are not checked against their length",
+        "another_writers_records_do_not_spoil_the_mappings",
+        (
+            "deduplicator.transaction:Transaction._check_reports",
+            "if not all(contiguous(run) for run in moved.runs):",
+            "if False:",
+        ),
+    ),
+    _of(
+        "out of range means going on at the log start",
+        "what_the_source_lost_halts_until_the_loss_is_accepted",
+        (
+            "replicator.demands:Demands.lost_position",
+            "elif copy.read < low:",
+            (
+                "elif copy.read < low:\n        copy.rewind(low); copy.status = Status.RUNNING; self.hold_back(copy.gap_frame(0, low, '')); "
+                "self.source.read_from_positions(); return\n    elif copy.read < low:"
+            ),
+        ),
+    ),
+    _of(
+        "out of range is a loss, without asking how far the destination is",
+        "retention_that_takes_only_what_is_delivered_halts_nothing",
+        (
+            "replicator.demands:Demands.lost_position",
+            "or copy.read > high:",
+            "or copy.read > high or copy.read < low:",
+        ),
+    ),
+    _of(
+        "the leader epoch is not remembered beside the position",
+        "a_source_that_was_cut_halts_by_name",
+        (
+            "replicator.source:Source.read_from_positions",
+            "c.leader_epoch is None or c.read != c.acked",
+            "True",
+        ),
+    ),
+    _of(
+        "missing frames are asked for once only",
+        "a_hole_is_asked_for_again_when_the_answer_is_lost_too",
+        ("deduplicator.stuck:Stuck.asks_now", "self.ask_at = now + self.pause_s", "self.ask_at = now + 1e9"),
+    ),
+    _of(
+        "a lane does not say where it stands: staging wiped while the source is idle is not noticed",
+        "staging_wiped_while_the_source_is_idle_is_noticed",
+        (
+            "replicator.lane:Lane.run",
+            "copy.origin_frame() if copy.key in self.new else copy.position_frame()",
+            "copy.origin_frame()",
+        ),
+    ),
+]
+
+
+@contextlib.contextmanager
+def applied(mutant: Mutant) -> Iterator[None]:
+    """Production code, changed. Fails where what is to be changed does not stand there (any more)."""
+    sources: dict[str, str] = {}
+    for where, old, new in mutant.changes:
+        module_name, _, path = where.partition(":")
+        source = sources.get(where) or textwrap.dedent(inspect.getsource(_found(module_name, path)))
+        if old not in source:
+            raise LookupError(f"{where} no longer has {old!r}")
+        sources[where] = source.replace(old, new)
+    with contextlib.ExitStack() as stack:
+        for where, source in sources.items():
+            module_name, _, path = where.partition(":")
+            module = importlib.import_module(module_name)
+            owner, _, name = path.rpartition(".")
+            made: dict[str, Any] = {}
+            # The first lines of a method may be decorators; none of those here has any.
+            exec(compile("from __future__ import annotations\n" + source, where, "exec"), vars(module), made)  # noqa: S102 - the project's own source
+            changed = made[name]
+            if owner:
+                stack.enter_context(mock.patch.object(getattr(module, owner), name, changed))
+                continue
+            for user in _users(module_name, name):
+                stack.enter_context(mock.patch.object(user, name, changed))
+        yield
+
+
+def _found(module_name: str, path: str) -> Any:
+    found: Any = importlib.import_module(module_name)
+    for name in path.split("."):
+        found = getattr(found, name)
+    return found
+
+
+def _users(module_name: str, name: str) -> list[Any]:
+    """The modules that have imported a function by its name."""
+    import sys
+
+    original = getattr(sys.modules[module_name], name)
+    return [
+        m
+        for n, m in list(sys.modules.items())
+        if n.split(".")[0] in ("common", "replicator", "deduplicator") and getattr(m, name, None) is original
+    ]
+
+
+def check(by: str | int) -> Callable[[], object]:
+    """A case by its name, a schedule by its number."""
+    return CASES[by] if isinstance(by, str) else lambda: by_seed(by)
+
+
+def notices(by: str | int) -> str | None:
+    """What a case or schedule says against the code as it is now, or None."""
+    try:
+        check(by)()
+    except ShowsNothing:
+        return None
+    except Exception as error:  # noqa: BLE001 - whatever it is, it was noticed
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def hunt(mutant: Mutant, seeds: range) -> str | int | None:
+    """The first case, or else the first schedule, that notices; None if none does."""
+    with applied(mutant):
+        tried: list[str | int] = [mutant.killed_by, *CASES, *seeds]
+        for by in tried:
+            if notices(by) is not None:
+                return by
+    return None
+
+
+def table() -> str:
+    """What notices what, in Markdown."""
+    lines = ["| careless version | noticed by |", "|---|---|"]
+    for m in MUTANTS:
+        by = f"`{m.killed_by}`" if isinstance(m.killed_by, str) else f"schedule {m.killed_by}"
+        lines.append(f"| {m.name} | {by} |")
+    return "\n".join(lines)

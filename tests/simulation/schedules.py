@@ -1,0 +1,59 @@
+"""Schedules: what happens to a world from its first record until everything has arrived. Seeded ones, to be repeated by number."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from functools import cache
+
+from common.settings import Settings
+from tests.simulation import faults
+from tests.simulation.scheduler import Seeded
+from tests.simulation.world import World, Wrong, settings
+
+BETWEEN = [3, 10, 30, 100]
+"""Steps from one fault to the next."""
+
+
+@cache
+def _settings(staging_partitions: int) -> Settings:
+    return settings(STAGING_PARTITIONS=str(staging_partitions))
+
+
+def by_seed(seed: int) -> Counter[str]:
+    """Run a schedule; the states it visited. Raises Wrong, or whatever the code under it raised."""
+    r = random.Random(seed)
+    world = World(
+        Seeded(seed, r.choice([0.0, 0.02, 0.1, 0.3])),
+        _settings(r.choice([1, 1, 2])),
+        partitions=r.choice([1, 2]),
+        lanes=r.choice([1, 2]),
+        lazy=r.random() < 0.5,
+        records=r.choice([0, 1, 3]),
+    )
+    world.fold_s = r.choice([10.0, 60.0, 300.0])
+    lossy = seed % 8 == 7
+    kinds = faults.LOSSY if lossy else faults.HARMLESS
+    with world.living():
+        world.start()
+        for _ in range(r.choice([2, 5, 10])):
+            world.run(r.choice(BETWEEN))
+            r.choice(kinds)(world, lambda n: int(r.random() * n))
+            world.check()
+        settle(world, r)
+    return world.states
+
+
+def settle(world: World, r: random.Random) -> None:
+    """Everything arrives; if records are lost for good, once an operator has accepted that."""
+    if not world.lost:
+        world.settle()
+        return
+    for _ in range(6):
+        try:
+            world.settle(1500.0)
+            return
+        except Wrong:
+            world.check()
+            faults.accept_all_losses(world)
+    world.settle()

@@ -1,0 +1,30 @@
+"""Every sequence of events that has broken, or would break, a careless version of the protocol."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.simulation.cases import CASES, copied_world, cut_and_written_anew, lane
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_case(name: str) -> None:
+    CASES[name]()
+
+
+@pytest.mark.xfail(
+    reason="a lane that Spark runs again begins at its plan's position, below the cut", strict=True
+)
+def test_a_source_cut_while_spark_runs_a_lane_again_is_noticed() -> None:
+    """A limit that is known: the source log is cut and written anew above the position of a plan, and below what is delivered."""
+    w = copied_world(records=4)
+    with w.living():
+        w.start()
+        w.run_until(w.copied)
+        w.run_for(30.0)
+        w.lost = True
+        w.kill(lane(w, "replicator"))
+        cut_and_written_anew(w, 2, 6)
+        w.run_for(100.0)
+        w.check()
+        assert {h.reason for h in w.control().halts.values()} == {"source-truncated"}

@@ -1,0 +1,73 @@
+"""Schedules by chance and one after the other: whatever happens, every record arrives once and in order, and nothing halts for nothing.
+
+A slice; `python -m tests.simulation --help` tells how to run more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.simulation import exhaustive
+from tests.simulation.schedules import by_seed
+
+FIRST, SCHEDULES, PARTS = 1_000_000, 1000, 10
+
+REACHED = [
+    "a zombie's frame reached staging",
+    "rolled forward from the mappings",
+    "an owner found itself fenced",
+    "fenced a transaction under way",
+    "fencing waited for a commit that was being completed",
+    "unknown outcome: committed",
+    "unknown outcome: aborted",
+    "a late EndTxn ended a transaction",
+    "a hole was repaired",
+    "a frame was refused",
+    "out of range",
+    "group offsets lost",
+    "mappings trimmed",
+    "table lost",
+    "topic made again",
+]
+"""What must happen somewhere in this slice: a simulation that never gets there shows nothing about it."""
+
+_visited: Counter[str] = Counter()
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_whatever_happens_every_record_arrives_once_and_in_order(part: int) -> None:
+    """A failure names its seed: `python -m tests.simulation --seed SEED --schedules 1` runs it again."""
+    share = SCHEDULES // PARTS
+    for seed in range(FIRST + part * share, FIRST + (part + 1) * share):
+        try:
+            _visited.update(by_seed(seed))
+        except Exception as error:
+            error.add_note(f"schedule {seed}")
+            raise
+
+
+def test_the_interesting_states_are_visited() -> None:
+    if sum(_visited.values()) == 0:
+        pytest.skip("says something about the whole slice only")
+    assert [state for state in REACHED if not _visited[state]] == []
+
+
+STRIDE = 23
+
+
+@pytest.mark.parametrize("disturbance", range(len(exhaustive.DISTURBANCES)))
+def test_a_process_that_ends_at_any_point_breaks_nothing(disturbance: int) -> None:
+    """Each 23rd step of the undisturbed schedule, another 23rd for each disturbance."""
+    for number, departures in enumerate(exhaustive.one_departure()):
+        if departures[0][1] == disturbance and number % STRIDE == disturbance:
+            exhaustive.run(departures)
+
+
+def test_any_two_processes_that_end_at_any_points_break_nothing() -> None:
+    """Each 50,021st pair."""
+    visited: Counter[str] = Counter()
+    for number, departures in enumerate(exhaustive.pairs(50_021)):
+        visited.update(exhaustive.run(departures)[1])
+        assert number < 1000

@@ -1,0 +1,522 @@
+"""A world for one link: two clusters, both applications, what befalls them, and what must hold whatever does."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
+from unittest import mock
+
+import orjson
+from confluent_kafka import KafkaException
+
+import common.application
+import common.lane
+import common.outside
+import deduplicator.delivery
+import deduplicator.lane
+import replicator.copying
+import replicator.lane
+from common.control import Control
+from common.errors import VerbatimError
+from common.settings import Settings
+from common.topics import id_text
+from deduplicator.mappings import decode
+from tests.simulation import clients
+from tests.simulation.applications import Query, Simulated, SimulatedDeduplicator, SimulatedReplicator, Table
+from tests.simulation.cluster import Cluster, Entry, Log, Txn
+from tests.simulation.scheduler import Chooser, Process, Scheduler, Seeded, Task
+
+Key = tuple[str, int]
+TOPIC = "orders"
+APPLICATIONS: dict[str, type[Simulated]] = {
+    "replicator": SimulatedReplicator,
+    "deduplicator": SimulatedDeduplicator,
+}
+
+
+class Wrong(AssertionError):
+    """Something that must hold does not."""
+
+
+@dataclasses.dataclass
+class Instance:
+    """An instance of an application, started again when it dies."""
+
+    name: str
+    process: Process
+    task: Task
+    app: Simulated | None = None
+
+
+def settings(**variables: str) -> Settings:
+    return Settings.load(
+        environ={
+            "APPLICATION_NAME": "link",
+            "KAFKA_CLUSTERS_SOURCE_BOOTSTRAP_SERVERS": "source",
+            "KAFKA_CLUSTERS_DESTINATION_BOOTSTRAP_SERVERS": "target",
+            "KAFKA_CLUSTERS_SOURCE_TOPIC": TOPIC,
+            "STAGING_PARTITIONS": "1",
+            "TOPIC_REFRESH_INTERVAL": "30s",
+            "HEALTH_PORT": "0",
+            **variables,
+        }
+    )
+
+
+SETTINGS = settings()
+
+
+class World:
+    """`lost` says that something was lost for good: then partitions may halt. Use it as a context."""
+
+    def __init__(
+        self,
+        chooser: Chooser,
+        settings: Settings = SETTINGS,
+        partitions: int = 2,
+        lanes: int = 1,
+        lazy: bool = False,
+        records: int = 0,
+    ) -> None:
+        self.chooser = chooser
+        self.scheduler = Scheduler(chooser)
+        self.settings = settings
+        self.lanes = lanes
+        self.lazy = lazy
+        self.fold_s = 60.0
+        clock = self.scheduler.monotonic
+        self.source = Cluster("source", clock, lambda: False)
+        self.target = Cluster("target", clock, lambda: self.lazy)
+        self.clusters = {"source": self.source, "target": self.target}
+        self.late: list[Callable[[], None]] = []
+        self._late: list[tuple[float, Callable[[], None]]] = []
+        self.leaders: dict[str, Process] = {}
+        self.instances: list[Instance] = []
+        self.queries: list[Query] = []
+        self.zombies: list[Process] = []
+        self.table = Table(self)
+        self.states: Counter[str] = Counter()
+        """Interesting states that were visited."""
+        self.lost = False
+        self.harmed = False
+        """Whether frames were lost or spoilt in staging: only then may any be missed."""
+        self.held_up: set[str] = set()
+        """Of what happens by itself, what does not happen now: "late", "markers", "replication"."""
+        self.given_up: set[tuple[str, int, int]] = set()
+        """(topic id, partition, offset) of records whose loss was accepted."""
+        self.supervised = True
+        self.records: dict[Key, list[tuple[int, Any]]] = {}
+        """What the source ever held: (offset, content) by (topic id, partition)."""
+        self.topic_order: list[str] = []
+        self._checked: dict[Log, int] = {}
+        self.delivered: dict[Key, list[int]] = {}
+        self.reached: dict[Key, int] = {}
+        self.frames: dict[Key, list[tuple[int, int, int]]] = {}
+        self._origins: dict[Key, int] = {}
+        self._looked_at = 0.0
+        self._where: dict[tuple[str, int, int], tuple[str, int, int]] = {}
+        self._make_topics(partitions)
+        self.scheduler.before_step = self._supervise
+        self.scheduler.events.append(self._something_late)
+        self.scheduler.events.append(self._markers)
+        self.scheduler.events.append(self._replication)
+        self.target.on_commit = lambda txn: self._check(txn)
+        for p in range(partitions):
+            if records:
+                self.produce(p, records)
+
+    def _make_topics(self, partitions: int) -> None:
+        s = self.settings
+        self.target.create(s.control_topic, 1, dict(clients.DEFAULTS))
+        self.target.create(s.positions_topic, 1, dict(clients.DEFAULTS))
+        self.target.create(
+            s.staging_topic, s.staging_partitions, {**clients.DEFAULTS, "max.message.bytes": "67108864"}
+        )
+        self.target.create(s.mappings_topic, s.staging_partitions, dict(clients.DEFAULTS))
+        self.make_source(partitions)
+        self.target.log(s.positions_topic, 0).on_append = self._check_position
+        for log in self.target.topics[s.staging_topic].logs:
+            log.on_append = self._remember_frame
+
+    @contextmanager
+    def living(self) -> Iterator[World]:
+        """Put this world in the place of the real one."""
+        make: dict[str, Any] = {
+            "monotonic": self.scheduler.monotonic,
+            "sleep": self.scheduler.sleep,
+            "Lock": lambda: clients.Lock(self.scheduler),
+            "Condition": lambda: clients.Condition(self.scheduler),
+            "thread": lambda target, name: clients.Thread(self.scheduler, target, name),
+            "Consumer": lambda config, logger: clients.Consumer(self, config),
+            "Producer": lambda config, logger: clients.Producer(self, config),
+            "AdminClient": lambda config, logger: clients.AdminClient(self, config),
+        }
+        # Nobody looks as often as in production, and frames are small: nothing but the number of steps depends on it.
+        slower: list[tuple[Any, dict[str, Any]]] = [
+            (replicator.copying, {"MAX_FRAME_RECORDS": 2}),
+            (replicator.lane, {"IDLE_POLL_S": 20.0, "tame_garbage_collector": lambda: None}),
+            (deduplicator.lane, {"POLL_S": 20.0, "tame_garbage_collector": lambda: None}),
+            (common.application, {"TICK_S": 10.0}),
+            (common.lane, {"LOOK_INTERVAL_S": 5.0}),
+            (deduplicator.delivery, {"IDLE_S": 10.0}),
+        ]
+        patches = [mock.patch.multiple(common.outside, **make)]
+        patches += [mock.patch.multiple(module, **values) for module, values in slower]
+        for patch in patches:
+            patch.start()
+        try:
+            yield self
+        finally:
+            try:
+                self.scheduler.close()
+            finally:
+                for patch in patches:
+                    patch.stop()
+
+    # what clients ask of the world
+
+    def outcome(self, what: str, *ways: str) -> str:
+        way = ways[self.chooser.outcome(len(ways), what)]
+        if way != ways[0] and what not in ("consumed", "what was sent"):
+            self.visited(f"{what} {way}")
+        return way
+
+    def visited(self, state: str) -> None:
+        self.states[state] += 1
+
+    # what happens by itself
+
+    def _something_late(self) -> Callable[[], None] | None:
+        if "late" in self.held_up:
+            return None
+        while self.late:
+            delay = [0.0, 0.05, 1.0, 10.0, 100.0][self.chooser.outcome(5, "delay")]
+            self._late.append((self.scheduler.now + delay, self.late.pop()))
+        for i, (due, _) in enumerate(self._late):
+            if due <= self.scheduler.now:
+                return lambda: self._late.pop(i)[1]()
+        return None
+
+    def all_late_arrives(self) -> None:
+        late = self.late + [act for _, act in self._late]
+        self.late.clear()
+        self._late.clear()
+        for act in late:
+            act()
+
+    def _markers(self) -> Callable[[], None] | None:
+        if "markers" in self.held_up:
+            return None
+        for txn in self.target.unfinished:
+            if txn.unmarked or txn.state != "open":
+                return lambda txn=txn: self.target.complete(txn, 1)  # type: ignore[misc]
+        return None
+
+    def _replication(self) -> Callable[[], None] | None:
+        return self.target.replicate if self.target.lagging and "replication" not in self.held_up else None
+
+    def _supervise(self) -> None:
+        """Whoever dies is started again; an exception that is no error of ours or Kafka's is a bug."""
+        if self.scheduler.now > self._looked_at:
+            self._looked_at = self.scheduler.now
+            self.target.expire_transactions()
+        if not self.scheduler.somebody_ended:
+            return
+        self.scheduler.somebody_ended = False
+        for instance in self.instances:
+            if instance.task.is_alive():
+                continue
+            error = instance.task.error
+            if error is not None and not isinstance(error, VerbatimError | KafkaException):
+                raise error
+            if self.supervised:
+                self.kill(instance.process)
+                self._start(instance)
+        for query in list(self.queries):
+            if query.closed:
+                self.queries.remove(query)
+            else:
+                query.look_after()
+
+    # processes
+
+    def process(self, name: str) -> Process:
+        return Process(name)
+
+    def start(self, *names: str) -> None:
+        for name in names or ("replicator", "deduplicator"):
+            process = self.process(name)
+            instance = Instance(name, process, None)  # type: ignore[arg-type]
+            self._start(instance)
+            self.instances.append(instance)
+
+    def _start(self, instance: Instance) -> None:
+        process = instance.process = self.process(instance.name)
+        instance.app = None
+
+        def main() -> None:
+            app = APPLICATIONS[instance.name].__new__(APPLICATIONS[instance.name])
+            app.world, app.process = self, process
+            app.__init__(self.settings, False)  # type: ignore[misc]
+            instance.app = app
+            app.main()
+
+        instance.task = self.scheduler.spawn(process, instance.name, main)
+
+    def kill(self, process: Process) -> None:
+        """kill -9."""
+        if not process.alive:
+            return
+        process.alive = False
+        self.scheduler.somebody_ended = True
+        for bury in process.on_death:
+            bury()
+
+    def kill_driver(self, instance: Instance, executors_too: bool = True) -> None:
+        self.kill(instance.process)
+        query = getattr(instance.app, "query", None)
+        if query is not None and not query.closed:
+            query.closed = True
+            for attempt in query.attempts.values():
+                if executors_too:
+                    self.kill(attempt.process)
+                elif attempt.process.alive:
+                    self.zombies.append(attempt.process)
+
+    def lanes_of(self, name: str) -> list[tuple[Query, int]]:
+        return [(q, lane) for q in self.queries if q.name == name and not q.closed for lane in q.attempts]
+
+    # the source
+
+    def make_source(self, partitions: int) -> str:
+        topic = self.source.create(TOPIC, partitions, dict(clients.DEFAULTS))
+        self.topic_order.append(id_text(topic.id))
+        return self.topic_order[-1]
+
+    def remake_source(self) -> None:
+        partitions = len(self.source.topics[TOPIC].logs)
+        self.source.delete(TOPIC)
+        self.make_source(partitions)
+
+    @property
+    def topic_id(self) -> str:
+        return self.topic_order[-1]
+
+    def source_log(self, partition: int) -> Log:
+        return self.source.topics[TOPIC].logs[partition]
+
+    def produce(self, partition: int, n: int = 1, gap: int = 0, tail: int = 0) -> None:
+        """Records, with offsets before and behind them that hold none."""
+        log = self.source_log(partition)
+        kept = self.records.setdefault((self.topic_id, partition), [])
+        log.skip(gap)
+        for _ in range(n):
+            at = log.end
+            name = b"%s/%d/%d/%d" % (self.topic_id.encode(), partition, at, log.leader_epoch)
+            content: tuple[bytes | None, bytes, list[tuple[str, bytes | None]] | None, int] = (
+                b"k%d" % at if at % 3 else None,
+                name,
+                [("h", b"%d" % at)] if at % 2 else None,
+                1000 + at,
+            )
+            log.append(*content)
+            kept.append((at, content))
+        if tail:
+            for _ in range(tail):
+                log.append(None, None, marker=True)
+
+    # what must hold
+
+    def _destination(self) -> list[Log]:
+        topic = self.target.topics.get(TOPIC)
+        return topic.logs if topic is not None else []
+
+    def _new(self, log: Log) -> list[Entry]:
+        at = self._checked.get(log, 0)
+        entries, self._checked[log] = log.read(at, 1 << 30, True)
+        return entries
+
+    def _check(self, _: Txn | None = None) -> None:
+        """Everything committed since the last time: each record once, in order, unaltered, where it belongs, and mapped."""
+        if self._half_visible():
+            return  # whose markers are written, but not everywhere yet
+        for log in self._destination():
+            for entry in self._new(log):
+                if entry.value == b"foreign":
+                    continue
+                self._check_record(log, entry)
+        for log in self.target.topics[self.settings.mappings_topic].logs:
+            for entry in self._new(log):
+                self._check_mapping(entry)
+
+    def _half_visible(self) -> bool:
+        return bool(self.target.lagging) or any(txn.state != "open" for txn in self.target.unfinished)
+
+    def _check_record(self, log: Log, entry: Entry) -> None:
+        assert entry.value is not None
+        topic_id, partition, offset = entry.value.split(b"/")[:3]
+        key, at = (topic_id.decode(), int(partition)), int(offset)
+        have = self.delivered.setdefault(key, [])
+        wanted = self.wanted(key)
+        if log.partition != key[1]:
+            raise Wrong(f"a record of partition {key[1]} is in {log.partition}")
+        if at in have:
+            raise Wrong(f"{key} offset {at} was delivered twice")
+        if len(have) >= len(wanted) or wanted[len(have)] != at:
+            raise Wrong(f"{key}: after {have} came {at}, the source has {wanted}")
+        content = next(c for o, c in reversed(self.records[key]) if o == at)
+        if (entry.key, entry.value, entry.headers, entry.timestamp) != content:
+            raise Wrong(f"{key} offset {at} was altered: {entry}")
+        have.append(at)
+        self._where[(log.topic.name, log.partition, entry.offset)] = (*key, at)
+
+    def _check_mapping(self, entry: Entry) -> None:
+        m = decode(entry.value)
+        key = (m.topic_id, m.partition)
+        before = self.reached.get(key)
+        if before is not None and m.start != before:
+            raise Wrong(f"{key}: a mapping begins at {m.start}, the last one ended at {before}")
+        if m.next < m.start or (m.next == m.start and before is not None):
+            raise Wrong(f"{key}: a mapping that goes nowhere: {m}")
+        pairs = [(s + i, d + i) for s, d, n in m.runs for i in range(n)]
+        if any(a[0] >= b[0] or a[1] >= b[1] for a, b in pairwise(pairs)):
+            raise Wrong(f"{key}: a mapping out of order: {m}")
+        for s, d in pairs:
+            if self._where.pop((m.destination_topic, m.destination_partition, d), None) != (*key, s):
+                raise Wrong(f"{key}: source offset {s} is not at {d}: {m}")
+        inside = [
+            o
+            for o, _ in self.records.get(key, [])
+            if m.start <= o < m.next and (*key, o) not in self.given_up
+        ]
+        if [s for s, _ in pairs] != inside:
+            raise Wrong(f"{key}: mapping {m} covers records {inside}")
+        self.reached[key] = m.next
+
+    def _remember_frame(self, entry: Entry) -> None:
+        """All that ever reached staging, in order, with the end of the control topic at that time."""
+        headers = {k: v or b"" for k, v in entry.headers or []}
+        try:
+            key = (headers["topic_id"].decode(), int(headers["partition"]))
+            frame = (
+                self.target.log(self.settings.control_topic, 0).end,
+                int(headers["start"]),
+                int(headers["next"]),
+            )
+        except (KeyError, ValueError):
+            return  # one that was harmed, repeated
+        self.frames.setdefault(key, []).append(frame)
+
+    def _check_position(self, entry: Entry) -> None:
+        """A position may be remembered only if staging was given everything below it, since the demand that it says it has answered."""
+        k, v = orjson.loads(entry.key or b"{}"), orjson.loads(entry.value or b"{}")
+        if "topic_id" not in k:
+            return
+        key, handled = (k["topic_id"], k["partition"]), v["handled"]
+        reach = self.origin(key)
+        if handled >= 0:
+            said = orjson.loads(
+                self.target.log(self.settings.control_topic, 0).entries[handled].value or b"{}"
+            )
+            asked = said["to"] if said["kind"] == "accept-loss" else said.get("next")
+            reach = reach if asked is None else asked
+        for at, start, end in self.frames.get(key, []):
+            if at > handled and start <= reach:
+                reach = max(reach, end)
+        if v["next"] > reach:
+            raise Wrong(f"{key}: position {v} is remembered, what was appended since reaches {reach}")
+
+    def origin(self, key: Key) -> int:
+        """Where copying begins: what is below is not wanted. -1 while that is not decided."""
+        if key not in self._origins:
+            first = next((r for r in self.said("origin") if (r["topic_id"], r["partition"]) == key), None)
+            if first is None:
+                return -1
+            self._origins[key] = first["offset"]
+        return self._origins[key]
+
+    def wanted(self, key: Key) -> list[int]:
+        """The offsets that are to be delivered: what was given up need not be, but may have been before."""
+        origin, have = self.origin(key), self.delivered.get(key, [])
+        return [
+            o for o, _ in self.records[key] if o >= origin and ((*key, o) not in self.given_up or o in have)
+        ]
+
+    def control(self) -> Control:
+        state = Control()
+        for entry in self.target.topics[self.settings.control_topic].logs[0].entries:
+            state.apply(entry.offset, entry.value)
+        return state
+
+    def said(self, kind: str) -> list[dict[str, Any]]:
+        """The control records of a kind, read without the code that is tested."""
+        log = self.target.topics[self.settings.control_topic].logs[0]
+        return [
+            r for e in log.entries if e.value is not None and (r := orjson.loads(e.value))["kind"] == kind
+        ]
+
+    def check(self) -> None:
+        """What must hold at any time."""
+        self._check()
+        if self._where and not self._half_visible():
+            raise Wrong(f"records without a mapping: {self._where}")
+        if not self.lost and (halts := self.said("halted")):
+            raise Wrong(f"halted although nothing is lost: {halts}")
+        if not self.lost and not self.harmed and (holes := [r for r in self.said("resend") if r.get("held")]):
+            raise Wrong(f"frames are missing that nobody took away: {holes}")
+
+    def copied(self) -> bool:
+        """Whether all that the source ever held, but for what was given up, is at the destination."""
+        return all(
+            self.delivered.get(key, []) == self.wanted(key)
+            for key in self.records
+            if key[0] == self.topic_id  # one that is gone takes with it what was not read yet
+        )
+
+    # running
+
+    def run(self, steps: int) -> None:
+        last = self.scheduler.steps + steps
+        self.scheduler.run(lambda: self.scheduler.steps >= last, 1e9)
+
+    def run_until(self, what: Callable[[], bool], seconds: float = 600.0) -> None:
+        if not self.scheduler.run(what, seconds):
+            raise Wrong(
+                f"waited {seconds} s in vain; delivered {self.delivered} of {self._ends()}; {self.control().halts}"
+            )
+
+    def run_for(self, seconds: float) -> None:
+        end = self.scheduler.now + seconds
+        self.scheduler.run(lambda: self.scheduler.now >= end, seconds + 1)
+
+    def _ends(self) -> dict[Key, int]:
+        return {key: records[-1][0] if records else -1 for key, records in self.records.items()}
+
+    def settle(self, seconds: float = 3000.0) -> None:
+        """Faults end: then all must arrive."""
+        if isinstance(self.chooser, Seeded):
+            self.chooser.odds = 0.0
+        self.held_up = set()
+        self.supervised = self.scheduler.somebody_ended = True
+        self.lazy = False
+        for process in self.zombies:
+            self.kill(process)
+        self.all_late_arrives()
+        for instance in self.instances:
+            instance.process.paused = False
+            instance.process.cut_off_until = 0.0
+        for query in self.queries:
+            for attempt in query.attempts.values():
+                attempt.process.paused = False
+                attempt.process.cut_off_until = 0.0
+        # What the last frame held, if it is lost, is missed only when another one comes.
+        for p in range(len(self.source.topics[TOPIC].logs)):
+            self.produce(p, 1)
+        self.run_until(self.copied, seconds)
+        self.check()
+        if self.said("resumed"):
+            self.visited("a hole was repaired")
