@@ -7,7 +7,7 @@ application, one of them paused), the rule is that the first record wins, and ev
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -39,7 +39,8 @@ class Request:
     """An open question or demand about a source partition; `at` is the control offset of the record.
 
     `next` is the source position asked for (None: the deduplicator knows of no record of this partition). `held` is the staging
-    partition and offset of the first frame that was skipped, `held_start` that frame's first source position.
+    partition and offset of the first frame that was skipped, `held_start` that frame's first source position. `answers` says that the
+    replicator had asked before it.
     """
 
     at: int
@@ -47,6 +48,7 @@ class Request:
     next: int | None
     held: tuple[int, int] | None = None
     held_start: int | None = None
+    answers: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +192,7 @@ class Control:
 
     def _on_resend(self, offset: int, r: dict[str, Any]) -> None:
         key, request = _key(r), _request(offset, r)
-        self.resends[key] = request
-        self.asks.pop(key, None)
+        self.resends[key] = replace(request, answers=self.asks.pop(key, None) is not None)
         if request.held is not None:
             self.holds.setdefault(key, request)
 

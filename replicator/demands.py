@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection
 
 from confluent_kafka import KafkaError
 
+from common import outside
 from common.control import Consent, Request
 from common.kafka import Deadline
 from common.lane import LaneTerm
@@ -64,6 +65,12 @@ class Demands:
         low, high = self.source.watermarks(copy)
         if not low <= position <= high and not self.source.still_the_same(copy):
             self.halts.recreated(copy.topic)
+            return False
+        if position < low and not demand.answers:
+            # Not a loss yet: whoever asked may have been fenced before the record arrived, and the destination be further by now.
+            copy.status = Status.ASKING
+            copy.rewind(copy.acked)
+            self._ask(copy, outside.monotonic())
             return False
         if position < low:
             self.halts.halt(

@@ -739,6 +739,25 @@ def what_the_source_lost_halts_until_the_loss_is_accepted() -> None:
 
 
 @case
+def a_demand_of_an_owner_that_was_fenced_since_is_no_loss() -> None:
+    """It finds frames missing, asks for them, and dies; its successor has them delivered, and the source lets go of them; then the demand
+    arrives."""
+    w = copied_world(records=2)
+    with w.living():
+        w.start()
+        w.run_until(w.copied)
+        _missed(w)
+        w.run_until(w.copied, 200.0)
+        w.source_log(0).trim(w.source_log(0).end - 1)
+        control = w.target.log(w.settings.control_topic, 0)
+        first = next(e for e in control.entries if e.value is not None and b'"resend"' in e.value)
+        control.append(None, first.value)
+        w.settle()
+        w.run_for(50.0)
+        w.check()
+
+
+@case
 def another_writers_records_do_not_spoil_the_mappings() -> None:
     """They come between two records of a run, whose destination offsets are told for its ends alone."""
     between = 0

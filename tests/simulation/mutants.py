@@ -293,6 +293,11 @@ MUTANTS = [
         ),
     ),
     _of(
+        "a demand for what the source has not got is a loss, whoever asked",
+        "a_demand_of_an_owner_that_was_fenced_since_is_no_loss",
+        ("replicator.demands:Demands._resend", "position < low and not demand.answers", "False"),
+    ),
+    _of(
         "the leader epoch is not remembered beside the position",
         "a_source_that_was_cut_halts_by_name",
         (

@@ -111,7 +111,11 @@ def test_a_resend_answers_the_ask() -> None:
     state = control(("ask", WHERE))
     assert state.asks == {KEY: Request(0, "orders", None)}
     state.apply(1, encode("resend", **WHERE, next=7))
-    assert state.asks == {} and state.resends == {KEY: Request(1, "orders", 7)} and state.holds == {}
+    assert (
+        state.asks == {}
+        and state.resends == {KEY: Request(1, "orders", 7, answers=True)}
+        and state.holds == {}
+    )
     state.apply(2, encode("resend", **WHERE, next=None))
     assert state.resends[KEY] == Request(2, "orders", None)
 
