@@ -87,11 +87,19 @@ def _duration(value: str | float) -> float:
     """Seconds. A bare number is refused in text, for its unit would be a guess."""
     if isinstance(value, int | float):
         return float(value)
-    units = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
-    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|m|h)", value.strip(), re.ASCII)
+    units = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|m|h|d)", value.strip(), re.ASCII)
     if not found or float(found[1]) == 0:
-        raise ValueError(f"expected a duration such as 500ms, 30s or 5m, not {value[:40]!r}")
+        raise ValueError(f"expected a duration such as 500ms, 30s, 5m or 7d, not {value[:40]!r}")
     return float(found[1]) / 1000 if found[2] == "ms" else float(found[1]) * units[found[2]]
+
+
+def _switch(value: str | bool) -> bool:
+    if isinstance(value, bool):
+        return value
+    if value.lower() not in ("true", "false"):
+        raise ValueError(f"expected true or false, not {value[:40]!r}")
+    return value.lower() == "true"
 
 
 def _level(value: str) -> str:
@@ -222,6 +230,37 @@ class Settings(BaseModel):
     log_level: Annotated[str, BeforeValidator(_level)] = _setting(
         "LOG_LEVEL", "INFO", "`DEBUG`, `INFO`, `WARNING`, `ERROR` or `CRITICAL`"
     )
+    consumer_groups: Annotated[str, BeforeValidator(_selection)] = _setting(
+        "CONSUMER_GROUPS", ".*", "`offsets`: consumer groups to translate: names or regular expressions, as for topics", "all"
+    )  # fmt: skip
+    consumer_groups_exclude: Annotated[str, BeforeValidator(_selection)] = _setting(
+        "CONSUMER_GROUPS_EXCLUDE", "", "the same, to leave out", "none"
+    )
+    offsets_interval_s: Annotated[float, BeforeValidator(_duration)] = _setting(
+        "OFFSETS_INTERVAL", 5.0, "`offsets`: how often", "`5s`", gt=0, le=3600, allow_inf_nan=False
+    )
+    group_name_template: Annotated[str, BeforeValidator(topic_selection.check_group_template)] = _setting(
+        "GROUP_NAME",
+        "{group}",
+        "name of a group at the target; `{group}` and `{source}` stand for the source's",
+    )
+    on_active_group: Literal["skip", "fail"] = _setting(
+        "ON_ACTIVE_GROUP", "skip", "a group has members at the target, so its offsets can't be written: `skip` or `fail`"
+    )  # fmt: skip
+    on_several_targets: Literal["fail", "skip"] = _setting(
+        "ON_SEVERAL_TARGETS", "fail", "records of one source partition are in several destinations: `fail` or `skip`"
+    )  # fmt: skip
+    rewind: Annotated[bool, BeforeValidator(_switch)] = _setting(
+        "REWIND", True, "follow a group that goes back at the source; a group that is ahead at the target is never moved back",
+        "`true`",
+    )  # fmt: skip
+    mappings_retention_s: Annotated[float, BeforeValidator(_duration)] = _setting(
+        "MAPPINGS_RETENTION", 604800.0, "`offsets`: age up to which mappings are kept exact in memory; older offsets translate "
+        "to an earlier position", "`7d`", gt=0, allow_inf_nan=False,
+    )  # fmt: skip
+    mappings_limit: int = _setting(
+        "MAPPINGS_LIMIT", 4_000_000, "the same, in runs of records (24 bytes each)", ge=1000, le=1_000_000_000
+    )
     staging_topic_name: OptionalName = Field(
         None, json_schema_extra={"variable": _PREFIX + "DESTINATION_TOPIC_PROXY"}
     )
@@ -327,12 +366,24 @@ class Settings(BaseModel):
         return f"{self.application_name}.offset-mappings"
 
     @property
+    def group_offsets_topic(self) -> str:
+        return f"{self.application_name}.group-offsets"
+
+    @property
     def deduplicator_group(self) -> str:
         return f"{self.application_name}.deduplicator"
 
     @property
     def own_topics(self) -> frozenset[str]:
-        return frozenset({self.staging_topic, self.positions_topic, self.control_topic, self.mappings_topic})
+        return frozenset(
+            {
+                self.staging_topic,
+                self.positions_topic,
+                self.control_topic,
+                self.mappings_topic,
+                self.group_offsets_topic,
+            }
+        )
 
     def selects(self, topic: str) -> bool:
         """Whether the link copies this source topic: never an internal one or one of its own, even when named."""
@@ -340,6 +391,11 @@ class Settings(BaseModel):
             return False
         excluded = topic_selection.matches(self.source_topic_exclude, topic)
         return not excluded and topic_selection.matches(self.source_topic, topic)
+
+    def selects_group(self, group: str) -> bool:
+        """Whether the offsets of this source group are translated."""
+        excluded = topic_selection.matches(self.consumer_groups_exclude, group)
+        return not excluded and topic_selection.matches(self.consumer_groups, group)
 
     def destination_topic(self, topic: str, source_name: str) -> str:
         """The destination's name for a source topic. Raises SettingsError for a name that can't be written to."""

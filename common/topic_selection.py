@@ -1,4 +1,4 @@
-"""Which topics are meant, and what they are called at the destination: names, regular expressions, templates. Pure."""
+"""Which topics and groups are meant, and what they are called at the destination: names, expressions, templates. Pure."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ MAX_TOPIC_LENGTH = 249
 _LEGAL = re.compile(r"[A-Za-z0-9._-]+")
 _QUANTIFIER = re.compile(r"\{\d*,\d*\}")
 _PLACEHOLDER = re.compile(r"\{(topic|source)\}")
+_GROUP_PLACEHOLDER = re.compile(r"\{(group|source)\}")
 
 
 def check_topic_name(name: str) -> str:
@@ -116,3 +117,29 @@ def expand_template(template: str, *, topic: str, source: str) -> str:
     """The destination's name for a topic. ValueError when Kafka would not allow it."""
     values = {"topic": topic, "source": source}
     return check_topic_name(_PLACEHOLDER.sub(lambda found: values[found[1]], template))
+
+
+def check_group_template(template: str) -> str:
+    """The template itself if it gives each group a name of its own; ValueError says why not.
+
+    A group's name may hold any character, so the rest of the template may too, except for braces.
+    """
+    rest = _GROUP_PLACEHOLDER.sub("", template)
+    if "{" in rest or "}" in rest:
+        raise ValueError(f"{template!r} has a brace that is neither {{group}} nor {{source}}")
+    if template.count("{group}") != 1:
+        raise ValueError(f"{template!r} must hold {{group}} once, or groups could not be told apart")
+    return template
+
+
+def expand_group_template(template: str, *, group: str, source: str) -> str:
+    """The target's name for a source group."""
+    values = {"group": group, "source": source}
+    return _GROUP_PLACEHOLDER.sub(lambda found: values[found[1]], template)
+
+
+def source_group(template: str, *, name: str, source: str) -> str | None:
+    """The source group that has this name at the target, or None where the template makes no such name."""
+    before, after = (part.replace("{source}", source) for part in template.split("{group}"))
+    group = name[len(before) : len(name) - len(after)]
+    return group if group and before + group + after == name else None

@@ -6,19 +6,19 @@ read-committed ends of the partitions. Both run in Python with confluent-kafka; 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import orjson
 import pyarrow as pa
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from common.errors import KafkaTimeout, StateError
 from common.kafka import Received
+from common.ranges import TIMEOUT_S, records
 
 SCHEMA = (
     "mappings_partition int, mappings_offset bigint, timestamp timestamp, cluster string, topic string, "
@@ -57,7 +57,6 @@ ARROW_SCHEMA = pa.schema(
 CONFIG_OPTION = "client.secret"
 """Option with the consumer's properties as JSON. Its name matches Spark's redaction pattern, so plans hide the value."""
 
-TIMEOUT_S = 60.0
 _BATCH_ROWS = 2_000
 
 
@@ -209,53 +208,6 @@ class MappingsStreamReader(_Reading, DataSourceStreamReader):
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None
-
-
-def records(
-    reader: Consumer, topic: str, ranges: Mapping[int, tuple[int, int]], timeout_s: float = TIMEOUT_S
-) -> Iterator[Received]:
-    """Every committed record of the ranges, each partition's in order; returns once each partition's end is reached.
-
-    The last offsets of a range may be markers or aborted records, which never arrive: there the end-of-partition event,
-    whose offset is the position reached, stands for them. Raises StateError when a start is below the log start (the
-    records are gone), KafkaTimeout when nothing has moved for `timeout_s`.
-    """
-    missing = {p: end for p, (start, end) in ranges.items() if start < end}
-    if not missing:
-        return
-    reader.assign([TopicPartition(topic, p, ranges[p][0]) for p in missing])
-    deadline = time.monotonic() + timeout_s
-    while missing:
-        messages = cast("list[Received]", reader.consume(1_000, 0.5))
-        if not messages and time.monotonic() > deadline:
-            raise KafkaTimeout(f"{topic}: no progress for {timeout_s:.0f} s towards {missing}")
-        for message in messages:
-            partition, error = message.partition(), message.error()
-            if error is None:
-                deadline = time.monotonic() + timeout_s
-                end = missing.get(partition)
-                if end is None:
-                    continue
-                if message.offset() < end:
-                    yield message
-                if message.offset() >= end - 1:
-                    del missing[partition]
-                    reader.pause([TopicPartition(topic, partition)])
-            elif error.code() == KafkaError._PARTITION_EOF:
-                if message.offset() >= missing.get(partition, message.offset() + 1):
-                    del missing[partition]
-            elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-                raise StateError(
-                    f"{topic}/{partition}: mappings from offset {ranges.get(partition, (-1, -1))[0]} on are gone "
-                    f"({error.str()}); fold again"
-                )
-            elif error.fatal() or error.code() in (
-                KafkaError.UNKNOWN_TOPIC_OR_PART,
-                KafkaError.TOPIC_AUTHORIZATION_FAILED,
-                KafkaError._UNKNOWN_PARTITION,
-                KafkaError._UNKNOWN_TOPIC,
-            ):
-                raise StateError(f"{topic}/{partition}: mappings cannot be read: {error.str()}")
 
 
 def row(message: Received) -> dict[str, Any]:

@@ -14,11 +14,10 @@ from typing import Any
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from common import kafka
+from common import kafka, mappings
 from common.control import Key
 from common.errors import KafkaTimeout
 from common.kafka import Deadline
-from deduplicator import mappings
 
 
 @dataclass(slots=True)

@@ -13,14 +13,14 @@ from typing import Any
 
 from confluent_kafka import KafkaError, Message, Producer, TopicPartition
 
-from common import outside
+from common import mappings, outside
 from common.control import Destination, Key
 from common.errors import UncleanTransaction
 from common.frame import Frame, Rows
 from common.kafka import Deadline
-from deduplicator import mappings, stuck
+from common.mappings import Mapping
+from deduplicator import stuck
 from deduplicator.fencing import FencingProducer
-from deduplicator.mappings import Mapping
 from deduplicator.owned import Owned
 from deduplicator.runs import Run, contiguous, merge, segments
 

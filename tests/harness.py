@@ -18,9 +18,9 @@ from typing import Any
 from common.application import Application
 from common.control import Control, encode
 from common.lanes import Plan, Progress, RunLane
+from common.mappings import Mapping, decode
 from common.settings import Settings
 from deduplicator.main import Deduplicator
-from deduplicator.mappings import Mapping, decode
 from deduplicator.state import FoldResult, Snapshot
 from replicator.main import Replicator
 from tests.brokers import Record, Seen, produce, read_all, topic_id

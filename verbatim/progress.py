@@ -19,11 +19,10 @@ import orjson
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from common import kafka, topics
+from common import kafka, mappings, topics
 from common.control import Key
 from common.errors import StateError
 from common.kafka import Deadline
-from deduplicator import mappings
 from replicator import positions
 
 if TYPE_CHECKING:

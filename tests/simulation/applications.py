@@ -21,7 +21,7 @@ from common.lanes import Plan, Progress, RunLane
 from common.link import Link
 from deduplicator.destinations import Destinations
 from deduplicator.main import Deduplicator
-from deduplicator.mappings import decode
+from common.mappings import decode
 from deduplicator.state import FoldResult, PartitionState, Snapshot
 from replicator.main import Replicator
 from tests.simulation.scheduler import Process, Task

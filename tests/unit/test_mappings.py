@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from common import mappings
 from common.errors import StateError
-from deduplicator import mappings
-from deduplicator.mappings import Mapping
+from common.mappings import Mapping
 from tests import strategies
 
 SOME = Mapping("c", "orders", "id", 3, 5, 9, "copy", 3, 40, 3, 1, 0, [[5, 100, 2], [8, 102, 1]])

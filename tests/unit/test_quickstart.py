@@ -23,11 +23,10 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import verbatim.quickstart
-from common import jars
+from common import jars, mappings
 from common.control import Key
 from common.errors import SettingsError, VerbatimError
-from deduplicator import mappings
-from deduplicator.mappings import Mapping
+from common.mappings import Mapping
 from replicator import positions
 from replicator.positions import Position
 from verbatim import applications, display
