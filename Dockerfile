@@ -45,6 +45,7 @@ COPY README.md LICENSE ./
 COPY common/ common/
 COPY replicator/ replicator/
 COPY deduplicator/ deduplicator/
+COPY offsets/ offsets/
 COPY verbatim/ verbatim/
 RUN if [ -z "$UV_DEFAULT_INDEX" ]; then unset UV_DEFAULT_INDEX; fi \
     && uv sync --locked --no-dev --no-editable --no-cache

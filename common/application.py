@@ -5,11 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import queue
-import signal
 import socket
 import threading
 from abc import ABC, abstractmethod
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
@@ -26,6 +24,7 @@ from common.lanes import LaneQuery, Plan, Progress, RunLane
 from common.leadership import Leadership
 from common.link import Link
 from common.spark import build_session, lanes_of, stop_session
+from common.stopping import STOP_S, stop_on_signals
 
 if TYPE_CHECKING:
     from common.settings import Settings
@@ -35,8 +34,6 @@ log = logging.getLogger(__name__)
 TICK_S = 0.1
 EPOCH_S = 600.0
 CALL_S = 60.0
-STOP_S = 9.0
-"""SIGTERM must be obeyed within 10 s."""
 FAILURES = 5
 """So many epochs that fail one after the other, without one that ends well between, end the application."""
 
@@ -115,8 +112,7 @@ class Application(ABC):
     # running
 
     def run(self) -> int:
-        signal.signal(signal.SIGTERM, self._on_signal)
-        signal.signal(signal.SIGINT, self._on_signal)
+        stop_on_signals(self.stopping)
         server = None
         if self.settings.health_port:
             server = HealthServer(self.health, self.settings.health_address, self.settings.health_port)
@@ -341,14 +337,6 @@ class Application(ABC):
                 f"{name}_total": self.totals.get(name, 0) + running.get(name, 0) for name in names
             }
 
-    def _on_signal(self, signum: int, _: FrameType | None) -> None:
-        if self.stopping.is_set():
-            return
-        self.stopping.set()
-        timer = threading.Timer(STOP_S, _force_exit)
-        timer.daemon = True
-        timer.start()
-
 
 def halted_lines(rows: list[Progress], control: Control, application: str) -> list[str]:
     """One line for each partition that a bounded run could not copy."""
@@ -361,12 +349,6 @@ def halted_lines(rows: list[Progress], control: Control, application: str) -> li
         if row.kind == "halted":
             seen[(row.body["topic"], row.body["partition"])] = row.body["detail"]
     return [f"{topic}-{partition} halted: {detail}" for (topic, partition), detail in sorted(seen.items())]
-
-
-def _force_exit() -> None:
-    # The lanes could not be told (the target is gone, say). A transaction left open is aborted by the next owner's fencing.
-    log.warning("stopping without waiting any longer")
-    os._exit(0)
 
 
 def _first_line(text: str | None) -> str:

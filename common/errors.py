@@ -3,6 +3,7 @@
 VerbatimError                 exit 1
 ├── SettingsError             exit 2  a variable, flag or file is missing or ill-formed
 ├── LinkRefused               exit 2  a cluster, topic or right the link needs is not as it must be
+├── GroupRefused              exit 2  a consumer group is as ON_ACTIVE_GROUP or ON_SEVERAL_TARGETS does not allow
 ├── FrameError                        a staging record is no readable frame (counts as missing)
 ├── ControlError              exit 1  a control record can't be understood
 ├── StateError                exit 1  the Delta state can't be read, or moved under a fold
@@ -33,6 +34,12 @@ class SettingsError(VerbatimError):
 
 class LinkRefused(VerbatimError):
     """The link can't be run as configured: wrong cluster, topic, version or rights."""
+
+    exit_code = 2
+
+
+class GroupRefused(VerbatimError):
+    """Offsets of a consumer group can't be written, and the settings say to fail then."""
 
     exit_code = 2
 

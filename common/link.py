@@ -65,24 +65,30 @@ def own_topics(settings: Settings) -> dict[str, tuple[int, dict[str, str]]]:
     }
 
 
-def prepare(settings: Settings, needs_source: bool, deadline: Deadline) -> tuple[Link, ControlLog]:
+def prepare(
+    settings: Settings, needs_source: bool, deadline: Deadline, make: bool = True
+) -> tuple[Link, ControlLog]:
     """Reach the clusters, make and check the link's topics, check its identity.
 
     `needs_source`: the replicator can't do without the source; the deduplicator delivers what is staged even when it is gone.
-    Raises LinkRefused, naming what does not fit.
+    `make` false: nothing is written, and a link that is not there yet is refused. Raises LinkRefused, naming what does not fit.
     """
     target = kafka.admin(settings.client_config("destination", "admin"))
     target_cluster = topics.cluster_id(target, "target", deadline)
     source_cluster = _source_cluster(settings, needs_source, deadline)
     _check_target_version(target, deadline)
-    _make_topics(settings, target, deadline)
+    if not make and not topics.describe(target, [settings.control_topic], deadline):
+        raise LinkRefused(
+            f"there is no link {settings.application_name} on the target yet: start its replicator first"
+        )
+    make_topics(settings, target, own_topics(settings), deadline, make)
     control = ControlLog(
         settings.control_topic,
         settings.client_config("destination", "consumer"),
         settings.client_config("destination", "producer"),
         settings.client_config("destination", "admin"),
     )
-    identity = _identity(settings, target, control, source_cluster, target_cluster, deadline)
+    identity = _identity(settings, target, control, source_cluster, target_cluster, deadline, make)
     name = settings.source_name or identity["source_cluster"]
     return Link(identity["source_cluster"], target_cluster, name, source_cluster is not None), control
 
@@ -94,7 +100,7 @@ def _source_cluster(settings: Settings, needed: bool, deadline: Deadline) -> str
     except (VerbatimError, KafkaException) as error:
         if needed:
             raise
-        log.warning("the source cluster can't be reached (%s): delivering what is staged", error)
+        log.warning("the source cluster can't be reached (%s): going on without it", error)
         return None
 
 
@@ -119,12 +125,22 @@ def _check_target_version(target: AdminClient, deadline: Deadline) -> None:
         )
 
 
-def _make_topics(settings: Settings, target: AdminClient, deadline: Deadline) -> None:
-    wanted = own_topics(settings)
+def make_topics(
+    settings: Settings,
+    target: AdminClient,
+    wanted: dict[str, tuple[int, dict[str, str]]],
+    deadline: Deadline,
+    make: bool = True,
+) -> None:
+    """Make what is missing of `wanted` (as own_topics gives it), and check what is there. Raises LinkRefused."""
     there = topics.describe(target, list(wanted), deadline)
     for name, (partitions, config) in wanted.items():
-        if name not in there:
+        if name not in there and make:
             topics.create(target, name, partitions, settings.replication_factor, config, deadline)
+        elif name not in there:
+            raise LinkRefused(
+                f"topic {name} is missing on the target: start the link's replicator, which makes it"
+            )
     there = topics.describe(target, list(wanted), deadline)
     have = topics.configs(target, list(wanted), deadline)
     for name, (partitions, config) in wanted.items():
@@ -161,6 +177,7 @@ def _identity(
     source_cluster: str | None,
     target_cluster: str,
     deadline: Deadline,
+    make: bool,
 ) -> dict[str, str]:
     ids = {
         name: info.id for name, info in topics.describe(target, list(own_topics(settings)), deadline).items()
@@ -178,6 +195,8 @@ def _identity(
                 f"link {settings.application_name} is new, and the source cluster can't be reached: it must be, once, to "
                 "make the link"
             )
+        if not make:
+            raise LinkRefused(f"link {settings.application_name} is not made yet: start its replicator first")
         control.append("identity", deadline, **mine)
         state = control.refresh(deadline)
     found = state.identity

@@ -168,9 +168,10 @@ class PartitionIndex:
         if not self._source:
             if self.start is None or not whole:
                 return Translation(None, False, BEFORE_HISTORY)
+            found = self._judged(self.before or 0, offset, origin)
             if self.before is None:
-                return Translation(None, False, NOTHING_COPIED)
-            return self._judged(self.before, offset, origin)
+                return Translation(None, False, found.why or NOTHING_COPIED)
+            return found
         if at < 0:
             if self.start is not None and (whole or offset >= self.start):
                 return self._judged(self._destination[0], offset, origin)

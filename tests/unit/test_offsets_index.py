@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -12,10 +13,6 @@ from hypothesis import strategies as st
 from common.mappings import Mapping
 from offsets import index
 from offsets.index import Destination, Index, PartitionIndex, Point, Translation
-
-# Checks that look at every offset take longer on a busy machine.
-settings.register_profile("patient", deadline=None)
-settings.load_profile("patient")
 
 KEY = ("id", 0)
 TO = Destination("orders", 0)
@@ -115,6 +112,7 @@ def check_never_past(history: History, partition: PartitionIndex) -> None:
             assert back.offset is not None and history.same_back(back.offset, truth), (offset, back, truth)
 
 
+@settings(deadline=None)
 @given(histories(empty=False))
 def test_every_offset_of_a_whole_history_is_exact(history: History) -> None:
     partition = indexed(history)
@@ -127,12 +125,14 @@ def test_every_offset_of_a_whole_history_is_exact(history: History) -> None:
     check_never_past(history, partition)
 
 
+@settings(deadline=None)
 @given(histories(), st.data())
 def test_a_history_cut_below_never_passes_a_record(history: History, data: st.DataObject) -> None:
     first = data.draw(st.integers(0, len(history.mappings) - 1))
     check_never_past(history, indexed(history, first=first))
 
 
+@settings(deadline=None)
 @given(histories(), st.data())
 def test_missing_mappings_never_pass_a_record(history: History, data: st.DataObject) -> None:
     kept = [m for m in history.mappings if data.draw(st.booleans())] or history.mappings[-1:]
@@ -142,6 +142,7 @@ def test_missing_mappings_never_pass_a_record(history: History, data: st.DataObj
     check_never_past(history, partition)
 
 
+@settings(deadline=None)
 @given(histories(), st.integers(1, 4))
 def test_thinned_history_never_passes_a_record(history: History, times: int) -> None:
     partition = indexed(history)
@@ -150,6 +151,7 @@ def test_thinned_history_never_passes_a_record(history: History, times: int) -> 
     check_never_past(history, partition)
 
 
+@settings(deadline=None)
 @given(histories(), st.integers(0, 14))
 def test_forgotten_history_never_passes_a_record_and_recent_ones_stay_exact(
     history: History, age: int
@@ -167,6 +169,7 @@ def test_forgotten_history_never_passes_a_record_and_recent_ones_stay_exact(
                 assert partition.translate(source + i, history.origin) == (destination + i, True, None)
 
 
+@settings(deadline=None)
 @given(histories(), st.data())
 def test_translations_made_earlier_stand_in_for_mappings_that_are_gone(
     history: History, data: st.DataObject
@@ -194,21 +197,18 @@ def test_translations_made_earlier_stand_in_for_mappings_that_are_gone(
             assert again.exact or not point.exact
 
 
+@settings(deadline=None)
 @given(st.lists(histories(), min_size=1, max_size=3))
 def test_memory_is_bounded(several: list[History]) -> None:
     limit = 12
     found = Index(limit, 10**9)
     for number, history in enumerate(several):
         for m in history.mappings:
-            found.add(Mapping(*[*_fields(m)[:2], f"id{number}", *_fields(m)[3:]]), 0)
+            found.add(dataclasses.replace(m, topic_id=f"id{number}"), 0)
     assert found.entries == sum(map(len, found.partitions.values()))
     assert found.entries <= max(limit + 4, 8 * len(several) + 4)
     for number, history in enumerate(several):
         check_never_past(history, found.partitions[(f"id{number}", 0)])
-
-
-def _fields(m: Mapping) -> list[object]:
-    return [getattr(m, name) for name in Mapping.__slots__]
 
 
 def test_thinning_reaches_the_oldest_first_and_halves_what_is_kept() -> None:
@@ -283,6 +283,7 @@ def test_without_any_mapping_the_log_start_is_the_answer(offset: int) -> None:
     assert PartitionIndex(TO).translate(offset, 0) == Translation(None, False, index.BEFORE_HISTORY)
 
 
+@settings(deadline=None)
 @given(histories())
 def test_translation_never_goes_back_while_the_source_goes_on(history: History) -> None:
     partition = indexed(history)

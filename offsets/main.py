@@ -1,0 +1,133 @@
+"""The command `offsets`: consumer groups of a link. Options and what is printed; what is done is elsewhere."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import click
+import orjson
+
+from common.cli import entry, settings_options
+from common.errors import GroupRefused, SettingsError
+from offsets import fail_back
+from offsets.decision import MEANINGS
+from offsets.describe import describe, table
+from offsets.fail_back import Back
+from offsets.service import Service, read_only, refusal
+from offsets.survey import Row
+
+if TYPE_CHECKING:
+    from common.settings import Settings
+
+
+@click.command()
+@click.argument("action", required=False, type=click.Choice(["describe"]))
+@settings_options
+@click.option("--once", is_flag=True, help="One round, then exit.")
+@click.option("--dry-run", is_flag=True, help="Print what one round would write, and write nothing.")
+@click.option(
+    "--reverse",
+    is_flag=True,
+    help="Fail-back, once: translate the target's groups back and WRITE TO THE SOURCE cluster's groups.",
+)
+@click.option(
+    "--output", type=click.Choice(["table", "json"]), help="What `describe` prints. [default: table]"
+)
+def command(
+    settings: Settings, action: str | None, once: bool, dry_run: bool, reverse: bool, output: str | None
+) -> None:
+    """Keep the offsets of consumer groups at the target in step with the source's, translated by the offset mappings.
+
+    Without an ACTION it runs until it is stopped. `describe` shows every group, on both sides, and changes nothing.
+    """
+    if action is not None and (once or dry_run or reverse):
+        raise SettingsError("describe: goes with none of --once, --dry-run, --reverse")
+    if output is not None and action is None:
+        raise SettingsError("--output: is for describe")
+    if action is not None:
+        _describe(settings, output or "table")
+    elif reverse:
+        _fail_back(settings, dry_run)
+    elif dry_run:
+        _dry_run(settings)
+    else:
+        service = Service(settings, once)
+        code = service.run()
+        if once:
+            _summarise(service.rows)
+        raise SystemExit(code)
+
+
+def _describe(settings: Settings, output: str) -> None:
+    with closing(read_only(settings, needs_source=False)) as survey:
+        lines = describe(survey)
+    click.echo(orjson.dumps(lines, option=orjson.OPT_INDENT_2).decode() if output == "json" else table(lines))
+
+
+def _dry_run(settings: Settings) -> None:
+    with closing(read_only(settings, needs_source=True)) as survey:
+        rows = survey.look().rows
+    for row in rows:
+        r = row.record
+        what = "would be written" if r.outcome == "written" else f"{r.outcome}: {MEANINGS[r.outcome]}"
+        click.echo(
+            f"group {r.target_group}, {r.destination_topic}-{r.destination_partition}: {_or_none(row.committed)} -> "
+            f"{_or_none(r.offset)} ({'exact' if r.exact else r.why}; source offset {r.source_offset} of {row.key.topic}): {what}"
+        )
+    if (refused := refusal(rows, settings)) is not None:
+        raise GroupRefused(refused[0])
+
+
+def _fail_back(settings: Settings, dry_run: bool) -> None:
+    with closing(read_only(settings, needs_source=True)) as survey:
+        rows = fail_back.look(survey)
+        where = f"the SOURCE cluster {survey.link.source_name} ({settings.source_bootstrap_servers})"
+        click.echo(f"nothing is written: what would go to {where}" if dry_run else f"writing to {where}")
+        _refuse_back(settings, rows)
+        if not dry_run:
+            rows = fail_back.write(survey, rows)
+    for row in rows:
+        what = MEANINGS_BACK.get(row.outcome, row.outcome)
+        if dry_run and row.outcome == "written":
+            what = "would be written"
+        click.echo(
+            f"group {row.key.group}, {row.key.topic}-{row.key.partition}: {_or_none(row.committed)} -> {row.found.offset} "
+            f"({'exact' if row.found.exact else row.found.why}; target offset {row.target.offset}): {what}"
+            + (f" ({row.detail})" if row.detail else "")
+        )
+
+
+MEANINGS_BACK = {
+    "active": "active: the group has members at the source; left alone",
+    "target-ahead": "source-ahead: the source's group is ahead; never moved back",
+}
+
+
+def _refuse_back(settings: Settings, rows: list[Back]) -> None:
+    for outcome, setting, name in (
+        ("active", settings.on_active_group, "ON_ACTIVE_GROUP"),
+        ("several-targets", settings.on_several_targets, "ON_SEVERAL_TARGETS"),
+    ):
+        refused = [row.key for row in rows if row.outcome == outcome]
+        if setting == "fail" and refused:
+            key = refused[0]
+            raise GroupRefused(
+                f"group {key.group}, {key.topic}-{key.partition}: {outcome} at the source ({name}=fail)"
+            )
+
+
+def _summarise(rows: list[Row]) -> None:
+    written = sum(row.record.outcome == "written" for row in rows)
+    inexact = sum(row.record.offset is not None and not row.record.exact for row in rows)
+    groups = len({row.key.group for row in rows})
+    click.echo(f"offsets: {groups} groups, {len(rows)} partitions, {written} written, {inexact} not exact")
+
+
+def _or_none(offset: int | None) -> str:
+    return "none" if offset is None else str(offset)
+
+
+def cli() -> None:
+    """Console script."""
+    entry(command)

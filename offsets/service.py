@@ -1,0 +1,213 @@
+"""The main loop of `offsets`: election, a round every OFFSETS_INTERVAL, signals, exit codes. What a round finds and does is elsewhere."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaException
+
+from common import kafka, link
+from common.control_log import ControlLog
+from common.errors import Deposed, GroupRefused, VerbatimError
+from common.health import Health, HealthServer
+from common.kafka import Deadline
+from common.leadership import Leadership
+from common.link import Link
+from common.stopping import stop_on_signals
+from offsets.records import GroupKey
+from offsets.survey import Row, Survey
+from offsets.writing import RecordLog, write_offsets
+
+if TYPE_CHECKING:
+    from common.settings import Settings
+
+log = logging.getLogger(__name__)
+
+NAME = "offsets"
+TICK_S = 0.1
+CALL_S = 60.0
+ROUND_S = 30.0
+"""What a round found is not written any more after so long: the groups may have moved since."""
+
+
+class Service:
+    """One instance. `run` returns the exit code; `once` ends after the first round."""
+
+    def __init__(self, settings: Settings, once: bool) -> None:
+        self.settings = settings
+        self.once = once
+        self.instance = settings.instance_id or f"{socket.gethostname()}-{os.getpid()}"
+        self.health = Health(NAME)
+        self.stopping = threading.Event()
+        self.rows: list[Row] = []
+        """What became of each partition of each group in the last round."""
+        self.term = -1
+        self.totals: Counter[str] = Counter()
+        self.link: Link
+        self.control: ControlLog
+        self.leadership: Leadership
+        self._said: dict[GroupKey, str] = {}
+
+    def run(self) -> int:
+        stop_on_signals(self.stopping)
+        server = None
+        if self.settings.health_port:
+            server = HealthServer(self.health, self.settings.health_address, self.settings.health_port)
+        try:
+            return self._run()
+        finally:
+            if server is not None:
+                server.close()
+
+    def _run(self) -> int:
+        s = self.settings
+        self.link, self.control = link.prepare(s, self.once, Deadline(CALL_S))
+        wanted = {s.group_offsets_topic: (1, {"cleanup.policy": "compact"})}
+        link.make_topics(s, kafka.admin(s.client_config("destination", "admin")), wanted, Deadline(CALL_S))
+        self.health.target_reached = True
+        self.health.source_reached = self.link.source_reached
+        self.leadership = Leadership(
+            NAME,
+            f"{s.application_name}.{NAME}.leader",
+            s.control_topic,
+            s.instance_id,
+            s.client_config("destination", "consumer"),
+        )
+        survey = Survey(s, self.link, self.control)
+        try:
+            while self._wait_for_lead():
+                try:
+                    self._lead(survey)
+                except Deposed as deposed:
+                    log.info("%s", deposed)
+                    continue
+                if self.once or self.stopping.is_set():
+                    return 0
+            return 0
+        finally:
+            self.health.role = "stopping"
+            self.leadership.close()
+            survey.close()
+
+    def _wait_for_lead(self) -> bool:
+        began, said = time.monotonic(), False
+        while not self.stopping.is_set():
+            self.health.turned = time.monotonic()
+            if self.leadership.poll(TICK_S):
+                return True
+            if not said and time.monotonic() - began > 3.0:
+                said = True
+                self.health.role = "standby"
+                log.info("standing by: another instance leads, or the last one's session is running out")
+        return False
+
+    def _lead(self, survey: Survey) -> None:
+        """Rounds until stopped, once, or deposed (Deposed)."""
+        deadline = Deadline(CALL_S)
+        self.term = self.control.append("leader", deadline, application=NAME, instance=self.instance)
+        self.control.refresh(deadline)
+        self.health.role = "leader"
+        log.info("leading as %s, term %d", self.instance, self.term)
+        record_log: RecordLog | None = None
+        try:
+            while not self.stopping.is_set():
+                at = time.monotonic() + self.settings.offsets_interval_s
+                try:
+                    if record_log is None:
+                        if not survey.load(self._go_on):
+                            continue
+                        record_log = RecordLog(self.settings, survey.records)
+                    self._round(survey, record_log)
+                except (KafkaException, VerbatimError) as error:
+                    self._ride_out(error, survey)
+                    if record_log is not None and survey.source_reached:
+                        # The target failed, perhaps while records were on their way: read them again.
+                        record_log.close()
+                        record_log = None
+                self.health.source_reached = survey.source_reached
+                if self.once:
+                    return
+                while time.monotonic() < at and not self.stopping.is_set():
+                    self._go_on()
+                    self.leadership.poll(TICK_S)
+        finally:
+            if record_log is not None:
+                record_log.close()
+
+    def _go_on(self) -> bool:
+        """Said often, also while mappings are read: alive, and still a member of the election. Raises Deposed."""
+        self.health.turned = time.monotonic()
+        if not self.leadership.poll(0.0) and not self.stopping.is_set():
+            raise Deposed("another instance leads now")
+        return not self.stopping.is_set()
+
+    def _ride_out(self, error: Exception, survey: Survey) -> None:
+        reason = kafka.kafka_error(error)
+        passing = (
+            error.retriable
+            if isinstance(error, VerbatimError)
+            else kafka.retriable(reason)
+            if reason
+            else False
+        )
+        if self.once or not passing:
+            raise error
+        self.health.target_reached = not survey.source_reached
+        which = "" if survey.source_reached else "the source can't be reached: "
+        log.warning("this round ends here: %s%s", which, error)
+
+    def _round(self, survey: Survey, record_log: RecordLog) -> None:
+        deadline = Deadline(ROUND_S)
+        found = survey.look()
+        if (refused := refusal(found.rows, self.settings)) is not None:
+            # Nothing is written but the records that say why.
+            record_log.write(((row.key, row.record) for row in refused[1]), deadline)
+            raise GroupRefused(refused[0])
+        self._go_on()
+        if survey.control.refresh(deadline).deposed(NAME, self.term):
+            raise Deposed("another instance leads now")
+        self.rows = write_offsets(found.rows, survey.target, record_log, deadline)
+        record_log.write(((key, None) for key in found.gone), deadline)
+        self.health.target_reached = True
+        self._tell()
+
+    def _tell(self) -> None:
+        """Counters, and one line for each group's partition that is left alone for a new reason."""
+        outcomes = Counter(row.record.outcome for row in self.rows)
+        self.totals["offsets_written"] += outcomes["written"]
+        self.totals["rounds"] += 1
+        self.health.counters = {f"{name}_total": value for name, value in self.totals.items()}
+        said = {row.key: row.record.outcome for row in self.rows}
+        for key, outcome in said.items():
+            if outcome not in ("written", "in-step") and self._said.get(key) != outcome:
+                log.info("group %s, %s-%d: %s", key.group, key.topic, key.partition, outcome)
+        self._said = said
+
+
+def refusal(rows: list[Row], settings: Settings) -> tuple[str, list[Row]] | None:
+    """Why nothing may be written, as ON_ACTIVE_GROUP and ON_SEVERAL_TARGETS have it, and because of which rows; or None."""
+    checks = (
+        ("active", settings.on_active_group, "has members at the other side (ON_ACTIVE_GROUP=fail): stop them, or skip it"),
+        ("several-targets", settings.on_several_targets,
+         "has offsets in a partition whose records are in several destinations (ON_SEVERAL_TARGETS=fail): skip it, or leave it out"),
+    )  # fmt: skip
+    for outcome, setting, what in checks:
+        refused = [row for row in rows if row.record.outcome == outcome]
+        if setting == "fail" and refused:
+            key = refused[0].key
+            return f"group {key.group}, {key.topic}-{key.partition}: it {what}", refused
+    return None
+
+
+def read_only(settings: Settings, needs_source: bool) -> Survey:
+    """A survey of a link that is there, with all it needs read. Writes nothing. Raises LinkRefused where there is no such link."""
+    found, control = link.prepare(settings, needs_source, Deadline(CALL_S), make=False)
+    survey = Survey(settings, found, control)
+    survey.load()
+    return survey

@@ -1,0 +1,296 @@
+"""One look at both clusters: what every group of the source has committed, what that is at the destination, and what the target's group
+has. Writes nothing."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from confluent_kafka.admin import OffsetSpec
+
+from common import kafka, topics
+from common.control_log import ControlLog
+from common.kafka import Deadline
+from common.link import Link
+from common.topic_selection import expand_group_template
+from offsets import index
+from offsets.decision import Outcome, Written, decide
+from offsets.groups import At, Committed, Groups
+from offsets.index import Destination, PartitionIndex, Translation
+from offsets.reading import MappingTail, read_records, seed
+from offsets.records import GroupKey, GroupOffset
+
+if TYPE_CHECKING:
+    from common.settings import Settings
+
+log = logging.getLogger(__name__)
+
+CALL_S = 30.0
+SOURCE_S = 15.0
+"""The source may be gone: then there is no point in waiting long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A partition of a group: what a record of it says now, and what the target's group has."""
+
+    key: GroupKey
+    record: GroupOffset
+    committed: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """`rows`, and the keys of records whose group or offset the source has no more."""
+
+    rows: list[Row]
+    gone: list[GroupKey]
+
+
+class Survey:
+    """Looks again and again; keeps the index, and the topic ids seen last."""
+
+    def __init__(self, settings: Settings, link: Link, control: ControlLog) -> None:
+        self.settings = settings
+        self.link = link
+        self.control = control
+        self.source_reached = link.source_reached
+        self.records: dict[GroupKey, GroupOffset] = {}
+        """The group-offsets topic, as it was read last and written since."""
+        self.source_admin = kafka.admin(settings.client_config("source", "admin"))
+        self.target_admin = kafka.admin(settings.client_config("destination", "admin"))
+        self.source = Groups(self.source_admin, "source")
+        self.target = Groups(self.target_admin, "target")
+        self.tail = MappingTail(settings, self.target_admin)
+        self._ids: dict[str, str] = {}
+
+    def close(self) -> None:
+        self.tail.close()
+        self.control.close()
+
+    def load(self, go_on: Callable[[], bool] = lambda: True) -> bool:
+        """Read what there is: records and mappings. False if `go_on` ended it before that was done.
+
+        Records are read again whenever leadership begins: another instance may have written them meanwhile.
+        """
+        self.records = read_records(self.settings, self.target_admin)
+        if not self.tail.catch_up(go_on):
+            return False
+        seed(self.tail.index, self.records.items())
+        return True
+
+    def look(self) -> Found:
+        """Raises KafkaTimeout, KafkaException, LinkRefused; `source_reached` says then whether the source was to blame."""
+        deadline = Deadline(CALL_S)
+        self.source_reached = True
+        self.control.refresh(deadline)
+        self.source_reached = False
+        listed, offsets = self._source_offsets(Deadline(SOURCE_S))
+        self.source_reached = True
+        self.tail.catch_up()
+        there = self._destinations(offsets, deadline)
+        bounds = self._bounds(there, deadline)
+        source_ends = self._ends_beyond(offsets)
+        names = {group: self.target_name(group) for group in offsets}
+        # Members after offsets: had somebody committed since, the group would show members, unless they left again at once.
+        committed = self.target.committed(sorted(set(names.values())), deadline)
+        members = self.target.members(deadline)
+        rows = []
+        for group, of_group in sorted(offsets.items()):
+            name = names[group]
+            for at, source in sorted(of_group.items()):
+                to = there.get(at)
+                if to is None or to not in bounds:
+                    continue
+                have = committed.get(name, {}).get((to.topic, to.partition))
+                beyond = at in source_ends and source.offset > source_ends[at]
+                rows.append(
+                    self._row(
+                        GroupKey(group, *at),
+                        source,
+                        to,
+                        bounds[to],
+                        beyond,
+                        have.offset if have else None,
+                        members.get(name, False),
+                    )
+                )
+        return Found(rows, self._gone(listed))
+
+    def target_name(self, group: str) -> str:
+        return expand_group_template(
+            self.settings.group_name_template, group=group, source=self.link.source_name
+        )
+
+    def copied_topics(self) -> set[str]:
+        """Topics of which at least one partition is copied."""
+        return {origin.topic for origin in self.control.state.origins.values()}
+
+    def identify(self, names: set[str], deadline: Deadline) -> dict[str, str]:
+        """Ask for the present ids of source topics, by which their partitions are known from now on."""
+        described = topics.describe(self.source_admin, sorted(names), deadline) if names else {}
+        self._ids = {name: info.id for name, info in described.items()}
+        return self._ids
+
+    def topic_id(self, topic: str) -> str:
+        """The id that the topic had when it was last asked for."""
+        return self._ids[topic]
+
+    def partition(self, at: At) -> PartitionIndex | None:
+        """What is known of a source partition, under its topic's present id; None if it is not copied yet."""
+        key = (self._ids[at[0]], at[1])
+        known = self.tail.index.partitions.get(key)
+        if known is not None:
+            return known
+        # Idle for longer than mappings are kept: where it goes is still on record, how far it got is not.
+        to = self.control.state.destinations.get(key[0])
+        if key not in self.control.state.origins or to is None or to.refused is not None:
+            return None
+        return PartitionIndex(Destination(to.topic, at[1]))
+
+    def origin(self, at: At) -> int | None:
+        """Where the copying of a source partition began, if that is on record."""
+        found = self.control.state.origins.get((self._ids[at[0]], at[1]))
+        return found.offset if found else None
+
+    # the source
+
+    def _source_offsets(self, deadline: Deadline) -> tuple[set[str], dict[str, dict[At, Committed]]]:
+        """All groups that there are, and of those selected what they have committed of copied topics.
+
+        A topic counts only if it had the same id before and after: an offset of a topic that was deleted, taken for one of the topic
+        made after it, could skip records of that.
+        """
+        copied = self.copied_topics()
+        listed = set(self.source.members(deadline))
+        selected = sorted(group for group in listed if self.settings.selects_group(group))
+        before = self._ids
+        while True:
+            found = self.source.committed(selected, deadline)
+            offsets = {
+                group: {at: c for at, c in of_group.items() if at[0] in copied}
+                for group, of_group in found.items()
+            }
+            after = self.identify({at[0] for of_group in offsets.values() for at in of_group}, deadline)
+            stable = {name for name, topic_id in after.items() if before.get(name) == topic_id}
+            if stable == after.keys() or deadline.passed():
+                break
+            before = after
+        return listed, {
+            group: of_stable
+            for group, of_group in offsets.items()
+            if (of_stable := {at: c for at, c in of_group.items() if at[0] in stable})
+        }
+
+    def _ends_beyond(self, offsets: dict[str, dict[At, Committed]]) -> dict[At, int]:
+        """The source's ends, of partitions where a group stands beyond what has been copied."""
+        beyond = set()
+        for of_group in offsets.values():
+            for at, committed in of_group.items():
+                known = self.partition(at)
+                if known is not None and committed.offset > known.next:
+                    beyond.add(at)
+        if not beyond:
+            return {}
+        specs = {at: OffsetSpec.latest() for at in sorted(beyond)}
+        return topics.offsets(self.source_admin, specs, Deadline(SOURCE_S))
+
+    # the target
+
+    def _destinations(
+        self, offsets: dict[str, dict[At, Committed]], deadline: Deadline
+    ) -> dict[At, Destination]:
+        """Where each partition goes, as far as there is such a partition."""
+        wanted = {}
+        for at in {at for of_group in offsets.values() for at in of_group}:
+            known = self.partition(at)
+            if known is not None:
+                wanted[at] = known.destination
+        names = sorted({to.topic for to in wanted.values()})
+        there = topics.describe(self.target_admin, names, deadline) if names else {}
+        return {
+            at: to
+            for at, to in wanted.items()
+            if to.topic in there and to.partition < there[to.topic].partitions
+        }
+
+    def _bounds(self, there: dict[At, Destination], deadline: Deadline) -> dict[Destination, tuple[int, int]]:
+        """Log start and high watermark of the destinations."""
+        partitions = sorted({(to.topic, to.partition) for to in there.values()})
+        if not partitions:
+            return {}
+        low = topics.offsets(self.target_admin, dict.fromkeys(partitions, OffsetSpec.earliest()), deadline)
+        high = topics.offsets(self.target_admin, dict.fromkeys(partitions, OffsetSpec.latest()), deadline)
+        return {Destination(*at): (low[at], high[at]) for at in partitions}
+
+    def _row(
+        self,
+        key: GroupKey,
+        source: Committed,
+        to: Destination,
+        bounds: tuple[int, int],
+        beyond: bool,
+        committed: int | None,
+        active: bool,
+    ) -> Row:
+        at = (key.topic, key.partition)
+        known = self.partition(at)
+        assert known is not None
+        topic_id, name = self._ids[key.topic], self.target_name(key.group)
+        found = within(known.translate(source.offset, self.origin(at)), bounds)
+        last = self.records.get(key)
+        written = None
+        if last is not None and (
+            last.topic_id, last.destination_topic, last.destination_partition, last.target_group
+        ) == (topic_id, to.topic, to.partition, name):  # fmt: skip
+            written = last.written
+        assert found.offset is not None
+        outcome: Outcome
+        if len(known.destinations) > 1:
+            outcome, found = "several-targets", Translation(None, False, "several-targets")
+        elif beyond:
+            outcome, found = "beyond-source", Translation(None, False, "beyond-source")
+        else:
+            assert found.offset is not None
+            outcome = decide(found.offset, source.offset, committed, written, active, self.settings.rewind)
+            if outcome == "written":
+                written = Written(source.offset, found.offset, committed)
+        record = GroupOffset(
+            topic_id,
+            source.offset,
+            name,
+            to.topic,
+            to.partition,
+            found.offset,
+            found.exact,
+            found.why,
+            outcome,
+            "",
+            int(time.time() * 1000),
+            source.metadata,
+            written,
+        )
+        return Row(key, record, committed)
+
+    def _gone(self, listed: set[str]) -> list[GroupKey]:
+        """Records, older than mappings are kept, of groups that the source has no more."""
+        oldest = time.time() * 1000 - self.settings.mappings_retention_s * 1000
+        return [
+            key for key, record in self.records.items() if key.group not in listed and record.time_ms < oldest
+        ]
+
+
+def within(found: Translation, bounds: tuple[int, int]) -> Translation:
+    """A translation that a reader can start from: between log start and end of the log."""
+    low, high = bounds
+    if found.offset is None:
+        if found.why == index.NOTHING_COPIED and low == high:
+            return Translation(low, True)
+        return Translation(low, found.exact, found.why)
+    if found.offset > high:
+        # The destination was deleted and made again since: nothing of what was copied is there.
+        return Translation(low, False, index.MISSING)
+    return Translation(max(low, found.offset), found.exact, found.why)
