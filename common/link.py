@@ -23,6 +23,8 @@ STAGING_MESSAGE_BYTES = 64 << 20
 """A frame is about 1 MiB, but a record larger than that travels alone, and what was well compressed at the source may not be here."""
 MAPPING_MESSAGE_BYTES = 16 << 20
 MAPPING_RETENTION_MS = 7 * 24 * 3600 * 1000
+SOURCE_S = 10.0
+"""How long the source is waited for by who can do without it."""
 
 WIDE_TIMESTAMPS = {
     "message.timestamp.type": "CreateTime",
@@ -96,7 +98,7 @@ def prepare(
 def _source_cluster(settings: Settings, needed: bool, deadline: Deadline) -> str | None:
     source = kafka.admin(settings.client_config("source", "admin"))
     try:
-        return topics.cluster_id(source, "source", deadline if needed else Deadline(10))
+        return topics.cluster_id(source, "source", deadline if needed else Deadline(SOURCE_S))
     except (VerbatimError, KafkaException) as error:
         if needed:
             raise

@@ -26,7 +26,22 @@ def records(
     missing = {p: end for p, (start, end) in ranges.items() if start < end}
     if not missing:
         return
-    reader.assign([TopicPartition(topic, p, ranges[p][0]) for p in missing])
+    try:
+        reader.assign([TopicPartition(topic, p, ranges[p][0]) for p in missing])
+        yield from _until(reader, topic, ranges, missing, timeout_s)
+    finally:
+        # A pause outlives its assignment: the next range of the same reader would never arrive.
+        reader.resume(reader.assignment())
+        reader.unassign()
+
+
+def _until(
+    reader: Consumer,
+    topic: str,
+    ranges: Mapping[int, tuple[int, int]],
+    missing: dict[int, int],
+    timeout_s: float,
+) -> Iterator[Received]:
     deadline = time.monotonic() + timeout_s
     while missing:
         messages = kafka.read(reader, 0.5, 1_000)

@@ -47,7 +47,8 @@ class Groups:
             found = kafka.result(self._client.list_consumer_groups(request_timeout=timeout), timeout + 1)
             if found.errors:
                 # A broker that did not answer may be the one with the group that matters.
-                raise found.errors[0]
+                error = found.errors[0]
+                raise error if isinstance(error, KafkaException) else KafkaException(error)
             idle = (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD)
             return {g.group_id: g.state not in idle for g in found.valid}
 
@@ -101,7 +102,7 @@ class Groups:
     def _set(self, group: str, offsets: dict[At, Committed], timeout: float) -> Future[Any]:
         # Without a leader epoch: the source's means nothing here.
         partitions = [
-            TopicPartition(topic, partition, c.offset, metadata=c.metadata or None)
+            TopicPartition(topic, partition, c.offset, metadata=c.metadata)
             for (topic, partition), c in offsets.items()
         ]
         request = [ConsumerGroupTopicPartitions(group, partitions)]

@@ -118,4 +118,5 @@ def _reader(settings: Settings) -> Consumer:
         isolation_level="read_committed",
         enable_partition_eof=True,
         check_crcs=True,
+        fetch_wait_max_ms=20,  # it reads up to an end that is there, never waits for more
     )
