@@ -69,7 +69,7 @@ def our_services() -> dict[str, dict[str, Any]]:
 
 
 def applications() -> dict[str, dict[str, Any]]:
-    return {n: s for n, s in our_services().items() if n in ("replicator", "deduplicator")}
+    return {n: s for n, s in our_services().items() if n in ("replicator", "deduplicator", "offsets")}
 
 
 def renderer() -> list[str] | None:
@@ -107,7 +107,7 @@ def unknown(variables: Mapping[str, Any]) -> set[str]:
     return {name for name in variables if not (name in FIELDS or _FAMILY.fullmatch(name) or name in OTHERS)}
 
 
-FOLDERS = (".", "overlays/executors", "overlays/autoscaling")
+FOLDERS = (".", "overlays/executors", "overlays/autoscaling", "overlays/offsets")
 
 
 # --- schemas and linters
@@ -286,7 +286,9 @@ def test_a_container_without_settings_ends_with_one_line_and_exit_2(
 def test_each_application_has_a_standby_probes_limits_and_no_rights(folder: str) -> None:
     health = (ROOT / "common/health.py").read_text()
     deployments = {d["metadata"]["name"]: d["spec"] for d in of_kind(rendered(folder), "Deployment")}
-    assert set(deployments) == {"replicator", "deduplicator"}
+    assert set(deployments) == {"replicator", "deduplicator"} | (
+        {"offsets"} if "offsets" in folder else set()
+    )
     for name, spec in deployments.items():
         pod = spec["template"]["spec"]
         (container,) = pod["containers"]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from common.settings import settings_table
 from deduplicator import stuck
+from offsets import decision, index
 from verbatim.main import cli
 
 ROOT = Path(__file__).parents[2]
@@ -20,6 +21,21 @@ def test_the_readme_holds_the_generated_settings_table() -> None:
 def test_every_command_is_in_the_readme() -> None:
     for command in cli.commands:
         assert f"verbatim {command}" in README
+
+
+def test_every_outcome_of_a_group_and_every_reason_against_exactness_is_explained_in_the_readme() -> None:
+    for outcome in decision.MEANINGS:
+        assert f"| `{outcome}` |" in README, outcome
+    whys = (
+        index.AHEAD,
+        index.BEFORE_ORIGIN,
+        index.BEFORE_HISTORY,
+        index.THINNED,
+        index.MISSING,
+        index.NOTHING_COPIED,
+    )
+    for why in whys:
+        assert f"`{why}`" in README, why
 
 
 def test_every_reason_for_a_halt_has_a_way_on_in_the_readme() -> None:
