@@ -21,9 +21,12 @@ from common import link as links
 from common import topics as common_topics
 from common.errors import GroupRefused, LinkRefused
 from common.kafka import Deadline
+from offsets import survey
+from offsets.groups import Groups
 from offsets.main import command
 from offsets.records import GroupKey, GroupOffset, decode
 from offsets.service import Service
+from offsets.survey import Row
 from tests.brokers import (
     Record,
     Seen,
@@ -40,6 +43,7 @@ from tests.conftest import Kafka
 from tests.harness import Link, eventually
 
 CALL_S = 10.0
+NO_SOURCE = {"KAFKA_CLUSTERS_SOURCE_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
 
 
 def _client(bootstrap: str, group: str, **more: Any) -> Consumer:
@@ -163,15 +167,35 @@ class Copied:
     plain: str
     holes: str
     empty: str
+    service: Service
 
     def group(self) -> str:
-        """A name that nobody else uses; CONSUMER_GROUPS is to hold it."""
+        """A name that nobody else uses, and no running `offsets` knows."""
         return f"g{secrets.token_hex(3)}"
+
+    def served(self) -> str:
+        """The same, of a group that the running `offsets` keeps in step."""
+        return f"served-{secrets.token_hex(3)}"
+
+    def settled(self, group: str, topic: str, source_offset: int, outcome: str, partition: int = 0) -> Row:
+        """Wait for a round that has found the group at an offset, with an outcome; what it found."""
+        key = GroupKey(group, topic, partition)
+
+        def found() -> Row | None:
+            for row in self.service.rows:
+                if row.key == key and (row.record.source_offset, row.record.outcome) == (
+                    source_offset,
+                    outcome,
+                ):
+                    return row
+            return None
+
+        return eventually(found, f"{key} to be {outcome} at {source_offset}")  # type: ignore[no-any-return]
 
 
 @pytest.fixture(scope="module")
-def copied(source: Kafka, target: Kafka) -> Copied:
-    """A link that has copied a plain topic, one with gaps of every kind, and one with an empty partition."""
+def copied(source: Kafka, target: Kafka) -> Iterator[Copied]:
+    """A link that has copied a plain topic, one with gaps of every kind, and one with an empty partition; `offsets` runs beside it."""
     at, to, name = source.bootstrap_servers, target.bootstrap_servers, f"t{secrets.token_hex(4)}"
     plain, holes, empty = (f"{name}.t.{what}" for what in ("plain", "holes", "empty"))
     create_topic(at, plain)
@@ -199,7 +223,8 @@ def copied(source: Kafka, target: Kafka) -> Copied:
     produce(at, holes, [Record(b"later", b"key%d" % k) for k in range(3)], "commit")
     produce(at, holes, [Record(b"aborted", b"end")], "abort")
     assert link.copy() == (0, 0)
-    return Copied(link, plain, holes, empty)
+    with in_step(link, CONSUMER_GROUPS="served-.*") as service:
+        yield Copied(link, plain, holes, empty, service)
 
 
 def _cleaned(at: str, topic: str) -> bool:
@@ -211,15 +236,16 @@ def _cleaned(at: str, topic: str) -> bool:
 
 def test_every_offset_of_a_log_with_gaps_leads_to_the_same_next_record(copied: Copied) -> None:
     """For each source offset a group of its own: the record that it would read next is the same on both sides."""
-    link, topic, prefix = copied.link, copied.holes, copied.group()
+    link, topic, prefix = copied.link, copied.holes, copied.served()
     at, to = link.source, link.target
     (there,), (here,) = read_all(at, topic), read_all(to, topic)
     end = end_offsets(at, topic)[0]
     assert end > len(there) + 5, "gaps are needed"
     groups = [f"{prefix}-{offset}" for offset in range(end + 1)]
     commit_all(at, topic, {group: offset for offset, group in enumerate(groups)}, metadata="a note")
-    once(link, CONSUMER_GROUPS=f"{prefix}-.*")
-    records = group_offsets(link)
+    for offset, group in enumerate(groups):
+        copied.settled(group, topic, offset, "in-step")
+    records = {key: value for key, value in history(link) if value is not None and value.outcome == "written"}
 
     def following(records: list[Seen], offset: int) -> tuple[bytes | None, bytes | None] | None:
         return next(((r.key, r.value) for r in records if r.offset >= offset), None)
@@ -233,92 +259,88 @@ def test_every_offset_of_a_log_with_gaps_leads_to_the_same_next_record(copied: C
 
 
 def test_an_empty_partition_has_its_offset_too(copied: Copied) -> None:
-    group, link = copied.group(), copied.link
+    group, link = copied.served(), copied.link
     commit(link.source, group, copied.empty, 0, partition=0)
     commit(link.source, group, copied.empty, 1, partition=1)
-    once(link, CONSUMER_GROUPS=group)
+    assert copied.settled(group, copied.empty, 0, "in-step", 0).record.exact
+    copied.settled(group, copied.empty, 1, "in-step", 1)
     assert committed(link.target, group, copied.empty, 0) == 0
-    assert group_offsets(link)[GroupKey(group, copied.empty, 0)].exact
     (_, (only,)) = read_all(link.target, copied.empty)
     assert committed(link.target, group, copied.empty, 1) == only.offset + 1
 
 
 def test_a_group_that_goes_back_is_followed_unless_it_was_used_at_the_target(copied: Copied) -> None:
-    """90 %, then 10 %, over restarts; then its consumers commit at the target, and nothing moves it back."""
-    group, link, topic = copied.group(), copied.link, copied.plain
+    """90 %, then 10 %; then its consumers commit at the target, and nothing moves it back."""
+    group, link, topic = copied.served(), copied.link, copied.plain
     (here,) = read_all(link.target, topic)
     for offset in (90, 10):
         commit(link.source, group, topic, offset)
-        once(link, CONSUMER_GROUPS=group)
+        copied.settled(group, topic, offset, "in-step")
         assert committed(link.target, group, topic) == here[offset].offset
-    commit(link.source, group, topic, 5)
-    once(link, CONSUMER_GROUPS=group, REWIND="false")
-    assert committed(link.target, group, topic) == here[10].offset
-    assert group_offsets(link)[GroupKey(group, topic, 0)].outcome == "rewind-off"
     commit(link.target, group, topic, here[12].offset)
-    once(link, CONSUMER_GROUPS=group)
+    commit(link.source, group, topic, 5)
+    copied.settled(group, topic, 5, "target-ahead")
     assert committed(link.target, group, topic) == here[12].offset
-    assert group_offsets(link)[GroupKey(group, topic, 0)].outcome == "target-ahead"
     commit(link.source, group, topic, 40)
-    once(link, CONSUMER_GROUPS=group)
+    copied.settled(group, topic, 40, "in-step")
     assert committed(link.target, group, topic) == here[40].offset
-
-
-def test_a_group_put_back_at_the_target_stays_there_while_the_source_is_not_used(copied: Copied) -> None:
-    group, link, topic = copied.group(), copied.link, copied.plain
-    commit(link.source, group, topic, 50)
-    once(link, CONSUMER_GROUPS=group)
+    # Put back at the target, while the source's group stands still.
     commit(link.target, group, topic, 3)
-    once(link, CONSUMER_GROUPS=group)
+    copied.settled(group, topic, 40, "target-moved")
     assert committed(link.target, group, topic) == 3
-    assert group_offsets(link)[GroupKey(group, topic, 0)].outcome == "target-moved"
 
 
 def test_a_group_with_members_at_the_target_is_never_written(copied: Copied) -> None:
-    group, link, topic = copied.group(), copied.link, copied.plain
-    commit(link.source, group, topic, 30)
+    group, link, topic = copied.served(), copied.link, copied.plain
     commit(link.target, group, topic, 2)
     member = _client(link.target, group)
     try:
         assigned = threading.Event()
         member.subscribe([topic], on_assign=lambda *_: assigned.set())
         wait_until(lambda: member.poll(0.1) is not None or assigned.is_set(), "the group to have a member")
-        once(link, CONSUMER_GROUPS=group)
+        commit(link.source, group, topic, 30)
+        copied.settled(group, topic, 30, "active")
         record = group_offsets(link)[GroupKey(group, topic, 0)]
         (here,) = read_all(link.target, topic)
         assert (record.outcome, record.offset, record.exact) == ("active", here[30].offset, True)
         assert record.written is None
         with pytest.raises(GroupRefused, match=f"{group}.*ON_ACTIVE_GROUP"):
-            once(link, CONSUMER_GROUPS=group, ON_ACTIVE_GROUP="fail")
+            run(link, "--dry-run", CONSUMER_GROUPS=group, ON_ACTIVE_GROUP="fail")
     finally:
         member.close()
-    assert committed(link.target, group, topic) == 2
-    once(link, CONSUMER_GROUPS=group, ON_ACTIVE_GROUP="fail")
+    copied.settled(group, topic, 30, "in-step")
     assert committed(link.target, group, topic) == here[30].offset
 
 
-def test_kafka_itself_refuses_a_group_that_got_members_meanwhile(copied: Copied) -> None:
+def test_kafka_itself_refuses_a_group_that_got_members_meanwhile(
+    copied: Copied, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Between the look at a group and the write to it, a consumer may join: then the broker says no, and the record says so."""
-    group, link, topic = copied.group(), copied.link, copied.plain
-    commit(link.source, group, topic, 30)
+    group, link, topic = copied.served(), copied.link, copied.plain
+    refused: list[int] = []
+    members, set_offsets = Groups.members, Groups.commit
+
+    def blind(self: Groups, deadline: Deadline) -> dict[str, bool]:
+        return dict.fromkeys(members(self, deadline), False)
+
+    def commits(self: Groups, wanted: Any, deadline: Deadline) -> Any:
+        answers = set_offsets(self, wanted, deadline)
+        refused.extend(error.code() for (name, _), error in answers.items() if name == group)
+        return answers
+
     member = _client(link.target, group, **{"auto.offset.reset": "earliest"})
     try:
         member.subscribe([topic])
         wait_until(lambda: member.poll(0.1) is not None, "the group to have a member")
-        service = Service(with_settings(link, CONSUMER_GROUPS=group).settings, once=True)
-        import offsets.groups as groups
-
-        seen = groups.Groups.members
-        try:
-            groups.Groups.members = lambda self, deadline: dict.fromkeys(seen(self, deadline), False)  # type: ignore[method-assign]
-            assert service._run() == 0
-        finally:
-            groups.Groups.members = seen  # type: ignore[method-assign]
+        monkeypatch.setattr(Groups, "members", blind)
+        monkeypatch.setattr(Groups, "commit", commits)
+        commit(link.source, group, topic, 30)
+        row = copied.settled(group, topic, 30, "active")
     finally:
+        monkeypatch.undo()
         member.close()
-    assert committed(link.target, group, topic) is None
-    record = group_offsets(link)[GroupKey(group, topic, 0)]
-    assert record.outcome == "active" and record.written is None
+    assert KafkaError.UNKNOWN_MEMBER_ID in refused
+    assert row.record.written is None
 
 
 def test_a_dry_run_and_describe_write_nothing(copied: Copied) -> None:
@@ -341,26 +363,15 @@ def test_a_dry_run_and_describe_write_nothing(copied: Copied) -> None:
     (line,) = lines
     assert {"source_offset": 30, "source_lag": 70, "offset": here[30].offset}.items() <= line.items()
     assert (line["target_offset"], line["target_lag"], line["outcome"]) == (None, None, "due")
-    once(link, CONSUMER_GROUPS=group)
+    group = copied.served()
+    commit(link.source, group, topic, 30)
+    copied.settled(group, topic, 30, "in-step")
     (line,) = orjson.loads(run(link, "describe", "--output", "json", CONSUMER_GROUPS=group))
     assert (line["target_offset"], line["outcome"]) == (here[30].offset, "in-step")
     assert line["target_lag"] == end_offsets(link.target, topic, "read_uncommitted")[0] - here[30].offset
     heading, row = run(link, "describe", CONSUMER_GROUPS=group).splitlines()
     assert heading.split()[:3] == ["GROUP", "TOPIC", "PARTITION"]
     assert row.split()[:5] == [group, topic, "0", "30", "70"]
-
-
-def test_names_of_groups_at_the_target_follow_the_template(copied: Copied) -> None:
-    group, link = copied.group(), copied.link
-    commit(link.source, group, copied.plain, 3)
-    once(
-        link,
-        CONSUMER_GROUPS=group,
-        GROUP_NAME="from-{source}.{group}",
-        KAFKA_CLUSTERS_SOURCE_NAME="east",
-    )
-    assert committed(link.target, group, copied.plain) is None
-    assert committed(link.target, f"from-east.{group}", copied.plain) == 3
 
 
 def test_fail_back_writes_to_the_source_only_what_is_ahead_there(copied: Copied) -> None:
@@ -416,44 +427,45 @@ def test_a_link_pointed_at_another_cluster_is_refused(copied: Copied) -> None:
 def test_without_the_source_what_was_translated_is_still_there(
     copied: Copied, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    group, link, topic = copied.group(), copied.link, copied.plain
+    group, link, topic = copied.served(), copied.link, copied.plain
     commit(link.source, group, topic, 30)
-    once(link, CONSUMER_GROUPS=group)
-    monkeypatch.setattr(links, "SOURCE_S", 1.0)
-    gone = {"KAFKA_CLUSTERS_SOURCE_BOOTSTRAP_SERVERS": "127.0.0.1:1", "CONSUMER_GROUPS": group}
-    lines = orjson.loads(run(link, "describe", "--output", "json", **gone))
+    copied.settled(group, topic, 30, "in-step")
+    monkeypatch.setattr(links, "SOURCE_S", 0.5)
+    lines = orjson.loads(run(link, "describe", "--output", "json", **NO_SOURCE))
     (line,) = (line for line in lines if line["group"] == group)
-    (here,) = read_all(link.target, topic)
-    assert (line["source_offset"], line["offset"], line["target_offset"]) == (
-        30,
-        here[30].offset,
-        here[30].offset,
-    )
+    reached = read_all(link.target, topic)[0][30].offset
+    assert (line["source_offset"], line["offset"], line["target_offset"]) == (30, reached, reached)
     assert line["source_lag"] is None and line["target_lag"] is not None
-    with in_step(link, **gone) as service:
-        eventually(lambda: service.health.role == "leader" and not service.health.source_reached, "a round")
-        assert service.health.alive()
 
 
-def test_translation_never_goes_back_when_the_mappings_are_gone(source: Kafka, target: Kafka) -> None:
-    """Retention takes the mappings, `offsets` starts again: what it knew exactly it still does, what is new is a lower bound."""
+def test_a_restart_knows_what_was_written_and_translated_before(
+    source: Kafka, target: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each round here is a process of its own. It follows a rewind, by the settings, and keeps to what was translated exactly when
+    retention has taken the mappings: a translation never goes back while its group does not."""
     name, at, to = f"t{secrets.token_hex(4)}", source.bootstrap_servers, target.bootstrap_servers
     topic = f"{name}.t"
     create_topic(at, topic)
     produce(at, topic, [Record(b"%d" % i) for i in range(100)])
-    link = Link(at, to, name, topic, CONSUMER_GROUPS=f"{name}-.*")
+    link = Link(at, to, name, topic, CONSUMER_GROUPS=f"{name}-.*", KAFKA_CLUSTERS_SOURCE_NAME="east")
     assert link.copy() == (0, 0)
     old, other = f"{name}-old", f"{name}-other"
-    commit(at, old, topic, 40)
-    once(link)
     (here,) = read_all(to, topic)
+    for offset, rewind, reached, outcome in (
+        (90, "true", 90, "written"),
+        (40, "false", 90, "rewind-off"),
+        (40, "true", 40, "written"),
+    ):
+        commit(at, old, topic, offset)
+        once(link, REWIND=rewind)
+        assert committed(to, old, topic) == here[reached].offset
+        assert group_offsets(link)[GroupKey(old, topic, 0)].outcome == outcome
     delete_records(to, link.settings.mappings_topic, {0: -1, 1: -1})
     commit(at, other, topic, 60)
     once(link)
-    assert committed(to, old, topic) == here[40].offset
-    assert group_offsets(link)[GroupKey(old, topic, 0)].exact
-    assert committed(to, other, topic) == here[40].offset
-    assert not group_offsets(link)[GroupKey(other, topic, 0)].exact
+    records = group_offsets(link)
+    assert (committed(to, old, topic), records[GroupKey(old, topic, 0)].exact) == (here[40].offset, True)
+    assert (committed(to, other, topic), records[GroupKey(other, topic, 0)].exact) == (here[40].offset, False)
     commit(at, old, topic, 50)
     commit(at, other, topic, 10)
     once(link)
@@ -461,6 +473,13 @@ def test_translation_never_goes_back_when_the_mappings_are_gone(source: Kafka, t
     # Nothing is known below 40: the destination's beginning.
     assert committed(to, other, topic) == 0
     assert group_offsets(link)[GroupKey(other, topic, 0)].why == "before-history"
+    once(link, GROUP_NAME="from-{source}.{group}")
+    assert committed(to, f"from-east.{old}", topic) == here[40].offset
+    monkeypatch.setattr(links, "SOURCE_S", 0.5)
+    monkeypatch.setattr(survey, "SOURCE_S", 0.5)
+    with in_step(link, **NO_SOURCE) as service:
+        eventually(lambda: service.health.role == "leader" and not service.health.source_reached, "a round")
+        assert service.health.alive()
 
 
 def test_a_topic_made_again_and_one_that_went_to_two_destinations(source: Kafka, target: Kafka) -> None:

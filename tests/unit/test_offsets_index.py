@@ -289,3 +289,14 @@ def test_translation_never_goes_back_while_the_source_goes_on(history: History) 
     partition = indexed(history)
     found = [partition.translate(o, history.origin).offset for o in all_offsets(history)]
     assert all((a or 0) <= (b or 0) for a, b in pairwise(found))
+
+
+def test_an_earlier_translation_of_an_offset_beyond_says_nothing_about_offsets_before_it() -> None:
+    """A group stood at 100 when the copies ended at 50. What is copied after that, up to 100, lies behind 50, but no longer below."""
+    found = Index(1000, 10**9)
+    found.seed("orders", KEY, TO, [Point(100, 50, False)])
+    found.add(mapping(60, 80, []), 0)
+    assert found.partitions[KEY].translate(70, 0) == (None, False, index.BEFORE_HISTORY)
+    found.add(mapping(80, 90, [[80, 45, 10]]), 0)
+    assert found.partitions[KEY].translate(70, 0) == (45, True, None)
+    assert found.partitions[KEY].translate(100, 0) == (55, False, index.AHEAD)
