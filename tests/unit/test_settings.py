@@ -43,6 +43,8 @@ FIXED_INTERFACE = [
         "TOPIC_REFRESH_INTERVAL",
         "LOG_LEVEL",
     ),
+    *("CONSUMER_GROUPS", "CONSUMER_GROUPS_EXCLUDE", "OFFSETS_INTERVAL", "GROUP_NAME", "ON_ACTIVE_GROUP"),
+    *("ON_SEVERAL_TARGETS", "REWIND", "MAPPINGS_RETENTION", "MAPPINGS_LIMIT"),
 ]
 legal_name = st.text("abcXYZ019._-", min_size=1, max_size=40).filter(lambda name: name not in (".", ".."))
 
@@ -260,7 +262,8 @@ def test_other_kafka_variables_are_left_alone() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("500ms", 0.5), ("30s", 30.0), ("5m", 300.0), ("1h", 3600.0), ("1.5 s", 1.5)]
+    ("text", "seconds"),
+    [("500ms", 0.5), ("30s", 30.0), ("5m", 300.0), ("1h", 3600.0), ("1.5 s", 1.5), ("7d", 604800.0)],
 )
 def test_durations_become_seconds(text: str, seconds: float) -> None:
     assert load(TOPIC_REFRESH_INTERVAL=text).topic_refresh_interval_s == seconds
@@ -921,3 +924,51 @@ def test_a_foreign_dict_is_refused() -> None:
 def test_settings_can_not_be_changed() -> None:
     with pytest.raises(Exception, match="frozen"):
         load().health_port = 1
+
+
+# --- consumer groups
+
+
+def test_groups_are_selected_as_topics_are() -> None:
+    assert load().selects_group("any group: at all/")
+    chosen = load(CONSUMER_GROUPS="billing,team-.*", CONSUMER_GROUPS_EXCLUDE="team-x")
+    assert [chosen.selects_group(g) for g in ("billing", "billing2", "team-a", "team-x")] == [
+        True,
+        False,
+        True,
+        False,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "hint"),
+    [
+        ("CONSUMER_GROUPS", "(", "no regular expression"),
+        ("OFFSETS_INTERVAL", "5", "expected a duration"),
+        ("GROUP_NAME", "fixed", "must hold {group} once"),
+        ("GROUP_NAME", "{group}-{topic}", "neither {group} nor {source}"),
+        ("ON_ACTIVE_GROUP", "wait", "'skip' or 'fail'"),
+        ("ON_SEVERAL_TARGETS", "both", "'fail' or 'skip'"),
+        ("REWIND", "maybe", "expected true or false"),
+        ("MAPPINGS_RETENTION", "0d", "expected a duration"),
+        ("MAPPINGS_LIMIT", "many", "valid integer"),
+    ],
+)
+def test_what_is_wrong_about_groups_is_refused_by_name(variable: str, text: str, hint: str) -> None:
+    message = refusal(**{variable: text})
+    assert message.startswith(f"{variable}: ") and hint in message
+
+
+@given(
+    st.text(min_size=1, max_size=10),
+    st.sampled_from(["{group}", "{source}.{group}", "a {group} z", "{group}@{source}"]),
+)
+def test_the_name_of_a_group_at_the_target_leads_back_to_it(group: str, template: str) -> None:
+    name = topic_selection.expand_group_template(template, group=group, source="east")
+    assert topic_selection.source_group(template, name=name, source="east") == group
+
+
+def test_a_name_that_the_template_does_not_make_is_nobodys() -> None:
+    assert topic_selection.source_group("a.{group}.a", name="a.a", source="east") is None
+    assert topic_selection.source_group("a.{group}", name="b.x", source="east") is None
+    assert topic_selection.source_group("a.{group}", name="a.", source="east") is None
