@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator, Mapping
 
@@ -30,9 +31,10 @@ def records(
         reader.assign([TopicPartition(topic, p, ranges[p][0]) for p in missing])
         yield from _until(reader, topic, ranges, missing, timeout_s)
     finally:
-        # A pause outlives its assignment: the next range of the same reader would never arrive.
-        reader.resume(reader.assignment())
-        reader.unassign()
+        with contextlib.suppress(RuntimeError):  # the caller has closed it already
+            # A pause outlives its assignment: the next range of the same reader would never arrive.
+            reader.resume(reader.assignment())
+            reader.unassign()
 
 
 def _until(

@@ -116,10 +116,11 @@ class PartitionIndex:
             self._marks.append((time_ms, source))
 
     def seed(self, points: Iterable[Point]) -> None:
-        """Take in translations made earlier, as far as they lie below what the mappings cover."""
+        """Take in translations made earlier, as far as they lie below what the mappings cover; may be called again with newer ones."""
+        earlier = self._take_points()
         most = self._destination[0] if self._source else None
         kept: list[Point] = []
-        for point in sorted(set(points), key=lambda p: (p.source, p.destination, p.exact)):
+        for point in sorted({*points, *earlier}, key=lambda p: (p.source, p.destination, p.exact)):
             if self.start is not None and point.source >= (self.start if self._source else self.next + 1):
                 break
             # A destination that was deleted and made again counts from 0 again: what was true before is not any more.
@@ -133,6 +134,20 @@ class PartitionIndex:
         self._source = array("q", [p.source for p in kept]) + self._source
         self._destination = array("q", [p.destination for p in kept]) + self._destination
         self._length = array("q", [COARSE if p.exact else HOLE for p in kept]) + self._length
+
+    def _take_points(self) -> list[Point]:
+        """Remove what an earlier `seed` has put in front of the runs."""
+        bare = max(self._length, default=0) <= 0
+        count = 0
+        while count < len(self._source) and self._length[count] <= 0:
+            if not (bare or self.start is None or self._source[count] < self.start):
+                break
+            count += 1
+        columns = (self._source, self._destination, self._length)
+        taken = [Point(s, d, n == COARSE) for s, d, n in zip(*(c[:count] for c in columns), strict=True)]
+        for column in columns:
+            del column[:count]
+        return taken
 
     def thin(self) -> None:
         """Halve the number of entries in the older half."""
