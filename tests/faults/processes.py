@@ -17,8 +17,8 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from bench.copy import descendants
 from tests.brokers import Seen, read_all
+from verbatim.applications import descendants, processes
 
 BIN = Path(sys.executable).parent
 READY_S = 120.0
@@ -40,7 +40,7 @@ class Process:
             )
 
     def family(self) -> list[int]:
-        return descendants(self._process.pid)
+        return descendants(self._process.pid, processes())
 
     def alive(self) -> bool:
         return self._process.poll() is None

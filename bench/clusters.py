@@ -1,0 +1,115 @@
+"""The two real brokers that everything in a sitting is measured on, and their topics. Knows no copier."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+from verbatim.brokers import FULL_SPEED, Cluster
+
+HEAP = "1g"
+# Of a benchmark's records nothing is to be deleted by age while it runs, and no limit of a topic is what is measured.
+TOPIC_CONFIG = {"retention.ms": "-1", "max.message.bytes": str(4 << 20)}
+_CALL_S = 30.0
+
+
+@dataclass
+class Broker:
+    """A cluster of one broker, seen through an admin client."""
+
+    cluster: Cluster
+
+    @cached_property
+    def admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.bootstrap_servers})
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return self.cluster.bootstrap_servers
+
+    @property
+    def pid(self) -> int:
+        return self.cluster.pid()
+
+    @property
+    def log_folder(self) -> Path:
+        return self.cluster.folder / "node-1"
+
+    def create(self, topic: str, partitions: int) -> None:
+        new = NewTopic(topic, partitions, 1, config=TOPIC_CONFIG)
+        self.admin.create_topics([new], request_timeout=_CALL_S)[topic].result(_CALL_S)
+
+    def topics(self) -> list[str]:
+        """All but Kafka's own."""
+        return sorted(t for t in self.admin.list_topics(timeout=_CALL_S).topics if not t.startswith("__"))
+
+    def delete(self, topics: list[str]) -> None:
+        """Delete topics, and wait until their records have gone from the disk too: it is work that must not fall into a measurement."""
+        if not topics:
+            return
+        for future in self.admin.delete_topics(topics, operation_timeout=_CALL_S).values():
+            future.result(_CALL_S)
+        give_up = time.monotonic() + _CALL_S
+        while any(self.log_folder.glob("*-delete")) and time.monotonic() < give_up:
+            time.sleep(0.1)
+
+    def visible(self, topic: str, partitions: int) -> Visible:
+        """Follows what a read-committed reader may see of a topic, which need not be there yet."""
+        return Visible(self, topic, partitions)
+
+
+class Visible:
+    """Calling it gives the offsets that a read-committed reader may see, transaction markers included; 0 until there is such a topic."""
+
+    def __init__(self, broker: Broker, topic: str, partitions: int) -> None:
+        self._broker, self._topic = broker, topic
+        self._asked = {TopicPartition(topic, p): OffsetSpec.latest() for p in range(partitions)}
+        self._admin: AdminClient | None = None
+        self._last = 0
+        self._answered_at = time.monotonic()
+
+    def __call__(self) -> int:
+        if self._admin is None:
+            if self._topic not in self._broker.topics():
+                return 0
+            # A client of its own, made once there is something to ask for: one that has asked for a topic before it was there,
+            # or has listed all topics, was seen to answer "no leaders found" for as long as it lived.
+            self._answered_at = time.monotonic()
+            self._admin = AdminClient({"bootstrap.servers": self._broker.bootstrap_servers})
+        found = self._admin.list_offsets(
+            self._asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=_CALL_S
+        )
+        try:
+            self._last = sum(int(future.result(_CALL_S).offset) for future in found.values())
+            self._answered_at = time.monotonic()
+        except KafkaException:
+            # A topic just made has no leader for a moment.
+            if time.monotonic() - self._answered_at > _CALL_S:
+                raise
+        return self._last
+
+
+@dataclass
+class Pair:
+    """Source and target, and a folder for what a sitting puts aside."""
+
+    source: Broker
+    target: Broker
+    folder: Path
+
+
+@contextlib.contextmanager
+def two_brokers(folder: Path) -> Iterator[Pair]:
+    """Start both, and end them however it ends."""
+    with (
+        Cluster(heap=HEAP, jvm_options=FULL_SPEED) as source,
+        Cluster(heap=HEAP, jvm_options=FULL_SPEED) as target,
+    ):
+        yield Pair(Broker(source), Broker(target), folder)

@@ -1,0 +1,207 @@
+"""What is measured side by side: Verbatim, MirrorMaker 2 in three configurations, and the floor. Starts and ends them; measures nothing.
+
+Each is one or more real processes that copy one topic to `<link>.<topic>` on the target.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from bench.clusters import Pair
+from common.errors import VerbatimError
+from common.jars import KAFKA, KAFKA_LOGGING, java, resolve
+from verbatim.applications import Application
+from verbatim.processes import HOST, free_ports
+
+MIRROR_MAKER = f"org.apache.kafka:connect-mirror:{KAFKA.rpartition(':')[2]}"
+"""Of the brokers' version."""
+
+VERBATIM = "verbatim"
+FLOOR = "floor"
+
+# As connect-mirror-maker.sh and kafka-run-class.sh start it.
+_MIRROR_MAKER_JVM = (
+    "-Xms256M",
+    "-Xmx2G",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+)
+
+_LOG4J = """\
+status = error
+appender.out.type = Console
+appender.out.name = out
+appender.out.layout.type = PatternLayout
+appender.out.layout.pattern = %d{ISO8601} %p [%t] %c{1}: %m%n
+rootLogger.level = warn
+rootLogger.appenderRef.out.ref = out
+"""
+
+# What all three have in common is what makes the comparison one of equals: exactly once, and only committed records.
+_MIRROR_MAKER_COMMON = {
+    "clusters": "{source}, target",
+    "{source}.bootstrap.servers": "{source_servers}",
+    "target.bootstrap.servers": "{target_servers}",
+    "{source}->target.enabled": "true",
+    "{source}->target.topics": "{topic}",
+    "target->{source}.enabled": "false",
+    "target.exactly.once.source.support": "enabled",
+    "dedicated.mode.enable.internal.rest": "true",
+    "listeners": "http://{host}:{port}",
+    "{source}.consumer.isolation.level": "read_committed",
+    # The brokers are one each.
+    "replication.factor": "1",
+    "checkpoints.topic.replication.factor": "1",
+    "heartbeats.topic.replication.factor": "1",
+    "offset-syncs.topic.replication.factor": "1",
+    "offset.storage.replication.factor": "1",
+    "status.storage.replication.factor": "1",
+    "config.storage.replication.factor": "1",
+}
+
+# One task a partition. (Its connectors for heartbeats and checkpoints can't be switched off in dedicated mode; they cost next to nothing.)
+_MIRROR_MAKER_TUNED = {
+    "tasks.max": "{partitions}",
+    "target.producer.compression.type": "lz4",
+    "target.producer.max.request.size": str(4 << 20),
+    "{source}.consumer.max.poll.records": "5000",
+    "{source}.consumer.max.partition.fetch.bytes": str(4 << 20),
+    "{source}.consumer.receive.buffer.bytes": str(1 << 20),
+    "target.producer.send.buffer.bytes": str(1 << 20),
+    "target.producer.buffer.memory": str(128 << 20),
+}
+
+MIRROR_MAKER_PROPERTIES: Mapping[str, Mapping[str, str]] = {
+    "mm2-throughput": {
+        **_MIRROR_MAKER_TUNED,
+        "{source}->target.transaction.boundary": "interval",
+        "{source}->target.transaction.boundary.interval.ms": "1000",
+        "target.producer.batch.size": str(512 << 10),
+        "target.producer.linger.ms": "20",
+    },
+    "mm2-latency": {
+        **_MIRROR_MAKER_TUNED,
+        "{source}->target.transaction.boundary": "poll",
+        "target.producer.linger.ms": "0",
+    },
+    "mm2-defaults": {},
+}
+"""Configuration -> its properties, over what all have in common. The defaults: one task, a transaction for each poll."""
+
+NAMES = (VERBATIM, *MIRROR_MAKER_PROPERTIES, FLOOR)
+
+TITLES = {
+    VERBATIM: "Verbatim",
+    "mm2-throughput": "MirrorMaker 2, for throughput",
+    "mm2-latency": "MirrorMaker 2, for latency",
+    "mm2-defaults": "MirrorMaker 2, defaults",
+    FLOOR: "plain loop, no guarantees",
+}
+
+
+@dataclass
+class Copier:
+    """A copier of one topic, stopped and ready to start; killed when the `with` ends, for nothing of it is needed any more."""
+
+    name: str
+    destination: str
+    applications: dict[str, Application] = field(default_factory=dict)
+
+    def start(self) -> None:
+        for application in self.applications.values():
+            application.start()
+
+    def pids(self) -> dict[str, int]:
+        """Application -> the process id of its eldest process."""
+        return {name: pid for name, a in self.applications.items() if (pid := a.pid) is not None}
+
+    def check(self) -> None:
+        """Raises VerbatimError, with the end of its log, when an application has ended by itself."""
+        for name, application in self.applications.items():
+            code = application.ended()
+            if code is not None:
+                raise VerbatimError(f"{self.name}: {name} ended (exit code {code}): {application.log_tail()}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for application in self.applications.values():
+            application.kill()
+
+
+def make(name: str, pair: Pair, link: str, topic: str, partitions: int, linger_ms: int = 20) -> Copier:
+    """A copier by its name in NAMES. `link` must be new in this sitting. `linger_ms` is the floor's."""
+    folder = pair.folder / link
+    folder.mkdir()
+    destination = f"{link}.{topic}"
+    makers: dict[str, Callable[[], dict[str, Application]]] = {
+        VERBATIM: lambda: _verbatim(pair, link, topic, folder),
+        FLOOR: lambda: _floor(pair, topic, destination, partitions, linger_ms, folder),
+    }
+    maker = makers.get(name) or (lambda: _mirror_maker(name, pair, link, topic, partitions, folder))
+    return Copier(name, destination, maker())
+
+
+def _verbatim(pair: Pair, link: str, topic: str, folder: Path) -> dict[str, Application]:
+    variables = {
+        "APPLICATION_NAME": link,
+        "KAFKA_CLUSTERS_SOURCE_BOOTSTRAP_SERVERS": pair.source.bootstrap_servers,
+        "KAFKA_CLUSTERS_SOURCE_TOPIC": topic,
+        "KAFKA_CLUSTERS_DESTINATION_BOOTSTRAP_SERVERS": pair.target.bootstrap_servers,
+        "KAFKA_CLUSTERS_DESTINATION_TOPIC": f"{link}.{{topic}}",
+        "STATE_PATH": str(folder / "state"),
+        "HEALTH_PORT": "0",
+        # A container that is restarted under its name: leads again at once.
+        "INSTANCE_ID": link,
+    }
+    return {name: Application(name, variables, folder) for name in ("replicator", "deduplicator")}
+
+
+def _floor(
+    pair: Pair, topic: str, destination: str, partitions: int, linger_ms: int, folder: Path
+) -> dict[str, Application]:
+    pair.target.create(destination, partitions)
+    command = [sys.executable, str(Path(__file__).with_name("copy_loop.py"))]
+    command += [pair.source.bootstrap_servers, pair.target.bootstrap_servers, topic, destination]
+    command += [str(partitions), str(linger_ms)]
+    return {"loop": Application("loop", {}, folder, command)}
+
+
+def _mirror_maker(
+    name: str, pair: Pair, link: str, topic: str, partitions: int, folder: Path
+) -> dict[str, Application]:
+    facts = {
+        "{source}": link,
+        "{source_servers}": pair.source.bootstrap_servers,
+        "{target_servers}": pair.target.bootstrap_servers,
+        "{topic}": topic,
+        "{partitions}": str(partitions),
+        "{host}": HOST,
+        "{port}": str(free_ports(1)[0]),
+    }
+
+    def filled(text: str) -> str:
+        for word, fact in facts.items():
+            text = text.replace(word, fact)
+        return text
+
+    properties = {**_MIRROR_MAKER_COMMON, **MIRROR_MAKER_PROPERTIES[name]}
+    lines = [f"{filled(key)} = {filled(value)}\n" for key, value in properties.items()]
+    (folder / "mm2.properties").write_text("".join(lines))
+    (folder / "log4j2.properties").write_text(_LOG4J)
+    # Both bring the logging interface: the first of each name is enough.
+    jars = {jar.name: jar for coordinate in (KAFKA_LOGGING, MIRROR_MAKER) for jar in resolve(coordinate)}
+    command = [java(), *_MIRROR_MAKER_JVM, f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}"]
+    command += ["-cp", os.pathsep.join(map(str, jars.values()))]
+    command += ["org.apache.kafka.connect.mirror.MirrorMaker", str(folder / "mm2.properties")]
+    return {"mirror-maker": Application("mirror-maker", {}, folder, command)}

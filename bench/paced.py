@@ -1,0 +1,159 @@
+"""Records at a pace through a copier, and their arrivals: runs the programs of bench.probe. Judges nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import struct
+import sys
+import time
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.clusters import Broker, Pair
+from bench.copiers import Copier
+from common.errors import VerbatimError
+from verbatim.applications import Application
+
+PARTITIONS = 4
+SIZE = 200
+_FIRST_ARRIVAL_S = 120.0
+_LOOK_S = 0.05
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Records that a producer made between two moments (ns of the monotonic clock), numbered from `first`."""
+
+    rate: float
+    begin_ns: int
+    end_ns: int
+    first: int
+    sent: int
+    latest_tick_ms: float
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """Every record that arrived, in the order of arrival: when it was made and when it came, in ns, and its number."""
+
+    made: array[int]
+    arrived: array[int]
+    numbers: array[int]
+
+
+class Paced:
+    """A topic, a reader of its copy, and producers one after the other."""
+
+    def __init__(self, folder: Path, source: Broker, topic: str, reader: Broker, copy: str) -> None:
+        self._folder = folder
+        self._source, self._topic = source, topic
+        self._runs = itertools.count(1)
+        self._numbers = 0
+        self._file = folder / "arrivals"
+        self._newest = folder / "arrivals.newest"
+        self._reader = self._program("read", "read", reader.bootstrap_servers, copy, str(self._file))
+
+    def start(self) -> None:
+        self._reader.start()
+
+    def newest_ns(self) -> int:
+        """When the newest record that has arrived was made; 0 before the first."""
+        with contextlib.suppress(OSError, struct.error):
+            return int(struct.unpack("<q", self._newest.read_bytes())[0])
+        return 0
+
+    def wait_for_first(self, copier: Copier | None) -> None:
+        """A trickle until records arrive, and a little longer. Raises VerbatimError when they don't."""
+        with self.producing(100):
+            self.wait_until(lambda: self.newest_ns() > 0, _FIRST_ARRIVAL_S, copier)
+            time.sleep(3)
+
+    def wait_until(self, reached, within_s: float, copier: Copier | None) -> None:  # type: ignore[no-untyped-def]
+        """Raises VerbatimError when it takes too long, or something has ended."""
+        give_up = time.monotonic() + within_s
+        while not reached():
+            if copier is not None:
+                copier.check()
+            if self._reader.ended() is not None:
+                raise VerbatimError(f"the reader ended: {self._reader.log_tail()}")
+            if time.monotonic() > give_up:
+                raise VerbatimError(
+                    f"{copier.name if copier else 'bare topic'}: nothing arrived within {within_s:.0f} s: "
+                    + " | ".join(a.log_tail(5) for a in (copier.applications.values() if copier else ()))
+                )
+            time.sleep(_LOOK_S)
+
+    @contextlib.contextmanager
+    def producing(self, rate: float, seconds: float = 3600) -> Iterator[Application]:
+        """A producer at this rate, stopped at the end of the `with`."""
+        run = next(self._runs)
+        file = self._folder / f"produced{run}"
+        arguments = [self._topic, PARTITIONS, rate, seconds, SIZE, self._numbers, file]
+        producer = self._program(
+            f"produce{run}", "produce", self._source.bootstrap_servers, *map(str, arguments)
+        )
+        producer.start()
+        try:
+            yield producer
+        finally:
+            producer.stop()
+        found = json.loads(file.read_text())
+        self.last = Phase(rate, first=self._numbers, **found)
+        self._numbers += self.last.sent
+
+    def phase(self, rate: float, seconds: float, copier: Copier | None) -> Phase:
+        """Produce for so long."""
+        with self.producing(rate, seconds) as producer:
+            give_up = time.monotonic() + 2 * seconds + 30
+            while producer.ended() is None and time.monotonic() < give_up:
+                if copier is not None:
+                    copier.check()
+                time.sleep(_LOOK_S)
+        return self.last
+
+    def settle(self, within_s: float = 20.0) -> None:
+        """Wait until what was made has arrived, or nothing more comes."""
+        give_up = time.monotonic() + within_s
+        while self.newest_ns() < self.last.end_ns - 100_000_000 and time.monotonic() < give_up:
+            time.sleep(_LOOK_S)
+        time.sleep(0.5)
+
+    def arrivals(self) -> Arrivals:
+        """End the reader and read what it noted."""
+        self._reader.stop()
+        data = array("q")
+        data.frombytes(self._file.read_bytes())
+        third = len(data) // 3
+        return Arrivals(data[:third], data[third : 2 * third], data[2 * third :])
+
+    def close(self) -> None:
+        self._reader.kill()
+
+    def _program(self, name: str, *arguments: str) -> Application:
+        command = [sys.executable, str(Path(__file__).with_name("probe.py")), *arguments]
+        return Application(name, {}, self._folder, command)
+
+
+@contextlib.contextmanager
+def through(pair: Pair, link: str, copier: Copier | None, topic: str) -> Iterator[Paced]:
+    """A running copier (None: the topic itself, on the target) with records arriving. Topics are deleted at the end."""
+    folder = pair.folder / f"{link}-paced"
+    folder.mkdir()
+    before = set(pair.source.topics()) - {topic}
+    source = pair.source if copier else pair.target
+    paced = Paced(folder, source, topic, pair.target, copier.destination if copier else topic)
+    try:
+        with copier or contextlib.nullcontext():
+            if copier is not None:
+                copier.start()
+            paced.start()
+            paced.wait_for_first(copier)
+            yield paced
+    finally:
+        paced.close()
+        pair.target.delete(pair.target.topics())
+        pair.source.delete(sorted(set(pair.source.topics()) - before))

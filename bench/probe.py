@@ -1,0 +1,125 @@
+"""The two programs that measure latency, each a process of its own: a producer that keeps a pace, a read-committed reader that notes arrivals.
+
+    python probe.py produce SERVERS TOPIC PARTITIONS RATE SECONDS SIZE FIRST FILE
+    python probe.py read SERVERS TOPIC FILE
+
+A value begins with the moment it was made (the monotonic clock, which all processes of a machine share; ns) and a running number, 8
+bytes each. Both programs end on SIGTERM too and write what they know to FILE: the producer JSON; the reader three arrays of int64 one
+after the other, made at, arrived at, number. While it runs, the reader keeps the newest `made at` seen in FILE.newest.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import struct
+import sys
+import time
+from array import array
+from pathlib import Path
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+_HEAD = struct.Struct("<qq")
+# A record alone costs more than its share of a batch: at thousands a second a client that sends them one by one is what is measured.
+_TICK_NS = 2_000_000
+_LINGER_MS = 1
+_NEWEST_EVERY_NS = 50_000_000
+_ended = False
+
+
+def produce(
+    servers: str, topic: str, partitions: int, rate: float, seconds: float, size: int, first: int, file: Path
+) -> None:
+    """Make `rate` records/s, those due in a tick together, numbered from `first`."""
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": _LINGER_MS})
+    producer.list_topics(topic, timeout=30)
+    padding = b"v" * (size - _HEAD.size)
+    begin = planned = time.monotonic_ns()
+    total = round(rate * seconds)
+    sent = late = 0
+    while sent < total and not _ended:
+        now = time.monotonic_ns()
+        late = max(late, now - planned)
+        due = min(total, int((now - begin) * rate / 1e9) + 1)
+        for number in range(sent, due):
+            producer.produce(topic, _HEAD.pack(now, first + number) + padding, partition=number % partitions)
+        sent = due
+        producer.poll(0)
+        planned = max(planned + _TICK_NS, now)
+        time.sleep(max(0, planned - time.monotonic_ns()) / 1e9)
+    end = time.monotonic_ns()
+    unsent = producer.flush(60)
+    file.write_text(
+        json.dumps({"begin_ns": begin, "end_ns": end, "sent": sent - unsent, "latest_tick_ms": late / 1e6})
+    )
+
+
+def read(servers: str, topic: str, file: Path) -> None:
+    """Note every record of a topic from its beginning, once there is such a topic."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": "probe",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "fetch.wait.max.ms": 100,
+        }
+    )
+    partitions: list[int] = []
+    while not partitions and not _ended:
+        partitions = (
+            list(consumer.list_topics(timeout=30).topics[topic].partitions)
+            if _exists(consumer, topic)
+            else []
+        )
+        time.sleep(0.05)
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
+    made, arrived, numbers = array("q"), array("q"), array("q")
+    newest_file = os.open(f"{file}.newest", os.O_CREAT | os.O_WRONLY)
+    newest = noted = 0
+    gc.disable()
+    while not _ended:
+        # The first is waited for, the others are those that are there: `consume` would wait until it has as many as asked for.
+        first = consumer.poll(0.1)
+        if first is None:
+            continue
+        messages = [first, *consumer.consume(10_000, 0)]
+        now = time.monotonic_ns()
+        for message in messages:
+            if message.error() is not None:
+                sys.exit(str(message.error()))
+            at, number = _HEAD.unpack_from(message.value() or b"")
+            made.append(at)
+            arrived.append(now)
+            numbers.append(number)
+            newest = max(newest, at)
+        if now - noted > _NEWEST_EVERY_NS:
+            os.pwrite(newest_file, struct.pack("<q", newest), 0)
+            noted = now
+    with file.open("wb") as output:
+        for values in (made, arrived, numbers):
+            values.tofile(output)
+
+
+def _exists(consumer: Consumer, topic: str) -> bool:
+    return topic in consumer.list_topics(timeout=30).topics
+
+
+def _end(*_: object) -> None:
+    global _ended
+    _ended = True
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _end)
+    if sys.argv[1] == "produce":
+        servers, topic, partitions, rate, seconds, size, first, file = sys.argv[2:]
+        produce(
+            servers, topic, int(partitions), float(rate), float(seconds), int(size), int(first), Path(file)
+        )
+    else:
+        servers, topic, file = sys.argv[2:]
+        read(servers, topic, Path(file))

@@ -1,0 +1,147 @@
+"""One sitting: what is measured in which order, on two brokers that stay up, and what is written down of it."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bench import copiers, latency, recovery, throughput
+from bench.clusters import Pair
+from bench.load import Shape, fill
+from common.jars import KAFKA
+
+MAIN_SHAPES = (Shape(200, 3_000_000), Shape(1000, 1_500_000))
+"""Measured with every copier."""
+
+SIDE_SHAPES = (
+    Shape(100, 3_000_000),
+    Shape(10_000, 150_000),
+    Shape(100_000, 15_000),
+    Shape(1000, 1_000_000, headers=True),
+    Shape(1000, 800_000, fill="random"),
+    Shape(200, 2_000_000, partitions=1),
+    Shape(200, 2_000_000, partitions=16),
+)
+"""One property changed each; measured with Verbatim and the fastest of MirrorMaker 2's configurations."""
+
+SIDE_COPIERS = (copiers.VERBATIM, "mm2-throughput")
+LATENCY_COPIERS = (copiers.VERBATIM, "mm2-latency")
+RATES = (100, 1_000, 5_000, 20_000)
+WARM_UP = Shape(200, 1_000_000, fill="text")
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How long a sitting takes. `records`: the share of each shape's records. Seconds of each rate, minutes of looking for a pause."""
+
+    records: float = 1.0
+    shapes: tuple[Shape, ...] = MAIN_SHAPES + SIDE_SHAPES
+    copiers: tuple[str, ...] = ()
+    rates: tuple[int, ...] = RATES
+    rate_s: float = 12.0
+    pause_minutes: float = 3.0
+
+    def copiers_of(self, shape: Shape) -> tuple[str, ...]:
+        if self.copiers:
+            return self.copiers
+        return copiers.NAMES if shape in MAIN_SHAPES else SIDE_COPIERS
+
+
+@dataclass
+class Sitting:
+    """Measures on a pair of brokers; `say` gets a line for each thing measured. What was measured lies in `results`, as JSON."""
+
+    pair: Pair
+    scale: Scale
+    say: Callable[[str], None]
+    results: list[dict[str, Any]] = field(default_factory=list)
+    _links: Any = field(default_factory=lambda: itertools.count(1))
+
+    def link(self) -> str:
+        """A name that nothing in this sitting has had."""
+        return f"bench{next(self._links)}"
+
+    def warm_up(self) -> None:
+        """Rounds that are not counted: the brokers' JVMs compile what they are going to do."""
+        fill(self.pair.source, WARM_UP)
+        for name in (copiers.FLOOR, copiers.VERBATIM):
+            found = throughput.measure(self.pair, name, self.link(), WARM_UP)
+            self.say(f"warm-up, not counted: {throughput.line(found)}")
+        self.pair.source.delete([WARM_UP.topic])
+
+    def throughput(self, repetitions: int) -> None:
+        """Every shape, its copiers in alternation."""
+        for full in self.scale.shapes:
+            shape = full.times(self.scale.records)
+            fill(self.pair.source, shape)
+            for repetition in range(repetitions):
+                for name in self.scale.copiers_of(full):
+                    self._add(
+                        throughput.measure(self.pair, name, self.link(), shape), repetition, throughput.line
+                    )
+            self.pair.source.delete([shape.topic])
+
+    def latency(self, repetitions: int) -> None:
+        """The bare topic first: what the measuring clients add themselves, and whether they keep up."""
+        names = self.scale.copiers or LATENCY_COPIERS
+        for found in latency.measure_bare(self.pair, self.link(), self.scale.rates, self.scale.rate_s):
+            self._add(found, 0, latency.line)
+        for repetition in range(repetitions):
+            for name in names:
+                pause_s = self.scale.pause_minutes * 60 if repetition == 0 else 0.0
+                for found in latency.measure(
+                    self.pair, name, self.link(), self.scale.rates, self.scale.rate_s, pause_s
+                ):
+                    self._add(found, repetition, latency.line)
+
+    def recovery(self, repetitions: int) -> None:
+        """Kills, each application of each copier as often as there are repetitions."""
+        for name in self.scale.copiers or LATENCY_COPIERS:
+            for repetition, found in recovery.measure(self.pair, name, self.link(), repetitions):
+                self._add(found, repetition, recovery.line)
+
+    def _add(self, found: dict[str, Any], repetition: int, line: Callable[[dict[str, Any]], str]) -> None:
+        self.results.append({**found, "repetition": repetition})
+        self.say(line(found))
+
+
+def about_the_machine(command: Sequence[str]) -> dict[str, Any]:
+    """What the figures depend on, and the command that made them."""
+    return {
+        "at": datetime.now(UTC).isoformat(timespec="minutes"),
+        "command": " ".join(command),
+        "cpus": len(os.sched_getaffinity(0)),
+        "processor": _processor(),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9),
+        "python": platform.python_version(),
+        "kafka": KAFKA.rpartition(":")[2],
+        "load_before": round(os.getloadavg()[0], 1),
+    }
+
+
+def _processor() -> str:
+    for row in Path("/proc/cpuinfo").read_text().splitlines():
+        if row.startswith("model name"):
+            return row.partition(":")[2].strip()
+    return platform.machine()
+
+
+def save(file: Path, about: dict[str, Any], results: list[dict[str, Any]], append: bool) -> None:
+    """Write a file of sittings; `append` adds to those that it holds."""
+    sittings = json.loads(file.read_text())["sittings"] if append and file.exists() else []
+    sittings.append({**about, "results": results})
+    temporary = file.with_name(file.name + ".tmp")
+    temporary.write_text(json.dumps({"sittings": sittings}, indent=1) + "\n")
+    temporary.replace(file)
+
+
+def command_line() -> list[str]:
+    return ["python", "-m", "bench", *sys.argv[1:]]

@@ -1,0 +1,96 @@
+"""What processes cost while they run: CPU time and memory of whole families, and bytes in a broker's log folder. Judges nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+from verbatim.applications import descendants, processes
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_CPU_EVERY_S = 0.25
+# Asking for the shared memory of a big JVM takes the kernel milliseconds.
+_MEMORY_EVERY = 4
+
+
+class Watch:
+    """Samples families of processes, each given by its eldest, until closed. CPU time of members that ended meanwhile is kept.
+
+    cpu: name -> curve of CPU seconds since the members' starts. peak_bytes: name -> greatest memory seen, pages shared by several
+    processes divided among them. log_folder: a broker's, whose segments are sized, so that `written` tells what was appended by
+    topic-partition, also of what has been deleted since.
+    """
+
+    def __init__(self, eldest: Mapping[str, int], log_folder: Path) -> None:
+        self._eldest = dict(eldest)
+        self._log_folder = log_folder
+        self._cpu: dict[str, dict[tuple[int, str], float]] = {name: {} for name in eldest}
+        self._segments: dict[tuple[str, str], int] = {}
+        self._end = threading.Event()
+        self.cpu: dict[str, list[tuple[float, float]]] = {name: [] for name in eldest}
+        self.peak_bytes = dict.fromkeys(eldest, 0)
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+
+    def written(self) -> dict[str, int]:
+        """Topic -> bytes of its segments, as great as each was ever seen."""
+        sizes: dict[str, int] = {}
+        for (partition, _), size in self._segments.items():
+            topic = partition.rpartition("-")[0]
+            sizes[topic] = sizes.get(topic, 0) + size
+        return sizes
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        turn = 0
+        while True:
+            ended = self._end.wait(_CPU_EVERY_S)
+            self._look_at_processes(memory=turn % _MEMORY_EVERY == 0)
+            if ended or turn % _MEMORY_EVERY == 0:
+                self._look_at_segments()
+            if ended:
+                return
+            turn += 1
+
+    def _look_at_processes(self, memory: bool) -> None:
+        there = processes()
+        for name, eldest in self._eldest.items():
+            total = 0
+            for pid in descendants(eldest, there):
+                with contextlib.suppress(OSError):
+                    self._cpu[name][pid, there[pid][1]] = cpu_seconds(pid)
+                    if memory:
+                        total += proportional_bytes(pid)
+            self.cpu[name].append((time.monotonic(), sum(self._cpu[name].values())))
+            self.peak_bytes[name] = max(self.peak_bytes[name], total)
+
+    def _look_at_segments(self) -> None:
+        for segment in self._log_folder.glob("*/*.log"):
+            with contextlib.suppress(OSError):
+                place = (segment.parent.name, segment.name)
+                self._segments[place] = max(segment.stat().st_size, self._segments.get(place, 0))
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process, without its children's. Raises OSError when it has gone."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def proportional_bytes(pid: int) -> int:
+    """Memory of a process, shared pages divided among those who share them: forked workers share much. Raises OSError when it has gone."""
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    return 0

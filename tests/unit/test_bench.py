@@ -1,0 +1,217 @@
+"""The pure parts of the benchmark: what is computed from measurements, and how it is shown."""
+
+from __future__ import annotations
+
+from array import array
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench import copiers, report
+from bench.figures import longest_gap, percentile, spread, steady, time_of, value_at
+from bench.latency import SETTLE_S, judged
+from bench.load import Shape, values
+from bench.paced import Arrivals, Phase
+from bench.recovery import next_record_s
+
+
+@pytest.mark.parametrize(
+    ("percent", "expected"), [(50, 500), (95, 950), (99, 990), (99.9, 999), (100, 1000), (0, 1)]
+)
+def test_a_percentile_is_a_value_that_so_many_do_not_exceed(percent: float, expected: float) -> None:
+    assert percentile([float(n) for n in range(1, 1001)], percent) == expected
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1), st.floats(0.1, 100))
+def test_a_percentile_is_the_least_value_that_enough_do_not_exceed(
+    found: list[float], percent: float
+) -> None:
+    ordered = sorted(found)
+    chosen = percentile(ordered, percent)
+    needed = percent / 100 * len(ordered) - 1e-5
+    assert sum(value <= chosen for value in ordered) >= needed
+    assert all(
+        sum(other <= value for other in ordered) < needed + 1e-4 for value in ordered if value < chosen
+    )
+
+
+def test_no_percentile_of_nothing() -> None:
+    with pytest.raises(ValueError, match="no values"):
+        percentile([], 50)
+
+
+def test_a_spread_has_least_middle_and_greatest() -> None:
+    assert (spread([3, 1, 2]).least, spread([3, 1, 2]).median, spread([3, 1, 2]).greatest) == (1, 2, 3)
+    assert spread([4, 1]).median == 2.5
+
+
+def test_the_steady_part_leaves_out_the_start_and_the_end() -> None:
+    # Slow for 10 s until 10 %, then 100 records/s, then very slow from 95 % on.
+    curve = [(0.0, 0.0), (10.0, 100.0), (18.5, 950.0), (100.0, 1000.0)]
+    part = steady(curve, 1000)
+    assert (part.begin_s, part.end_s) == (10.0, 18.5)
+    assert part.records_per_s == pytest.approx(100)
+
+
+def test_what_happens_outside_the_steady_part_costs_nothing() -> None:
+    part = steady([(0.0, 0.0), (10.0, 100.0), (18.5, 950.0), (100.0, 1000.0)], 1000)
+    cpu = [(0.0, 0.0), (10.0, 70.0), (18.5, 78.5), (100.0, 500.0)]
+    assert part.per_record(cpu) == pytest.approx(8.5 / 850)
+
+
+def test_markers_of_transactions_are_no_records() -> None:
+    without = steady([(0.0, 0.0), (10.0, 1000.0)], 1000)
+    with_as_many_again = steady([(0.0, 0.0), (10.0, 2000.0)], 1000)
+    assert with_as_many_again.records_per_s == pytest.approx(without.records_per_s)
+
+
+def test_an_unfinished_copy_has_no_steady_part() -> None:
+    with pytest.raises(ValueError, match="not all of the 1000"):
+        steady([(0.0, 0.0), (10.0, 999.0)], 1000)
+
+
+def test_a_curve_is_straight_between_its_points_and_flat_beyond() -> None:
+    curve = [(1.0, 10.0), (3.0, 30.0)]
+    assert [value_at(curve, at) for at in (0, 1, 2, 3, 4)] == [10, 10, 20, 30, 30]
+    assert time_of(curve, 20) == 2
+    with pytest.raises(ValueError, match="never reached"):
+        time_of(curve, 31)
+
+
+def test_a_curve_that_stood_still_reaches_a_value_when_it_first_had_it() -> None:
+    assert time_of([(0.0, 0.0), (1.0, 5.0), (9.0, 5.0), (10.0, 10.0)], 5) == 1
+
+
+def test_the_longest_gap_is_between_neighbours() -> None:
+    assert longest_gap([1.0, 1.5, 4.0, 4.25]) == 2.5
+    with pytest.raises(ValueError, match="fewer than two"):
+        longest_gap([1.0])
+
+
+def _second(number: float) -> int:
+    return round(number * 1e9)
+
+
+def _phase(sent: int, first: int = 0) -> Phase:
+    return Phase(10, _second(100), _second(100 + sent / 10), first, sent, 0.0)
+
+
+def _arrivals(rows: list[tuple[float, float, int]]) -> Arrivals:
+    made, arrived, numbers = zip(*rows, strict=True)
+    return Arrivals(array("q", map(_second, made)), array("q", map(_second, arrived)), array("q", numbers))
+
+
+def test_latency_is_counted_once_the_pace_has_settled() -> None:
+    rows = [(100 + n / 10, 100 + n / 10 + (5 if n / 10 < SETTLE_S else 0.25), n) for n in range(60)]
+    found = judged(_phase(60), _arrivals(rows))
+    assert found["p50_ms"] == found["longest_ms"] == pytest.approx(250)
+    assert (found["counted"], found["missing"], found["repeated"]) == (30, 0, 0)
+    assert found["sent_per_s"] == pytest.approx(10)
+    assert found["longest_pause_s"] == pytest.approx(0.1)
+
+
+def test_lost_and_repeated_records_of_a_phase_are_told() -> None:
+    rows = [(104.0, 104.1, 0), (104.0, 104.2, 0), (104.1, 104.2, 2), (90.0, 104.3, 77)]
+    found = judged(_phase(3), _arrivals(rows))
+    assert (found["missing"], found["repeated"], found["counted"]) == (1, 1, 2)
+
+
+def test_a_phase_of_which_nothing_arrived_has_no_latency() -> None:
+    found = judged(_phase(3), Arrivals(array("q"), array("q"), array("q")))
+    assert (found["p50_ms"], found["longest_pause_s"], found["missing"]) == (None, None, 3)
+
+
+def test_recovery_waits_for_a_record_made_after_the_kill() -> None:
+    # The first to arrive after the kill had been under way.
+    arrivals = _arrivals([(9.0, 9.1, 0), (9.9, 11.0, 1), (12.0, 15.5, 3), (10.5, 14.0, 2)])
+    assert next_record_s(_second(10), arrivals) == pytest.approx(4)
+
+
+def test_columns_of_a_table_line_up() -> None:
+    text = report.table(["what", "n"], [["a long name", "1"], ["b", "1,000"]])
+    lines = text.splitlines()
+    assert len({len(line) for line in lines}) == 1
+    assert lines[1] == "| ----------- | ----: |"
+    assert lines[3] == "| b           | 1,000 |"
+
+
+def test_a_figure_shows_its_spread_when_there_are_several() -> None:
+    assert report.shown([3.0, 1.0, 2.0], "{:.0f}".format) == "2 (1 to 3)"
+    assert report.shown([3.0], "{:.0f}".format) == "3"
+    assert report.shown([None], "{:.0f}".format) == "-"
+
+
+def _throughput(copier: str, records_per_s: float) -> dict[str, Any]:
+    return {
+        "kind": "throughput",
+        "copier": copier,
+        "shape": "200B-4p",
+        "records": 1000,
+        "records_per_s": records_per_s,
+        "mb_per_s": records_per_s / 5000,
+        "cpu_us_per_record": 5.0,
+        "broker_cpu_us_per_record": 1.0,
+        "peak_bytes": 1 << 30,
+        "written_bytes": 200_000,
+        "first_record_s": 9.0,
+    }
+
+
+def _sitting(*results: dict[str, Any]) -> dict[str, Any]:
+    about = {"at": "today", "command": "python -m bench", "cpus": 2, "processor": "some", "memory_gb": 8}
+    return {**about, "kafka": "4.3.0", "python": "3.11", "results": list(results)}
+
+
+def test_rounds_of_all_sittings_share_a_row() -> None:
+    text = report.as_markdown(
+        [
+            _sitting(_throughput("verbatim", 100_000), _throughput("floor", 300_000)),
+            _sitting(_throughput("verbatim", 120_000)),
+        ]
+    )
+    rows = [line for line in text.splitlines() if line.startswith("| 200B")]
+    assert len(rows) == 2
+    assert "Verbatim |" in rows[0] and "| 110,000 (100,000 to 120,000) |" in " ".join(rows[0].split())
+    assert text.count("`python -m bench`") == 2
+
+
+def test_every_copier_has_a_title_and_its_place_in_the_tables() -> None:
+    assert set(copiers.NAMES) == set(copiers.TITLES)
+
+
+@pytest.mark.parametrize("fill", ["half", "random", "text"])
+def test_values_have_their_size_and_are_the_same_every_time(fill: str) -> None:
+    shape = Shape(1000, 10, fill=fill)
+    some = values(shape)
+    assert {len(value) for value in some} == {1000}
+    assert some == values(shape)
+    assert len(set(some)) == len(some)
+
+
+def test_a_report_replaces_only_what_is_between_its_markers(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    figures = tmp_path / "figures.json"
+    document = tmp_path / "BENCHMARKS.md"
+    document.write_text(f"above\n{report.BEGIN}\nold\n{report.END}\nbelow\n")
+    from bench import sitting
+
+    sitting.save(figures, _sitting(), [_throughput("verbatim", 100_000)], append=False)
+    sitting.save(figures, _sitting(), [_throughput("floor", 300_000)], append=True)
+    report.write(figures, document)
+    text = document.read_text()
+    assert text.startswith("above\n") and text.endswith("below\n")
+    assert "old" not in text
+    assert "100,000" in text and "300,000" in text
+    assert (tmp_path / "benchmarks.png").stat().st_size > 1000
+
+
+def test_a_document_without_markers_is_left_alone(tmp_path: Path) -> None:
+    figures, document = tmp_path / "figures.json", tmp_path / "BENCHMARKS.md"
+    figures.write_text('{"sittings": []}')
+    document.write_text("by hand")
+    with pytest.raises(ValueError, match="must hold"):
+        report.write(figures, document)
+    assert document.read_text() == "by hand"
