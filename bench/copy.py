@@ -14,7 +14,7 @@ import click
 from bench import throughput
 from bench.clusters import two_brokers
 from bench.copiers import VERBATIM
-from bench.load import Shape, fill
+from bench.load import Shape
 
 
 @click.command()
@@ -32,7 +32,6 @@ def main(records: int, size: int, partitions: int, rounds: int, output: str) -> 
     """Copy a topic through both applications and say how fast it went."""
     shape = Shape(size, records, partitions)
     with tempfile.TemporaryDirectory(prefix="verbatim-bench-") as folder, two_brokers(Path(folder)) as pair:
-        fill(pair.source, shape)
         for number in range(rounds):
             result = throughput.measure(pair, VERBATIM, f"bench{number}", shape)
             click.echo(json.dumps(result) if output == "json" else throughput.line(result))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, replace
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Message, Producer
 
 from bench.clusters import Broker
 
@@ -47,10 +47,6 @@ class Shape:
         """The same with so many times the records."""
         return replace(self, records=round(self.records * share))
 
-    @property
-    def topic(self) -> str:
-        return f"bench-{self.name}"
-
 
 def values(shape: Shape) -> list[bytes]:
     """Some different values, enough that no compressor's window spans them all."""
@@ -75,33 +71,71 @@ def _value(shape: Shape, rng: random.Random) -> bytes:
     return bytes(text[: shape.size])
 
 
-def fill(broker: Broker, shape: Shape) -> None:
-    """Make the topic and write its records, round about its partitions. Raises RuntimeError when they could not be written."""
-    broker.create(shape.topic, shape.partitions)
-    failed: list[str] = []
-    producer = Producer(
-        {
-            "bootstrap.servers": broker.bootstrap_servers,
-            "linger.ms": 20,
-            "compression.type": "lz4",
-            "batch.size": 500_000,
-            "message.max.bytes": 2 << 20,
-            "queue.buffering.max.messages": 200_000,
-            "queue.buffering.max.kbytes": 131_072,
-            "error_cb": lambda error: failed.append(str(error)) if error.fatal() else None,
-        }
-    )
-    some = values(shape)
-    headers = HEADERS if shape.headers else None
-    topic, partitions, produce = shape.topic, shape.partitions, producer.produce
-    for i in range(shape.records):
-        while True:
-            try:
-                produce(topic, some[i % len(some)], b"key-%d" % (i % 10_000), i % partitions, headers=headers)
-                break
-            except BufferError:
-                producer.poll(0.1)
-        if not i % 1000:
-            producer.poll(0)
-    if producer.flush(120) or failed or broker.visible(topic, partitions)() != shape.records:
-        raise RuntimeError(f"topic {topic} could not be filled {failed}")
+class Backlog:
+    """A source topic whose records are written but invisible, in a transaction that is open until `reveal`.
+
+    So a copier can be started on it, shown to work by the few records before them, and then be given all the others at once. Had it the
+    backlog from its start, whichever part of it comes up first would run alone: not what a copier does when it runs.
+    """
+
+    def __init__(self, broker: Broker, shape: Shape, topic: str) -> None:
+        self.shape, self.topic = shape, topic
+        self._failed: list[str] = []
+        self._producer = Producer(
+            {
+                "bootstrap.servers": broker.bootstrap_servers,
+                "transactional.id": topic,
+                "transaction.timeout.ms": 600_000,
+                "linger.ms": 20,
+                "compression.type": "lz4",
+                "batch.size": 500_000,
+                "message.max.bytes": 2 << 20,
+                "queue.buffering.max.messages": 200_000,
+                "queue.buffering.max.kbytes": 131_072,
+            }
+        )
+        broker.create(topic, shape.partitions)
+
+    def fill(self) -> None:
+        """Write one visible record to each partition, then the invisible ones, round about the partitions. Raises RuntimeError."""
+        self._producer.init_transactions(60)
+        some = values(self.shape)
+        self._write([b"ready"] * self.shape.partitions, self.shape.partitions)
+        self._producer.commit_transaction(60)
+        self._write(some, self.shape.records)
+
+    def reveal(self) -> None:
+        """Commit: every record is there now."""
+        self._producer.commit_transaction(60)
+
+    def _write(self, some: list[bytes], records: int) -> None:
+        self._producer.begin_transaction()
+        headers = HEADERS if self.shape.headers else None
+        topic, partitions, produce, poll = (
+            self.topic,
+            self.shape.partitions,
+            self._producer.produce,
+            self._producer.poll,
+        )
+        for i in range(records):
+            while True:
+                try:
+                    produce(
+                        topic,
+                        some[i % len(some)],
+                        b"key-%d" % (i % 10_000),
+                        i % partitions,
+                        on_delivery=self._note,
+                        headers=headers,
+                    )
+                    break
+                except BufferError:
+                    poll(0.1)
+            if not i % 1000:
+                poll(0)
+        if self._producer.flush(120) or self._failed:
+            raise RuntimeError(f"topic {topic} could not be filled: {self._failed[:1]}")
+
+    def _note(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self._failed.append(str(error))

@@ -104,7 +104,7 @@ def _throughput(results: list[Result]) -> str:
         "brokers' CPU",
         "peak memory MiB",
         "B written/record",
-        "first record s",
+        "started in s",
     ]
     rows = []
     for shape, copier in ordered:
@@ -120,7 +120,7 @@ def _throughput(results: list[Result]) -> str:
                 shown((spread([r["broker_cpu_us_per_record"] for r in some]).median,), "{:,.1f}".format),
                 shown((max(r["peak_bytes"] for r in some) / 2**20,), "{:,.0f}".format),
                 shown((spread([r["written_bytes"] / r["records"] for r in some]).median,), "{:,.0f}".format),
-                shown((spread([r["first_record_s"] for r in some]).median,), "{:.1f}".format),
+                shown((spread([r["started_s"] for r in some]).median,), "{:.1f}".format),
             ]
         )
     return table(head, rows)

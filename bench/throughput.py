@@ -6,29 +6,43 @@ import time
 from typing import Any
 
 from bench import copiers
-from bench.clusters import Pair
+from bench.clusters import Pair, Visible
 from bench.figures import steady
-from bench.load import Shape
+from bench.load import Backlog, Shape
 from bench.usage import Watch
 from common.errors import VerbatimError
 
 _SAMPLE_S = 0.1
 _STABLE_S = 0.7
+_START_S = 120.0
+_COPY_S = 240.0
+# What a copier does when it has just started is not what it does in the long run.
+_SETTLE_S = 3.0
 BROKERS = ("source broker", "target broker")
 
 
-def measure(pair: Pair, name: str, link: str, shape: Shape, timeout_s: float = 240) -> dict[str, Any]:
-    """Copy the whole topic, already filled, with a copier that is new to it; what was seen, as JSON.
+def measure(pair: Pair, name: str, link: str, shape: Shape) -> dict[str, Any]:
+    """Give a running copier a full topic at once, and follow until all is copied; what was seen, as JSON.
 
     Rates and CPU are those of the steady part (bench.figures). Raises VerbatimError when the copier ends or does not finish.
     """
     leftover = set(pair.source.topics())
-    with copiers.make(name, pair, link, shape.topic, shape.partitions) as copier:
+    backlog = Backlog(pair.source, shape, f"{link}-backlog")
+    backlog.fill()
+    with copiers.make(name, pair, link, backlog.topic, shape.partitions) as copier:
         began = time.monotonic()
         copier.start()
+        look = pair.target.visible(copier.destination, shape.partitions)
         eldest = {**copier.pids(), **dict(zip(BROKERS, (pair.source.pid, pair.target.pid), strict=True))}
         with Watch(eldest, pair.target.log_folder) as watch:
-            curve = _follow(pair, copier, shape, began + timeout_s)
+            ready = _follow(copier, look, shape.partitions, _START_S)
+            started_s = ready[-1][0] - began
+            time.sleep(_SETTLE_S)
+            base = look()
+            backlog.reveal()
+            curve = [
+                (at, visible - base) for at, visible in _follow(copier, look, base + shape.records, _COPY_S)
+            ]
         pids = copier.pids()
     made = pair.target.topics()
     written = {topic: size for topic, size in watch.written().items() if topic in made}
@@ -53,7 +67,7 @@ def measure(pair: Pair, name: str, link: str, shape: Shape, timeout_s: float = 2
         "peak_bytes_by_process": {who: watch.peak_bytes[who] for who in pids},
         "written_bytes": sum(written.values()),
         "written_bytes_destination": written.get(copier.destination, 0),
-        "first_record_s": next(at for at, visible in curve if visible) - began,
+        "started_s": started_s,
         "steady_s": part.end_s - part.begin_s,
         "markers": curve[-1][1] - shape.records,
     }
@@ -63,31 +77,31 @@ def line(found: dict[str, Any]) -> str:
     """A result for whoever watches."""
     return (
         f"{found['shape']:<16} {found['copier']:<15} {found['records_per_s']:>9,.0f} records/s {found['cpu_us_per_record']:7.2f} us CPU"
-        f" per record (brokers {found['broker_cpu_us_per_record']:.2f}), steady for {found['steady_s']:.1f} s, first record after"
-        f" {found['first_record_s']:.1f} s, {found['peak_bytes'] >> 20} MiB, {found['written_bytes'] / found['records']:.0f} B written a record"
+        f" per record (brokers {found['broker_cpu_us_per_record']:.2f}), steady for {found['steady_s']:.1f} s, started in"
+        f" {found['started_s']:.1f} s, {found['peak_bytes'] >> 20} MiB, {found['written_bytes'] / found['records']:.0f} B written a record"
     )
 
 
-def _follow(pair: Pair, copier: copiers.Copier, shape: Shape, deadline: float) -> list[tuple[float, float]]:
-    """Offsets visible at the destination by time, until all records are there and nothing more comes."""
+def _follow(copier: copiers.Copier, look: Visible, wanted: int, within_s: float) -> list[tuple[float, float]]:
+    """Offsets visible at the destination by time, from now until as many as wanted are there and nothing more comes."""
     curve: list[tuple[float, float]] = []
-    look = pair.target.visible(copier.destination, shape.partitions)
+    deadline = time.monotonic() + within_s
     while True:
         asked = time.monotonic()
         visible = look()
         # The answer holds for some moment between question and answer.
         now = (asked + time.monotonic()) / 2
         if not curve or visible != curve[-1][1]:
-            if len(curve) > 1 and now - curve[-1][0] > 2 * _SAMPLE_S:
+            if curve and now - curve[-1][0] > 2 * _SAMPLE_S:
                 # It stood still until the sample before this one.
                 curve.append((now - _SAMPLE_S, curve[-1][1]))
             curve.append((now, visible))
-        elif visible >= shape.records and now - curve[-1][0] > _STABLE_S:
+        elif visible >= wanted and now - curve[-1][0] > _STABLE_S:
             return curve
         copier.check()
         if now > deadline:
             raise VerbatimError(
-                f"{copier.name}: {visible:,} of {shape.records:,} records in time: "
+                f"{copier.name}: {visible:,} of {wanted:,} offsets within {within_s:.0f} s: "
                 + " | ".join(a.log_tail(5) for a in copier.applications.values())
             )
         time.sleep(max(0.0, asked + _SAMPLE_S - time.monotonic()))

@@ -156,7 +156,7 @@ def _throughput(copier: str, records_per_s: float) -> dict[str, Any]:
         "broker_cpu_us_per_record": 1.0,
         "peak_bytes": 1 << 30,
         "written_bytes": 200_000,
-        "first_record_s": 9.0,
+        "started_s": 9.0,
     }
 
 
