@@ -132,6 +132,7 @@ def _latency(results: list[Result]) -> str:
     head = [
         "copier",
         "records/s",
+        "sent/s",
         "rounds",
         *(f"p{percent:g} ms" for percent in PERCENTILES),
         "longest ms",
@@ -146,6 +147,7 @@ def _latency(results: list[Result]) -> str:
             [
                 _TITLES[copier],
                 f"{rate:,}",
+                shown((min(r["sent_per_s"] for r in some),), "{:,.0f}".format),
                 str(len(some)),
                 *(shown((r[f"p{percent:g}_ms"] for r in some), "{:,.0f}".format) for percent in PERCENTILES),
                 shown((max((r["longest_ms"] or 0.0) for r in some),), "{:,.0f}".format),

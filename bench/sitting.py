@@ -6,7 +6,6 @@ import itertools
 import json
 import os
 import platform
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -139,5 +138,12 @@ def save(file: Path, about: dict[str, Any], results: list[dict[str, Any]], appen
     temporary.replace(file)
 
 
-def command_line() -> list[str]:
-    return ["python", "-m", "bench", *sys.argv[1:]]
+def command_line(arguments: Sequence[str]) -> list[str]:
+    """The command as it is told: without where it keeps its figures, which changes none."""
+    told: list[str] = []
+    skip = False
+    for argument in arguments:
+        if not skip and argument not in ("--output", "--append") and not argument.startswith("--output="):
+            told.append(argument)
+        skip = argument == "--output" and not skip
+    return ["python", "-m", "bench", *told]

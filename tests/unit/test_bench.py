@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench import copiers, report
+from bench import copiers, report, sitting
 from bench.figures import longest_gap, percentile, spread, steady, time_of, value_at
 from bench.latency import SETTLE_S, judged
 from bench.load import Shape, values
@@ -196,8 +196,6 @@ def test_a_report_replaces_only_what_is_between_its_markers(tmp_path: Path) -> N
     figures = tmp_path / "figures.json"
     document = tmp_path / "BENCHMARKS.md"
     document.write_text(f"above\n{report.BEGIN}\nold\n{report.END}\nbelow\n")
-    from bench import sitting
-
     sitting.save(figures, _sitting(), [_throughput("verbatim", 100_000)], append=False)
     sitting.save(figures, _sitting(), [_throughput("floor", 300_000)], append=True)
     report.write(figures, document)
@@ -215,3 +213,8 @@ def test_a_document_without_markers_is_left_alone(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="must hold"):
         report.write(figures, document)
     assert document.read_text() == "by hand"
+
+
+def test_a_command_is_told_without_the_place_of_its_figures() -> None:
+    arguments = ["--only", "latency", "--output", "some/figures.json", "--append", "--rate", "5"]
+    assert sitting.command_line(arguments) == ["python", "-m", "bench", "--only", "latency", "--rate", "5"]
