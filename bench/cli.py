@@ -17,11 +17,11 @@ from bench.sitting import Scale, Sitting
 PARTS = ("throughput", "latency", "recovery")
 QUICK = Scale(
     records=0.5,
-    shapes=sitting.MAIN_SHAPES,
-    copiers=(copiers.VERBATIM, "mm2-throughput", copiers.FLOOR),
+    shapes=sitting.MAIN_SHAPES[:1],
+    main_copiers=(copiers.VERBATIM, "mm2-throughput", copiers.FLOOR),
     rates=(1_000, 5_000),
     rate_s=6.0,
-    pause_minutes=0.5,
+    pause_minutes=0.0,
 )
 _SHAPES = {shape.name: shape for shape in sitting.MAIN_SHAPES + sitting.SIDE_SHAPES}
 
@@ -123,7 +123,8 @@ def _scale(
     return Scale(
         records=base.records,
         shapes=tuple(_SHAPES[name] for name in shapes) or base.shapes,
-        copiers=names or base.copiers,
+        chosen=names,
+        main_copiers=base.main_copiers,
         rates=rates or base.rates,
         rate_s=base.rate_s,
         pause_minutes=base.pause_minutes if pause_minutes is None else pause_minutes,

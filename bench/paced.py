@@ -9,7 +9,7 @@ import struct
 import sys
 import time
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,8 @@ PARTITIONS = 4
 SIZE = 200
 _FIRST_ARRIVAL_S = 120.0
 _LOOK_S = 0.05
+_WARM_S = 5.0
+_LATELY_NS = 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -67,12 +69,18 @@ class Paced:
         return 0
 
     def wait_for_first(self, copier: Copier | None) -> None:
-        """A trickle until records arrive, and a little longer. Raises VerbatimError when they don't."""
+        """A trickle until records arrive, at once, for some seconds. Raises VerbatimError when they don't."""
         with self.producing(100):
             self.wait_until(lambda: self.newest_ns() > 0, _FIRST_ARRIVAL_S, copier)
-            time.sleep(3)
+            self.wait_until(self.keeps_up, _FIRST_ARRIVAL_S, copier)
+            time.sleep(_WARM_S)
+            self.wait_until(self.keeps_up, _FIRST_ARRIVAL_S, copier)
 
-    def wait_until(self, reached, within_s: float, copier: Copier | None) -> None:  # type: ignore[no-untyped-def]
+    def keeps_up(self) -> bool:
+        """Whether what was made lately has arrived."""
+        return time.monotonic_ns() - self.newest_ns() < _LATELY_NS
+
+    def wait_until(self, reached: Callable[[], bool], within_s: float, copier: Copier | None) -> None:
         """Raises VerbatimError when it takes too long, or something has ended."""
         give_up = time.monotonic() + within_s
         while not reached():

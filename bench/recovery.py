@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from bench import copiers, paced
 from bench.clusters import Pair
-from bench.paced import Arrivals
+from bench.paced import Arrivals, Paced
 
 RATE = 1_000
 _WITHIN_S = 180.0
@@ -30,10 +31,8 @@ def measure(pair: Pair, name: str, link: str, repetitions: int) -> Iterator[tupl
                     copier.applications[application].kill()
                     copier.applications[application].start()
                     kills.append((repetition, application, killed_ns))
-                    run.wait_until(lambda since=killed_ns: run.newest_ns() > since, _WITHIN_S, copier)
-                    run.wait_until(
-                        lambda: time.monotonic_ns() - run.newest_ns() < 1_500_000_000, _WITHIN_S, copier
-                    )
+                    run.wait_until(partial(_newer_than, run, killed_ns), _WITHIN_S, copier)
+                    run.wait_until(run.keeps_up, _WITHIN_S, copier)
                     time.sleep(_SETTLE_S)
         run.settle(60)
         produced = run.last
@@ -52,6 +51,10 @@ def measure(pair: Pair, name: str, link: str, repetitions: int) -> Iterator[tupl
                 "repeated": len(numbers) - len(set(numbers)),
             },
         )
+
+
+def _newer_than(run: Paced, since_ns: int) -> bool:
+    return run.newest_ns() > since_ns
 
 
 def next_record_s(killed_ns: int, arrivals: Arrivals) -> float:

@@ -39,19 +39,20 @@ WARM_UP = Shape(200, 1_000_000)
 
 @dataclass(frozen=True)
 class Scale:
-    """How long a sitting takes. `records`: the share of each shape's records. Seconds of each rate, minutes of looking for a pause."""
+    """How long a sitting takes. `chosen` copiers, if there are any, are all that is measured. `records`: the share of each shape's records. Seconds of each rate, minutes of looking for a pause."""
 
     records: float = 1.0
     shapes: tuple[Shape, ...] = MAIN_SHAPES + SIDE_SHAPES
-    copiers: tuple[str, ...] = ()
+    chosen: tuple[str, ...] = ()
+    main_copiers: tuple[str, ...] = copiers.NAMES
     rates: tuple[int, ...] = RATES
     rate_s: float = 12.0
     pause_minutes: float = 3.0
 
     def copiers_of(self, shape: Shape) -> tuple[str, ...]:
-        if self.copiers:
-            return self.copiers
-        return copiers.NAMES if shape in MAIN_SHAPES else SIDE_COPIERS
+        if self.chosen:
+            return self.chosen
+        return self.main_copiers if shape in MAIN_SHAPES else SIDE_COPIERS
 
 
 @dataclass
@@ -86,7 +87,7 @@ class Sitting:
 
     def latency(self, repetitions: int) -> None:
         """The bare topic first: what the measuring clients add themselves, and whether they keep up."""
-        names = self.scale.copiers or LATENCY_COPIERS
+        names = self.scale.chosen or LATENCY_COPIERS
         for found in latency.measure_bare(self.pair, self.link(), self.scale.rates, self.scale.rate_s):
             self._add(found, 0, latency.line)
         for repetition in range(repetitions):
@@ -99,7 +100,8 @@ class Sitting:
 
     def recovery(self, repetitions: int) -> None:
         """Kills, each application of each copier as often as there are repetitions."""
-        for name in self.scale.copiers or LATENCY_COPIERS:
+        # The floor begins anew when it is started anew: it has nothing to recover.
+        for name in (n for n in self.scale.chosen or LATENCY_COPIERS if n != copiers.FLOOR):
             for repetition, found in recovery.measure(self.pair, name, self.link(), repetitions):
                 self._add(found, repetition, recovery.line)
 
