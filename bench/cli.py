@@ -110,6 +110,7 @@ def cli(
                 sitting.save(output, about, run.results, append)
     click.echo("")
     click.echo(report.as_markdown([{**about, "results": run.results}]))
+    context.exit(1 if any(result["kind"] == "failure" for result in run.results) else 0)
 
 
 def _scale(

@@ -55,6 +55,10 @@ def as_markdown(sittings: Sequence[dict[str, Any]]) -> str:
     ):
         if some := [result for result in results if result["kind"] == kind]:
             parts.append(f"### {title}\n\n{make(some)}")
+    if failures := [
+        f"- {result['what']}: {result['error']}" for result in results if result["kind"] == "failure"
+    ]:
+        parts.append("### What failed\n\n" + "\n".join(failures))
     return "\n\n".join(parts)
 
 

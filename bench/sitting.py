@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 from bench import copiers, latency, recovery, throughput
 from bench.clusters import Pair
 from bench.load import Shape
+from common.errors import VerbatimError
 from common.jars import KAFKA
 
 MAIN_SHAPES = (Shape(200, 2_000_000), Shape(1000, 1_000_000))
@@ -84,32 +86,44 @@ class Sitting:
             for repetition in range(repetitions):
                 for name in self.scale.copiers_of(full):
                     shape = full.times(self.scale.records * SHARES.get(name, 1.0))
-                    found = throughput.measure(self.pair, name, self.link(), shape)
-                    self._add(found, repetition, throughput.line)
+                    with self._noted(f"throughput of {name}, {shape.name}"):
+                        found = throughput.measure(self.pair, name, self.link(), shape)
+                        self._add(found, repetition, throughput.line)
 
     def latency(self, repetitions: int) -> None:
         """The bare topic first: what the measuring clients add themselves, and whether they keep up."""
-        names = self.scale.chosen or LATENCY_COPIERS
-        for found in latency.measure_bare(self.pair, self.link(), self.scale.rates, self.scale.rate_s):
+        rates, rate_s = self.scale.rates, self.scale.rate_s
+        for found in latency.measure_bare(self.pair, self.link(), rates, rate_s):
             self._add(found, 0, latency.line)
         for repetition in range(repetitions):
-            for name in names:
+            for name in self.scale.chosen or LATENCY_COPIERS:
                 pause_s = self.scale.pause_minutes * 60 if repetition == 0 else 0.0
-                for found in latency.measure(
-                    self.pair, name, self.link(), self.scale.rates, self.scale.rate_s, pause_s
-                ):
-                    self._add(found, repetition, latency.line)
+                with self._noted(f"latency of {name}"):
+                    for found in latency.measure(self.pair, name, self.link(), rates, rate_s, pause_s):
+                        self._add(found, repetition, latency.line)
 
     def recovery(self, repetitions: int) -> None:
         """Kills, each application of each copier as often as there are repetitions."""
         # The floor begins anew when it is started anew: it has nothing to recover.
         for name in (n for n in self.scale.chosen or LATENCY_COPIERS if n != copiers.FLOOR):
-            for repetition, found in recovery.measure(self.pair, name, self.link(), repetitions):
-                self._add(found, repetition, recovery.line)
+            with self._noted(f"recovery of {name}"):
+                for repetition, found in recovery.measure(self.pair, name, self.link(), repetitions):
+                    self._add(found, repetition, recovery.line)
 
     def _add(self, found: dict[str, Any], repetition: int, line: Callable[[dict[str, Any]], str]) -> None:
         self.results.append({**found, "repetition": repetition})
         self.say(line(found))
+
+    @contextlib.contextmanager
+    def _noted(self, what: str) -> Iterator[None]:
+        """A copier that fails is a result too, and no reason to throw an hour away."""
+        try:
+            yield
+        except VerbatimError as error:
+            self.results.append({"kind": "failure", "what": what, "error": str(error)[:300]})
+            self.say(f"{what} FAILED: {error}")
+            self.pair.target.delete(self.pair.target.topics())
+            self.pair.source.delete(self.pair.source.topics())
 
 
 def about_the_machine(command: Sequence[str]) -> dict[str, Any]:

@@ -178,6 +178,13 @@ def test_rounds_of_all_sittings_share_a_row() -> None:
     assert text.count("`python -m bench`") == 2
 
 
+def test_what_failed_is_told() -> None:
+    text = report.as_markdown(
+        [_sitting({"kind": "failure", "what": "latency of verbatim", "error": "it ended"})]
+    )
+    assert "- latency of verbatim: it ended" in text
+
+
 def test_every_copier_has_a_title_and_its_place_in_the_tables() -> None:
     assert set(copiers.NAMES) == set(copiers.TITLES)
 
