@@ -14,8 +14,10 @@ from verbatim.applications import descendants, processes
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _CPU_EVERY_S = 0.25
-# Asking for the shared memory of a big JVM takes the kernel milliseconds.
-_MEMORY_EVERY = 4
+_SEGMENTS_EVERY = 4
+# Asking for the shared memory of a big JVM keeps the kernel busy, and the JVM's page faults waiting: five times a second took a fifth of
+# a core.
+_MEMORY_EVERY = 20
 
 
 class Watch:
@@ -57,7 +59,7 @@ class Watch:
         while True:
             ended = self._end.wait(_CPU_EVERY_S)
             self._look_at_processes(memory=turn % _MEMORY_EVERY == 0)
-            if ended or turn % _MEMORY_EVERY == 0:
+            if ended or turn % _SEGMENTS_EVERY == 0:
                 self._look_at_segments()
             if ended:
                 return
