@@ -21,6 +21,8 @@ def main(source: str, target: str, topic: str, destination: str, partitions: int
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
             "fetch.wait.max.ms": 100,
+            # With its queue full, librdkafka fetches no more for a second: longer than it takes to empty the queue.
+            "fetch.queue.backoff.ms": 10,
         }
     )
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
