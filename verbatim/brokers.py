@@ -60,6 +60,8 @@ class Cluster:
         cluster id, ports and records. None: a temporary folder, removed by stop().
     heap: of each broker, as Java writes it. properties: broker properties, over the defaults chosen here.
     jvm_options: QUICK_START, FULL_SPEED, or any of Java's.
+    clients: node -> (port it listens on, port it tells): one more listener, for clients that are to come through a proxy.
+        Brokers among themselves, and whoever uses `bootstrap_servers`, keep to the other one.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Cluster:
         heap: str = "256m",
         properties: Mapping[str, str | int] | None = None,
         jvm_options: Sequence[str] = QUICK_START,
+        clients: Mapping[int, tuple[int, int]] | None = None,
     ) -> None:
         if nodes < 1:
             raise ValueError(f"a cluster has at least one node, not {nodes}")
@@ -77,6 +80,7 @@ class Cluster:
         self._heap = heap
         self._overrides = {key: str(value) for key, value in (properties or {}).items()}
         self._jvm_options = tuple(jvm_options)
+        self._clients = dict(clients or {})
         self._folder: Path | None = None
         self._ports: dict[int, tuple[int, int]] = {}
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
@@ -268,6 +272,15 @@ class Cluster:
             "num.network.threads": 2,
             "num.io.threads": 4,
         }
+        if node in self._clients:
+            listens, told = self._clients[node]
+            properties["listeners"] = f"{properties['listeners']},CLIENTS://{HOST}:{listens}"
+            properties["advertised.listeners"] = (
+                f"{properties['advertised.listeners']},CLIENTS://{HOST}:{told}"
+            )
+            properties["listener.security.protocol.map"] = (
+                f"{properties['listener.security.protocol.map']},CLIENTS:PLAINTEXT"
+            )
         return {key: str(value) for key, value in (properties | self._overrides).items()}
 
     # Processes

@@ -11,11 +11,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 
 from tests.brokers import Seen, read_all
 from verbatim.applications import descendants, processes
@@ -39,8 +39,17 @@ class Process:
                 start_new_session=True,
             )
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def family(self) -> list[int]:
         return descendants(self._process.pid, processes())
+
+    def workers(self) -> list[int]:
+        """Spark's Python workers: children of the daemon that forks them."""
+        daemons = {pid for pid in self.family() if "pyspark.daemon" in _command(pid)}
+        return [pid for pid in daemons if _parent(pid) in daemons]
 
     def alive(self) -> bool:
         return self._process.poll() is None
@@ -77,6 +86,18 @@ class Process:
         return self.log.read_text(errors="replace")
 
 
+def _command(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    return ""
+
+
+def _parent(pid: int) -> int:
+    with contextlib.suppress(OSError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return -1
+
+
 def _signal(pid: int, number: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, number)
@@ -89,9 +110,12 @@ class Load:
         self, bootstrap: str, topic: str, partitions: int, seed: int, per_second: int = 2000
     ) -> None:
         self.written = 0
+        self.unsure = 0
+        """Records of transactions whose end failed."""
         self._random = random.Random(seed)
         self._stop = threading.Event()
-        self._arguments = (bootstrap, topic, partitions, per_second)
+        self.per_second = per_second
+        self._arguments = (bootstrap, topic, partitions)
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -110,15 +134,12 @@ class Load:
         except BaseException as error:  # noqa: BLE001 - raised again in the thread that stops it
             self._error = error
 
-    def _write(self, bootstrap: str, topic: str, partitions: int, per_second: int) -> None:
+    def _write(self, bootstrap: str, topic: str, partitions: int) -> None:
         plain = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5})
-        transactional = Producer(
-            {"bootstrap.servers": bootstrap, "transactional.id": f"load-{topic}", "linger.ms": 5}
-        )
-        transactional.init_transactions(30)
+        transactional = _transactional(bootstrap, topic)
         number = 0
         while not self._stop.is_set():
-            began = time.monotonic()
+            began, per_second = time.monotonic(), self.per_second
             kind = self._random.choice(["plain", "plain", "commit", "abort"])
             producer = plain if kind == "plain" else transactional
             if kind != "plain":
@@ -138,13 +159,41 @@ class Load:
                 producer.poll(0)
             if kind == "plain":
                 producer.flush(30)
-            elif kind == "commit":
-                producer.commit_transaction(30)
             else:
-                producer.flush(30)  # or the records may never reach the log, and there is nothing to abort
-                producer.abort_transaction(30)
+                if kind == "abort":
+                    producer.flush(
+                        30
+                    )  # or the records may never reach the log, and there is nothing to abort
+                try:
+                    _end_transaction(producer, kind == "commit")
+                except KafkaException:
+                    # The source was hurt, and the transaction with it: what became of it the log alone can tell.
+                    self.unsure += count
+                    transactional = _transactional(bootstrap, topic)
+                    continue
             self.written += count if kind != "abort" else 0
             time.sleep(max(0.0, count / per_second - (time.monotonic() - began)))
+
+
+def _transactional(bootstrap: str, topic: str) -> Producer:
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"load-{topic}", "linger.ms": 5})
+    _patiently(lambda: producer.init_transactions(10))
+    return producer
+
+
+def _end_transaction(producer: Producer, commit: bool) -> None:
+    _patiently(lambda: producer.commit_transaction(10) if commit else producer.abort_transaction(10))
+
+
+def _patiently(call: Callable[[], None]) -> None:
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            call()
+            return
+        except KafkaException as error:
+            if not error.args[0].retriable() or time.monotonic() > deadline:
+                raise
 
 
 def contents(partition: list[Seen]) -> list[tuple[object, ...]]:

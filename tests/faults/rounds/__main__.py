@@ -1,0 +1,117 @@
+"""The command that plays fault rounds: python -m tests.faults.rounds --rounds N --seed S [--results FILE]"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from tests.faults.rounds.faults import deck
+from tests.faults.rounds.play import BAD, NOT_REACHED, Player, deal
+from tests.faults.rounds.world import World
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.rounds", description=__doc__)
+    add = parser.add_argument
+    add("--rounds", type=int, default=10, help="how many (10)")
+    add("--seed", type=int, default=1, help="decides which faults come when (1)")
+    add(
+        "--first",
+        type=int,
+        default=1,
+        help="number of the first round: goes on with a seed where an earlier run stopped (1)",
+    )
+    add("--results", type=Path, help="append a line of JSON for each round to this file")
+    add("--records", type=int, default=34_000, help="at least so many records a round (34000)")
+    add("--minutes", type=float, default=float("inf"), help="begin no round after so many minutes")
+    add(
+        "--faults",
+        default="*",
+        help="only faults whose names match these patterns, comma-separated: broker/*,net/reset-*",
+    )
+    add("--singly", action="store_true", help="one fault a round instead of three or more")
+    add("--long", action="store_true", help="also pauses of more than a minute")
+    add(
+        "--rounds-per-link", type=int, default=5, help="a new link and new processes after so many rounds (5)"
+    )
+    add(
+        "--logs", type=Path, default=Path("fault-logs"), help="where logs of bad rounds are kept (fault-logs)"
+    )
+    add("--keep-going", action="store_true", help="do not stop at the first bad round")
+    add(
+        "--break",
+        dest="broken",
+        help="run production broken in this way, to see a round notice (inside/sitecustomize.py)",
+    )
+    add("--list", action="store_true", help="print the faults' names and exit")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """0: every round is good. 1: one was bad. 3: none was bad, but some fault did not happen."""
+    options = arguments()
+    faults = deck(options.long)
+    patterns = options.faults.split(",")
+    names = [name for name in faults if any(fnmatch.fnmatch(name, pattern) for pattern in patterns)]
+    if options.list:
+        print(*names, sep="\n")
+        return 0
+    if not names:
+        print(f"no fault matches {options.faults}", file=sys.stderr)
+        return 2
+    began = time.monotonic()
+    verdicts: Counter[str] = Counter()
+    happened = records = 0
+    folder = Path(tempfile.mkdtemp(prefix="verbatim-rounds-"))
+    dealt = deal(options.seed, options.first + options.rounds - 1, names, options.singly)
+    try:
+        with World(folder) as world:
+            player = Player(
+                world,
+                options.seed,
+                faults,
+                options.records,
+                options.rounds_per_link,
+                options.logs,
+                options.broken,
+            )
+            try:
+                for number in range(options.first, options.first + options.rounds):
+                    if time.monotonic() - began > options.minutes * 60:
+                        break
+                    result = player.play(number, dealt[number - 1])
+                    verdicts[result.verdict] += 1
+                    happened += sum(f["reached"] for f in result.faults)
+                    records += result.records
+                    if options.results is not None:
+                        with options.results.open("a") as file:
+                            file.write(result.line() + "\n")
+                    named = ", ".join(
+                        f["name"] + ("" if f["reached"] else " (not reached)") for f in result.faults
+                    )
+                    print(
+                        f"round {number}: {result.verdict}, {result.records} records, {result.seconds} s: {named}",
+                        flush=True,
+                    )
+                    for problem in result.problems:
+                        print(f"  {problem}", flush=True)
+                    if result.verdict == BAD:
+                        print(f"  logs: {options.logs / f'seed{options.seed}-round{number}'}", flush=True)
+                        if not options.keep_going:
+                            break
+            finally:
+                player.drop_link()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    print(f"{dict(verdicts)}, {happened} faults, {records} records, {time.monotonic() - began:.0f} s")
+    return 1 if verdicts[BAD] else 3 if verdicts[NOT_REACHED] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

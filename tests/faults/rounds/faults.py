@@ -1,0 +1,532 @@
+"""The faults, by name. Each makes its harm, makes sure that it happened, undoes what would not heal by itself, and says what it did.
+
+A fault that could not be brought about raises NotReached: its round is no evidence for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tests.brokers import create_topic
+from tests.faults.processes import Process
+from tests.faults.rounds.proxy import Delay, HoldCommit, Stall, SwallowCommitAnswer, wait_for
+from tests.faults.rounds.world import APPLICATIONS, STAGING_PARTITIONS, TRANSACTION_MS, Link, Side, World
+
+REACH_S = 60.0
+"""How long a fault waits for its moment."""
+SESSION_S = 6.0
+"""Session time-out of the applications' election; a broker's is 4 s here."""
+
+Said = dict[str, Any]
+
+
+class NotReached(Exception):
+    """The fault did not happen, for this reason."""
+
+
+@dataclass
+class Scene:
+    """What a fault can lay its hands on."""
+
+    world: World
+    link: Link
+    topics: list[str]
+    random: random.Random
+
+    def staging(self) -> tuple[str, int]:
+        return f"{self.link.name}.staging", self.random.randrange(STAGING_PARTITIONS)
+
+    def transactional_ids(self) -> str:
+        return f"{self.link.name}."
+
+
+# Brokers
+
+
+def _source(_: Scene) -> int:
+    return 1
+
+
+def _leader(scene: Scene) -> int:
+    topic = scene.random.choice([*scene.topics, scene.staging()[0], scene.link.mappings])
+    try:
+        return scene.world.target.leader(topic, 0)
+    except KeyError:
+        raise NotReached(f"{topic} is not there yet") from None
+
+
+def _transactions(scene: Scene) -> int:
+    partition = scene.random.randrange(STAGING_PARTITIONS)
+    return scene.world.target.transaction_coordinator(f"{scene.link.name}.{partition}")
+
+
+def _groups(scene: Scene) -> int:
+    group = scene.random.choice(["deduplicator", "deduplicator.leader", "replicator.leader"])
+    return scene.world.target.group_coordinator(f"{scene.link.name}.{group}")
+
+
+def _controller(scene: Scene) -> int:
+    return scene.world.target.controller()
+
+
+ROLES: dict[str, Callable[[Scene], int]] = {
+    "source": _source,
+    "leader": _leader,
+    "transaction-coordinator": _transactions,
+    "group-coordinator": _groups,
+    "controller": _controller,
+}
+
+
+def _side(scene: Scene, role: str) -> Side:
+    return scene.world.source if role == "source" else scene.world.target
+
+
+def kill_broker(role: str, scene: Scene) -> Said:
+    """kill -9 of the broker that has a role; started again after a while."""
+    side = _side(scene, role)
+    if not side.healthy():
+        raise NotReached("the cluster had not healed from before")
+    node = ROLES[role](scene)
+    down = scene.random.uniform(0.5, 6)
+    side.cluster.kill(node)
+    time.sleep(down)
+    side.cluster.restart(node, 90)
+    return {"node": node, "down_s": round(down, 1)}
+
+
+def pause_broker(role: str, shortest: float, longest: float, scene: Scene) -> Said:
+    """SIGSTOP of the broker that has a role: its connections stay, and nothing answers."""
+    side = _side(scene, role)
+    if not side.healthy():
+        raise NotReached("the cluster had not healed from before")
+    node = ROLES[role](scene)
+    pause = scene.random.uniform(shortest, longest)
+    side.cluster.pause(node)
+    try:
+        time.sleep(0.1)
+        state = _state(side.cluster.pid(node))
+        time.sleep(pause)
+    finally:
+        side.cluster.resume(node)
+    if state != "T":
+        raise NotReached(f"the broker was in state {state}")
+    return {"node": node, "pause_s": round(pause, 1)}
+
+
+# Applications
+
+
+def kill_application(application: str, everything: bool, scene: Scene) -> Said:
+    """kill -9 of all processes of an application, or of its driver alone."""
+    process = scene.link.running[application]
+    if not process.alive():
+        raise NotReached("it was not running")
+    with scene.link.unwatched():
+        family = process.family()
+        process.kill(everything)
+        code = process.wait(1)
+    if code != -signal.SIGKILL:
+        raise NotReached(f"it ended by itself with {code}")
+    return {"processes": len(family)}
+
+
+def kill_worker(application: str, scene: Scene) -> Said:
+    """kill -9 of a Python worker: a lane is gone, its driver is not."""
+    process = _with_workers(scene, application)
+    pid = scene.random.choice(process.workers())
+    os.kill(pid, signal.SIGKILL)
+    if not wait_for(lambda: _state(pid) in ("", "Z"), 5):
+        raise NotReached("it did not die")
+    return {"pid": pid}
+
+
+def pause_application(application: str, shortest: float, longest: float, scene: Scene) -> Said:
+    """SIGSTOP of all processes of an application."""
+    process = _with_workers(scene, application)
+    pause = scene.random.uniform(shortest, longest)
+    with scene.link.unwatched():
+        process.pause()
+        wait_for(lambda: _stopped(process), 1)
+        states = {_state(pid) for pid in process.family()}
+        time.sleep(pause)
+        process.resume()
+    if not states <= {"T", "Z"}:
+        raise NotReached(f"its processes were in states {states}")
+    return {"pause_s": round(pause, 1)}
+
+
+def _stopped(process: Process) -> bool:
+    """Whether all its processes stand still. What one of them had just started is stopped as well."""
+    if all(_state(pid) in ("T", "Z") for pid in process.family()):
+        return True
+    process.pause()
+    return False
+
+
+def _with_workers(scene: Scene, application: str) -> Process:
+    deadline = time.monotonic() + REACH_S
+    while time.monotonic() < deadline:
+        process = scene.link.running[application]
+        if process.alive() and process.workers():
+            return process
+        time.sleep(0.3)
+    raise NotReached(f"the {application} had no workers in time")
+
+
+def successor(application: str, scene: Scene) -> Said:
+    """The leader stops, for the deduplicator in the middle of a transaction; another instance takes over and works; then the
+    first one wakes up in its old belief."""
+    link = scene.link
+    _with_workers(scene, application)
+    second = link.launch(application, link.starts + 1)
+    log = second.log
+    link.standby[application] = second
+    try:
+        if not wait_for(lambda: "standing by" in second.said(), 2 * REACH_S):
+            raise NotReached("the second instance did not come to stand by")
+        where = "mapping-after" if application == "deduplicator" else "frame-after"
+        stopped = _stopped_at(scene, application, where)
+        first = link.running[application]
+        with link.unwatched():
+            first.pause()
+            took_over = wait_for(lambda: "leading as" in second.said(), 30)
+            went_on = took_over and link.moves(40)
+            time.sleep(scene.random.uniform(0, 1))
+            first.resume()
+        if not took_over:
+            raise NotReached("the second instance did not take over")
+        time.sleep(3)
+        link.replace(application, second)
+        link.standby[application] = first
+        code = _terminated(first)
+        return {
+            "stopped_at": stopped,
+            "went_on_meanwhile": went_on,
+            "first_ended_with": code,
+            "log": log.name,
+        }
+    finally:
+        other = link.standby.pop(application)
+        if other is not link.running[application]:
+            other.end()
+
+
+def _terminated(process: Process) -> int | None:
+    with contextlib.suppress(Exception):
+        return process.terminate(20)
+    return None
+
+
+def _stopped_at(scene: Scene, application: str, point: str) -> str:
+    armed = scene.link.arm(application, point, scene.random.randint(1, 20), "stop")
+    try:
+        if not wait_for(armed.fired, REACH_S):
+            raise NotReached(f"nobody came by {point}")
+    finally:
+        armed.disarm()
+    return point
+
+
+# Crash points
+
+POINTS: dict[str, dict[str, int]] = {
+    # application -> point -> how many passages it may let go by
+    "replicator": {
+        "frame-before": 60,
+        "frame-after": 60,
+        "frame-acknowledged": 60,
+        "position-before": 5,
+        "position-after": 5,
+        "position-acknowledged": 5,
+        "checkpoint-before": 1,
+        "checkpoint-after": 1,
+        "plan-after": 1,
+    },
+    "deduplicator": {
+        "produce-before": 3000,
+        "produce-after": 3000,
+        "mapping-before": 30,
+        "mapping-after": 30,
+        "offsets-before": 10,
+        "offsets-after": 10,
+        "commit-before": 10,
+        "commit-after": 10,
+        "fenced": 2,
+        "history-before": 1,
+        "history-after": 1,
+        "delta-before": 1,
+        "delta-after": 1,
+        "fold-after": 1,
+    },
+}
+
+
+def crash(application: str, point: str, passages: int, scene: Scene) -> Said:
+    """A process kills itself, or the whole application, as it comes by a point for the n-th time."""
+    passage = scene.random.randint(1, passages)
+    action = scene.random.choice(["kill", "kill-all"])
+    armed = scene.link.arm(application, point, passage, action)
+    try:
+        if point in ("fenced", "checkpoint-before", "checkpoint-after", "plan-after"):
+            _provoke(scene, application)
+        if not wait_for(armed.fired, REACH_S):
+            raise NotReached(f"passage {passage} did not come in {REACH_S:.0f} s")
+    finally:
+        armed.disarm()
+    return {"passage": passage, "action": action}
+
+
+def _provoke(scene: Scene, application: str) -> None:
+    """Make a new epoch: by a new topic for the replicator, for the deduplicator by the death of a worker."""
+    if application == "replicator":
+        name = f"{scene.topics[0]}.more{scene.random.randrange(10**6)}"
+        create_topic(scene.world.source.direct, name, 1, {"retention.ms": "-1"})
+    else:
+        os.kill(scene.random.choice(_with_workers(scene, application).workers()), signal.SIGKILL)
+
+
+def outlast_transaction(scene: Scene) -> Said:
+    """A delivery stops inside a transaction for longer than the transaction may last, and wakes up when the broker has aborted it."""
+    armed = scene.link.arm("deduplicator", "mapping-after", scene.random.randint(1, 20), "stop")
+    pause = TRANSACTION_MS / 1000 + scene.random.uniform(3, 6)
+    try:
+        if not wait_for(armed.fired, REACH_S):
+            raise NotReached("nobody came by mapping-after")
+        process = scene.link.running["deduplicator"]
+        stopped = [pid for pid in process.family() if _state(pid) == "T"]
+        time.sleep(pause)
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+    finally:
+        armed.disarm()
+    if not stopped:
+        raise NotReached("no process was stopped")
+    return {"pause_s": round(pause, 1), "stopped": len(stopped)}
+
+
+# The network
+
+
+def cut(side: str, reset: bool, scene: Scene) -> Said:
+    """Connections break, several times in a row."""
+    proxy = _side(scene, side).proxy
+    times, broken = scene.random.randint(1, 4), 0
+    for _ in range(times):
+        broken += proxy.cut(reset)
+        time.sleep(scene.random.uniform(0.05, 0.7))
+    if not broken:
+        raise NotReached("there was no connection")
+    return {"times": times, "connections": broken}
+
+
+def delay(side: str, scene: Scene) -> Said:
+    """Each request and answer takes longer, for a while."""
+    proxy = _side(scene, side).proxy
+    rule = Delay(scene.random.uniform(0.02, 0.3))
+    with hanging(proxy.add, proxy.remove, rule):
+        time.sleep(scene.random.uniform(3, 8))
+    if not rule.hits:
+        raise NotReached("nothing passed")
+    return {"delayed": rule.hits}
+
+
+def stall(side: str, scene: Scene) -> Said:
+    """Nothing passes for a while; then all of it does, late."""
+    proxy = _side(scene, side).proxy
+    rule = Stall()
+    pause = scene.random.uniform(1, 9)
+    with hanging(proxy.add, proxy.let_go, rule):
+        time.sleep(pause)
+    if not rule.hits:
+        raise NotReached("nothing was held up")
+    return {"pause_s": round(pause, 1), "held_up": rule.hits}
+
+
+def swallow_commit_answer(scene: Scene) -> Said:
+    """A commit succeeds, and the client never hears of it."""
+    proxy = scene.world.target.proxy
+    rule = SwallowCommitAnswer(scene.transactional_ids())
+    with hanging(proxy.add, proxy.remove, rule):
+        if not wait_for(lambda: rule.hits > 0, REACH_S):
+            raise NotReached("no transaction was committed")
+    return {"swallowed": rule.hits}
+
+
+def kill_at_commit(scene: Scene) -> Said:
+    """The worker dies when its commit has reached the broker and the answer is on its way."""
+    proxy = scene.world.target.proxy
+    workers = _with_workers(scene, "deduplicator").workers()
+
+    def kill() -> None:
+        for pid in workers:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    rule = SwallowCommitAnswer(scene.transactional_ids(), kill)
+    with hanging(proxy.add, proxy.remove, rule):
+        if not wait_for(lambda: rule.hits > 0, REACH_S):
+            raise NotReached("no transaction was committed")
+        if not wait_for(lambda: all(_state(pid) in ("", "Z") for pid in workers), 5):
+            raise NotReached("the workers did not die")
+    return {"workers": len(workers)}
+
+
+def commit_arrives_late(scene: Scene) -> Said:
+    """A commit is repeated by the client, and its first request arrives in that producer's next transaction."""
+    proxy = scene.world.target.proxy
+    rule = HoldCommit(scene.transactional_ids())
+    with hanging(proxy.add, proxy.remove, rule):
+        if not wait_for(lambda: rule.hits > 0, REACH_S):
+            raise NotReached("no transaction was committed")
+        if not wait_for(lambda: rule.released and rule.error_code is not None, 25):
+            raise NotReached("the late request was not answered")
+    if not (rule.repeated and rule.next_transaction):
+        raise NotReached(
+            f"the request was late, but not into a next transaction (repeated: {rule.repeated}, next: {rule.next_transaction})"
+        )
+    return {"answer_to_late_commit": rule.error_code}
+
+
+@contextmanager
+def hanging(add: Callable[[Any], None], remove: Callable[[Any], None], rule: Any) -> Iterator[None]:
+    """A rule that hangs on a proxy for as long as the block lasts."""
+    add(rule)
+    try:
+        yield
+    finally:
+        remove(rule)
+
+
+# Files
+
+
+def full_state(scene: Scene) -> Said:
+    """The file system of the Delta tables is full for some folds, and then has room again."""
+    if not scene.world.small_state:
+        raise NotReached("STATE_PATH is not on a file system of its own (that takes root)")
+    filler = scene.world.state / "filler"
+    log = scene.link.log("deduplicator")
+    before = log.stat().st_size
+    try:
+        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+            while True:
+                file.write(b"\0" * 65536)
+        with contextlib.suppress(OSError), filler.open("ab", buffering=0) as file:
+            while True:
+                file.write(b"\0" * 64)
+        complained = wait_for(lambda: "could not" in log.read_text(errors="replace")[before:], 45)
+    finally:
+        filler.unlink(missing_ok=True)
+    if not complained:
+        raise NotReached("no fold failed")
+    return {}
+
+
+def delete_state(scene: Scene) -> Said:
+    """The Delta tables vanish while the deduplicator runs."""
+    folder = scene.world.state / scene.link.name
+    files = sum(1 for f in folder.rglob("*") if f.is_file())
+    if not files:
+        raise NotReached("there were no tables yet")
+    shutil.rmtree(folder, ignore_errors=True)
+    return {"files": files}
+
+
+def truncate_state(scene: Scene) -> Said:
+    """Half of the newest file of the state table's log is missing, and the deduplicator starts on that; the operator then takes the
+    damaged table away."""
+    folder = scene.world.state / scene.link.name / "state"
+    newest = _newest(folder / "_delta_log", "*.json")
+    if newest is None:
+        raise NotReached("there was no table yet")
+    with newest.open("r+b") as file:
+        file.truncate(max(1, newest.stat().st_size // 2))
+    said = kill_application("deduplicator", True, scene)
+    log = scene.link.log("deduplicator")
+    try:
+        if not wait_for(lambda: "could not read" in log.read_text(errors="replace"), REACH_S):
+            raise NotReached("the damage was not noticed")
+        moved = scene.link.moves(REACH_S)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return {**said, "file": newest.name, "went_on_without_table": moved}
+
+
+def delete_checkpoint(scene: Scene) -> Said:
+    """The scratch files of Spark's queries vanish under them."""
+    found = [p for p in (scene.link.folder / "tmp").glob("verbatim-*/checkpoint") if p.is_dir()]
+    found += [p for p in (scene.link.folder / "tmp").glob("temporary-*") if p.is_dir()]
+    files = sum(1 for p in found for f in p.rglob("*") if f.is_file())
+    if not files:
+        raise NotReached("there was no checkpoint")
+    for path in found:
+        shutil.rmtree(path, ignore_errors=True)
+    return {"files": files}
+
+
+def _newest(folder: Path, pattern: str) -> Path | None:
+    return max(folder.glob(pattern), key=lambda p: p.name, default=None)
+
+
+def _state(pid: int) -> str:
+    """Of a process, as /proc has it: T stopped, Z dead but not buried, empty when gone."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return ""
+
+
+# The deck
+
+Fault = Callable[[Scene], Said]
+
+
+def deck(long: bool = False) -> dict[str, Fault]:
+    """Name -> fault. `long` adds pauses of more than a minute, the deliveries' real transaction time-out."""
+    found: dict[str, Fault] = {}
+    for role in ROLES:
+        found[f"broker/kill-{role}"] = partial(kill_broker, role)
+        found[f"broker/pause-{role}"] = partial(pause_broker, role, 1.0, 3.5)
+        found[f"broker/pause-{role}-past-session"] = partial(pause_broker, role, 5.0, 12.0)
+        if long:
+            found[f"broker/pause-{role}-past-minute"] = partial(pause_broker, role, 62.0, 70.0)
+    for application in APPLICATIONS:
+        found[f"app/kill-{application}"] = partial(kill_application, application, True)
+        found[f"app/kill-{application}-driver"] = partial(kill_application, application, False)
+        found[f"app/kill-{application}-worker"] = partial(kill_worker, application)
+        found[f"app/pause-{application}"] = partial(pause_application, application, 1.0, SESSION_S - 1.5)
+        found[f"app/pause-{application}-past-session"] = partial(
+            pause_application, application, SESSION_S + 1.5, 14.0
+        )
+        if long:
+            found[f"app/pause-{application}-past-minute"] = partial(
+                pause_application, application, 62.0, 70.0
+            )
+        found[f"app/successor-{application}"] = partial(successor, application)
+        for point, passages in POINTS[application].items():
+            found[f"point/{application}-{point}"] = partial(crash, application, point, passages)
+    found["app/outlast-transaction"] = outlast_transaction
+    for side in ("source", "target"):
+        found[f"net/drop-{side}"] = partial(cut, side, False)
+        found[f"net/reset-{side}"] = partial(cut, side, True)
+        found[f"net/delay-{side}"] = partial(delay, side)
+        found[f"net/stall-{side}"] = partial(stall, side)
+    found["net/swallow-commit-answer"] = swallow_commit_answer
+    found["net/kill-at-commit"] = kill_at_commit
+    found["net/commit-arrives-late"] = commit_arrives_late
+    found["state/full"] = full_state
+    found["state/deleted"] = delete_state
+    found["state/truncated"] = truncate_state
+    found["state/checkpoint-deleted"] = delete_checkpoint
+    return found

@@ -1,0 +1,264 @@
+"""Crash points and deliberate breakages inside an application's processes: Python imports this at its start, from PYTHONPATH.
+
+No production code knows of it. All that is wrapped stands in one table at the end, by dotted names. Variables:
+
+    VERBATIM_FAULTS          folder: a file `<point>.armed` there, {"id", "n", "action"}, makes the n-th passage of that
+                             point act, in whichever process comes first; it becomes `<id>.fired`
+    VERBATIM_BREAK           name of a breakage: proves that a round notices what it is there to notice
+    VERBATIM_FOLD_S          seconds between two folds of the state table
+    VERBATIM_TRANSACTION_MS  the deliveries' transaction time-out, so that a pause can outlast it
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.abc
+import importlib.machinery
+import json
+import os
+import signal
+import sys
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+FOLDER = os.environ.get("VERBATIM_FAULTS", "")
+BREAK = os.environ.get("VERBATIM_BREAK", "")
+# The first Python of an application is its driver; what it starts inherits this.
+ROOT = int(os.environ.setdefault("VERBATIM_FAULTS_ROOT", str(os.getpid())))
+
+_passages: Counter[str] = Counter()
+_lock = threading.Lock()
+
+
+def point(name: str) -> None:
+    """A place where it may end, or stop for a while."""
+    armed = f"{FOLDER}/{name}.armed"
+    if not os.path.exists(armed):
+        return
+    try:
+        with open(armed) as file:
+            wish = json.load(file)
+    except (OSError, ValueError):
+        return
+    with _lock:
+        _passages[wish["id"]] += 1
+        if _passages[wish["id"]] < wish["n"]:
+            return
+        claimed = f"{FOLDER}/{wish['id']}.claimed"
+        try:
+            os.rename(armed, claimed)
+        except OSError:
+            return  # another process was first
+        with open(claimed, "w") as file:
+            json.dump(
+                {"point": name, "pid": os.getpid(), "time": time.time(), "action": wish["action"]}, file
+            )
+        os.rename(claimed, f"{FOLDER}/{wish['id']}.fired")
+    if wish["action"] == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return
+    for pid in _family(ROOT) if wish["action"] == "kill-all" else []:
+        if pid != os.getpid():
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(60)  # the signal may take a moment, and nothing may pass the point
+
+
+def _family(root: int) -> list[int]:
+    children: dict[int, list[int]] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                with open(f"/proc/{entry}/stat") as file:
+                    parent = int(file.read().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+            children.setdefault(parent, []).append(int(entry))
+    found, todo = [], [root]
+    while todo:
+        pid = todo.pop()
+        found.append(pid)
+        todo += children.get(pid, [])
+    return found
+
+
+def around(owner: Any, name: str, point_name: str) -> None:
+    """Points before and after a function."""
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        point(f"{point_name}-before")
+        found = original(*args, **kwargs)
+        point(f"{point_name}-after")
+        return found
+
+    setattr(owner, name, wrapped)
+
+
+def _producers(module: ModuleType) -> None:
+    """Points at what producers do, told apart by the topic, and not by who calls: that may move from file to file."""
+    original: Any = module.Producer
+    transaction_ms = os.environ.get("VERBATIM_TRANSACTION_MS")
+
+    class Producer(original):  # type: ignore[misc]
+        def __init__(self, config: dict[str, Any], **kwargs: Any) -> None:
+            self.transactional = "transactional.id" in config
+            if self.transactional and transaction_ms:
+                config = {**config, "transaction.timeout.ms": int(transaction_ms)}
+            if self.transactional and BREAK == "no-fencing":
+                config = {
+                    **config,
+                    "transactional.id": f"{config['transactional.id']}.{uuid.uuid4().hex[:8]}",
+                }
+            super().__init__(config, **kwargs)
+
+        def produce(self, topic: str, *args: Any, **kwargs: Any) -> None:
+            what = self._what(topic)
+            if what in ("frame", "position"):
+                # Keywords only: these two are produced with few arguments, and the report is wanted here as well.
+                kwargs["on_delivery"] = functools.partial(_acknowledged, what, kwargs.get("on_delivery"))
+            point(f"{what}-before")
+            super().produce(topic, *args, **kwargs)
+            point(f"{what}-after")
+
+        def _what(self, topic: str) -> str:
+            if topic.endswith(".staging"):
+                return "frame"
+            if topic.endswith(".positions"):
+                return "position"
+            if topic.endswith(".control"):
+                return "control"
+            return "mapping" if topic.endswith(".offset-mappings") else "produce"
+
+        def init_transactions(self, *args: Any) -> None:
+            super().init_transactions(*args)
+            point("fenced")
+
+        def send_offsets_to_transaction(self, *args: Any) -> None:
+            point("offsets-before")
+            super().send_offsets_to_transaction(*args)
+            point("offsets-after")
+
+        def commit_transaction(self, *args: Any) -> None:
+            point("commit-before")
+            super().commit_transaction(*args)
+            point("commit-after")
+
+    module.Producer = Producer  # type: ignore[attr-defined]
+
+
+def _acknowledged(what: str, report: Callable[..., None] | None, error: Any, message: Any) -> None:
+    if report is not None:
+        report(error, message)
+    if error is None:
+        point(f"{what}-acknowledged")
+
+
+def _state(module: ModuleType) -> None:
+    around(module.StateTable, "_append_history", "history")
+    around(module.StateTable, "_merge_state", "delta")
+    around(module.StateTable, "fold", "fold")
+    interval = os.environ.get("VERBATIM_FOLD_S")
+    if interval:
+        start = module.start_state_query
+        module.start_state_query = functools.partial(start, interval_s=float(interval))  # type: ignore[attr-defined]
+
+
+def _lanes(module: ModuleType) -> None:
+    # The epoch's rows are in, and Spark has not yet written to the checkpoint that it is done.
+    around(module.LaneQuery, "_epoch_ended", "checkpoint")
+    around(module.LaneQuery, "submit", "plan")
+
+
+def _reuse_unclean(module: ModuleType) -> None:
+    """A producer is used again whatever happened on its way to the commit."""
+    module.Delivery._must_be_clean = lambda *_: None
+
+
+def _stale_next(module: ModuleType) -> None:
+    """What was decided in a transaction that never happened is kept."""
+    recover = module.Delivery._recover
+
+    def keeping(self: Any) -> None:
+        before = dict(self._next)
+        recover(self)
+        self._next = {k: max(v, before.get(k, v)) for k, v in self._next.items()}
+
+    module.Delivery._recover = keeping
+
+
+def _no_dedup(module: ModuleType) -> None:
+    """Frames that were delivered before are delivered again."""
+    decide = module.decide
+
+    def forgetful(next_offset: int | None, frame: Any, complete: bool) -> Any:
+        if next_offset is not None and frame.start < next_offset and frame.count:
+            next_offset = frame.start
+        return decide(next_offset, frame, complete)
+
+    module.decide = forgetful  # type: ignore[attr-defined]
+
+
+def _commit_without_records(module: ModuleType) -> None:
+    """Now and then a frame's records are left out of the transaction that commits its position and mapping."""
+    produce = module.Delivery._produce
+    frames = Counter[str]()
+
+    def sometimes(self: Any, *args: Any) -> None:
+        frames["seen"] += 1
+        if frames["seen"] % 40:
+            produce(self, *args)
+
+    module.Delivery._produce = sometimes
+
+
+# module -> what is done to it once it is imported. Where production code moves, this table and the functions it names follow.
+POINTS: dict[str, Callable[[ModuleType], None]] = {
+    "common.kafka": _producers,
+    "common.lanes": _lanes,
+    "deduplicator.state": _state,
+}
+BREAKAGES: dict[str, tuple[str, Callable[[ModuleType], None]]] = {
+    "reuse-unclean": ("deduplicator.delivery", _reuse_unclean),
+    "stale-next": ("deduplicator.delivery", _stale_next),
+    "no-dedup": ("deduplicator.delivery", _no_dedup),
+    "commit-without-records": ("deduplicator.delivery", _commit_without_records),
+    "no-fencing": ("common.kafka", lambda _: None),
+}
+
+
+class _Wrapping(importlib.abc.MetaPathFinder):
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        broken, breakage = BREAKAGES.get(BREAK, ("", None))
+        wanted = [POINTS.get(fullname), breakage if broken == fullname else None]
+        if not any(wanted):
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        if spec is None or spec.loader is None:
+            return spec
+        load = spec.loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            load(module)
+            for patch in wanted:
+                if patch is not None:
+                    patch(module)
+
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+if FOLDER:
+    if BREAK and BREAK not in BREAKAGES:
+        raise SystemExit(f"VERBATIM_BREAK: no breakage is called {BREAK}")
+    sys.meta_path.insert(0, _Wrapping())

@@ -1,0 +1,265 @@
+"""Plays rounds: deals faults, keeps the load up, waits until all is delivered, has it checked, writes down what happened."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import threading
+import time
+import traceback
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from tests.brokers import create_topic, read_all
+from tests.faults.processes import Load
+from tests.faults.rounds import checker
+from tests.faults.rounds.faults import Fault, NotReached, Scene
+from tests.faults.rounds.proxy import wait_for
+from tests.faults.rounds.world import Link, World
+
+PARTITIONS = 3
+TOPICS = 2
+PER_SECOND = 800
+"""Records for each topic."""
+STARTED_S = 120.0
+WENT_ON_S = 90.0
+"""A bound on how long delivery may stand still after a fault is over."""
+DRAINED_S = 120.0
+"""A bound on how long it takes until all is delivered, once nothing is written and nothing is broken any more."""
+
+GOOD, BAD, NOT_REACHED = "good", "bad", "fault not reached"
+
+
+@dataclass
+class Result:
+    """One line of the results file. `verdict` is good only if every fault is known to have happened."""
+
+    seed: int
+    round: int
+    link: str
+    began: str = ""
+    faults: list[dict[str, Any]] = field(default_factory=list)
+    verdict: str = BAD
+    problems: list[str] = field(default_factory=list)
+    records: int = 0
+    mappings: int = 0
+    runs: int = 0
+    exits: list[dict[str, Any]] = field(default_factory=list)
+    drained_s: float | None = None
+    seconds: float = 0.0
+    broken: str | None = None
+    """The breakage that production was run with, in proofs of the harness."""
+
+    def line(self) -> str:
+        return json.dumps({k: v for k, v in asdict(self).items() if v is not None})
+
+
+def deal(seed: int, rounds: int, names: Sequence[str], singly: bool) -> list[list[list[str]]]:
+    """For each round its steps, for each step the faults that come together. Every fault once before any comes again."""
+    rng = random.Random(f"deal {seed}")
+    pile: list[str] = []
+    dealt: list[list[list[str]]] = []
+    for _ in range(rounds):
+        steps: list[list[str]] = []
+        for _ in range(1 if singly else 3):
+            pile = pile or rng.sample(list(names), len(names))
+            step = [pile.pop()]
+            if not singly and rng.random() < 0.35:
+                # One of another kind: two brokers at once would leave fewer replicas than writing takes.
+                kind = step[0].partition("/")[0]
+                other = next((n for n in reversed(pile) if _together(kind, n.partition("/")[0])), None)
+                if other is not None:
+                    pile.remove(other)
+                    step.append(other)
+            steps.append(step)
+        dealt.append(steps)
+    return dealt
+
+
+def _together(a: str, b: str) -> bool:
+    # Killing what another fault has its eye on would keep that one from happening.
+    return {a, b} in ({"broker", "app"}, {"broker", "point"}, {"broker", "state"}, {"net", "app"})
+
+
+class Player:
+    """Plays rounds on one world. A link lives for several of them, so that what is old meets what is new."""
+
+    def __init__(
+        self,
+        world: World,
+        seed: int,
+        faults: Mapping[str, Fault],
+        records: int,
+        rounds_per_link: int,
+        logs: Path,
+        broken: str | None = None,
+    ) -> None:
+        self.world = world
+        self.seed = seed
+        self.faults = faults
+        self.records = records
+        self.rounds_per_link = rounds_per_link
+        self.logs = logs
+        self.broken = broken
+        self.link: Link | None = None
+        self._played = 0
+        self._links = 0
+        self._topics: list[str] = []
+
+    def play(self, number: int, steps: list[list[str]]) -> Result:
+        """One round. Never raises for what production or a fault did: that is the verdict."""
+        began = time.monotonic()
+        link = self._link()
+        result = Result(
+            self.seed, number, link.name, datetime.now(UTC).isoformat(timespec="seconds"), broken=self.broken
+        )
+        try:
+            self._round(link, number, steps, result, began)
+        except Exception:  # noqa: BLE001 - whatever it is, the round has failed, and the next may still tell something
+            result.problems.append("the round broke off: " + traceback.format_exc(limit=-4))
+        result.exits, link.exits = link.exits, []
+        missed = [f["name"] for f in result.faults if not f["reached"]]
+        result.verdict = BAD if result.problems else NOT_REACHED if missed else GOOD
+        self._played += 1
+        if result.problems:
+            self.keep_logs(number)
+            self.drop_link()
+        elif self._played % self.rounds_per_link == 0:
+            codes = link.stop()
+            if codes != [0, 0]:
+                result.problems.append(f"stopped with exit codes {codes}")
+                result.verdict = BAD
+                self.keep_logs(number)
+            self.drop_link()
+        result.seconds = round(time.monotonic() - began, 1)
+        return result
+
+    def keep_logs(self, number: int) -> Path:
+        """Copy what the processes said to where it stays."""
+        kept = self.logs / f"seed{self.seed}-round{number}"
+        kept.mkdir(parents=True, exist_ok=True)
+        if self.link is not None:
+            for log in [*self.link.folder.glob("*.log")]:
+                shutil.copy(log, kept)
+        for side in (self.world.source, self.world.target):
+            for log in side.cluster.folder.glob("node-*.log"):
+                shutil.copy(log, kept / f"{side.cluster.folder.name}-{log.name}")
+        return kept
+
+    def drop_link(self) -> None:
+        """End the link's processes, and forget it."""
+        if self.link is None:
+            return
+        self.link.end()
+        for side in (self.world.source, self.world.target):
+            side.healthy(60)
+        self.link.forget()
+        self.link = None
+        self._topics = []
+
+    def _link(self) -> Link:
+        if self.link is None:
+            self._links += 1
+            more = {} if self.broken is None else {"VERBATIM_BREAK": self.broken}
+            self.link = self.world.link(f"r{self.seed}x{self._links}", **more)
+            self.link.start()
+        return self.link
+
+    def _round(self, link: Link, number: int, steps: list[list[str]], result: Result, began: float) -> None:
+        rng = random.Random(f"{self.seed} {number}")
+        source, target = self.world.source.direct, self.world.target.direct
+        for side in (self.world.source, self.world.target):
+            if not side.healthy(90):
+                raise TimeoutError("a cluster did not heal after the round before")
+        topics = [f"{link.topics}{number}.{letter}" for letter in "abcdef"[:TOPICS]]
+        for topic in topics:
+            create_topic(source, topic, PARTITIONS, {"retention.ms": "-1"})
+        self._topics += topics
+        loads = [Load(source, t, PARTITIONS, rng.randrange(2**31), PER_SECOND) for t in topics]
+        try:
+            if not wait_for(lambda: _there(link.tail.reached(), topics), STARTED_S):
+                raise TimeoutError(f"nothing of the round's topics is delivered after {STARTED_S:.0f} s")
+            scene = Scene(self.world, link, topics, rng)
+            for step in steps:
+                time.sleep(rng.uniform(0, 1))
+                result.faults += self._together(scene, step, began)
+                # Now and then the next fault meets what has not got over the last one yet.
+                if rng.random() < 0.7 and not link.moves(WENT_ON_S):
+                    raise TimeoutError(f"delivery stood still for {WENT_ON_S:.0f} s after {', '.join(step)}")
+                if _written(loads) >= self.records:
+                    # Enough; what still comes keeps faults from finding nothing to hurt.
+                    for load in loads:
+                        load.per_second = PER_SECOND // 8
+            wait_for(lambda: _written(loads) >= self.records, 120)
+        finally:
+            for load in loads:
+                load.stop()
+        for side in (self.world.source, self.world.target):
+            if not side.healthy(90):
+                raise TimeoutError("a cluster did not heal")
+        drained = time.monotonic()
+        ends = {(t, p): r[-1].offset + 1 for t in topics for p, r in enumerate(read_all(source, t)) if r}
+        if not wait_for(lambda: _beyond(link.tail.reached(), ends), DRAINED_S):
+            now = link.tail.reached()
+            behind = [
+                f"{t}-{p} {now.get((t, p))} of {end}"
+                for (t, p), end in ends.items()
+                if now.get((t, p), -1) < end
+            ]
+            result.problems.append(f"not delivered within {DRAINED_S:.0f} s: {', '.join(behind)}")
+        else:
+            result.drained_s = round(time.monotonic() - drained, 1)
+        last = (self._played + 1) % self.rounds_per_link == 0
+        verdict = checker.check(source, target, link.name, self._topics if last else topics)
+        result.problems += verdict.problems
+        result.records = sum(len(p) for t in topics for p in read_all(source, t))
+        result.mappings, result.runs = verdict.mappings, verdict.runs
+
+    def _together(self, scene: Scene, step: Iterable[str], began: float) -> list[dict[str, Any]]:
+        """Bring the step's faults about, at the same time; what became of each."""
+        told: list[dict[str, Any]] = []
+        lock = threading.Lock()
+
+        def bring_about(name: str, seed: int) -> None:
+            said: dict[str, Any] = {"name": name, "at_s": round(time.monotonic() - began, 1)}
+            own = Scene(scene.world, scene.link, scene.topics, random.Random(seed))
+            try:
+                said |= {"reached": True, **self.faults[name](own)}
+            except NotReached as reason:
+                said |= {"reached": False, "why": str(reason)}
+            except Exception as error:  # noqa: BLE001 - a fault that fell over has not been brought about for certain
+                said |= {"reached": False, "why": f"{type(error).__name__}: {error}"}
+            said["took_s"] = round(time.monotonic() - began - said["at_s"], 1)
+            with lock:
+                told.append(said)
+
+        threads = [
+            threading.Thread(target=bring_about, args=(name, scene.random.randrange(2**31))) for name in step
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return told
+
+
+def _written(loads: Iterable[Load]) -> int:
+    return sum(load.written for load in loads)
+
+
+def _there(reached: Mapping[checker.Partition, int], topics: Sequence[str]) -> bool:
+    if {topic for topic, _ in reached} >= set(topics):
+        return True
+    time.sleep(0.2)
+    return False
+
+
+def _beyond(reached: Mapping[checker.Partition, int], ends: Mapping[checker.Partition, int]) -> bool:
+    if all(reached.get(where, -1) >= end for where, end in ends.items()):
+        return True
+    time.sleep(0.2)
+    return False

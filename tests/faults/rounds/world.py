@@ -1,0 +1,357 @@
+"""The world that rounds happen in: a source and a target cluster behind proxies, links and their running applications."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from tests.faults.processes import Process, environment
+from tests.faults.rounds.checker import Tail
+from tests.faults.rounds.proxy import Proxy, wait_for
+from verbatim.brokers import Cluster
+from verbatim.processes import HOST, free_ports
+
+INSIDE = Path(__file__).parent / "inside"
+APPLICATIONS = ("replicator", "deduplicator")
+STAGING_PARTITIONS = 4
+COORDINATOR_PARTITIONS = 4
+"""Of __consumer_offsets and __transaction_state, as verbatim.brokers makes them."""
+TRANSACTION_MS = 10_000
+"""The deliveries' transaction time-out in a round: a pause can outlast it without taking a minute."""
+STATE_MB = 48
+
+
+@dataclass
+class Side:
+    """A cluster and the proxy through which the applications reach it."""
+
+    cluster: Cluster
+    proxy: Proxy
+
+    def __post_init__(self) -> None:
+        self._admin: AdminClient | None = None
+
+    @property
+    def direct(self) -> str:
+        return self.cluster.bootstrap_servers
+
+    @property
+    def admin(self) -> AdminClient:
+        if self._admin is None:
+            self._admin = AdminClient({"bootstrap.servers": self.direct, "log_level": 0})
+        return self._admin
+
+    def healthy(self, timeout_s: float = 60.0) -> bool:
+        """Whether all nodes run and every replica is in sync, in time."""
+        return wait_for(self._in_sync, timeout_s)
+
+    def _in_sync(self) -> bool:
+        try:
+            found = self.admin.list_topics(timeout=5)
+        except KafkaException:
+            return False
+        if len(found.brokers) < self.cluster.nodes:
+            return False
+        partitions = [p for topic in found.topics.values() for p in topic.partitions.values()]
+        ready = all(p.leader >= 0 and len(p.isrs) == len(p.replicas) for p in partitions)
+        if not ready:
+            time.sleep(0.2)
+        return ready
+
+    def leader(self, topic: str, partition: int) -> int:
+        """The node that leads a partition."""
+        return int(self.admin.list_topics(topic, timeout=10).topics[topic].partitions[partition].leader)
+
+    def transaction_coordinator(self, transactional_id: str) -> int:
+        return self.leader("__transaction_state", _coordinated_by(transactional_id))
+
+    def group_coordinator(self, group: str) -> int:
+        return self.leader("__consumer_offsets", _coordinated_by(group))
+
+    def controller(self) -> int:
+        """The active KRaft controller. DescribeQuorum alone tells it: what metadata call the controller is any broker."""
+        port = int(self.direct.split(",")[0].rpartition(":")[2])
+        topic = b"__cluster_metadata"
+        body = b"\x02" + bytes([len(topic) + 1]) + topic + b"\x02" + struct.pack(">i", 0) + b"\0\0\0"
+        request = struct.pack(">hhih", 55, 0, 1, -1) + b"\0" + body
+        with socket.create_connection((HOST, port), timeout=5) as connection:
+            connection.sendall(struct.pack(">i", len(request)) + request)
+            (size,) = struct.unpack(">i", _exactly(connection, 4))
+            answer = _exactly(connection, size)
+        # Correlation id, tags; error code, topics [name, partitions [index, error code, leader id...
+        at = 4 + 1 + 2 + 1 + 1 + len(topic) + 1
+        partition, error, leader = struct.unpack(">ihi", answer[at : at + 10])
+        if partition != 0 or error != 0:
+            raise RuntimeError(f"DescribeQuorum answered with error {error}")
+        return int(leader)
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    found = b""
+    while len(found) < size:
+        more = connection.recv(size - len(found))
+        if not more:
+            raise ConnectionError("the broker closed the connection")
+        found += more
+    return found
+
+
+def _coordinated_by(name: str) -> int:
+    # As Java's String.hashCode, made positive as Kafka does.
+    number = 0
+    for character in name:
+        number = (31 * number + ord(character)) & 0xFFFFFFFF
+    return (number & 0x7FFFFFFF) % COORDINATOR_PARTITIONS
+
+
+@dataclass
+class Armed:
+    """A crash point that waits for its passage."""
+
+    folder: Path
+    point: str
+    id: str
+
+    def fired(self) -> bool:
+        return (self.folder / f"{self.id}.fired").exists()
+
+    def disarm(self) -> None:
+        (self.folder / f"{self.point}.armed").unlink(missing_ok=True)
+
+
+@dataclass
+class Link:
+    """A link and the processes that run it. A watchdog starts again what has died, as an orchestrator would."""
+
+    source: Side
+    target: Side
+    name: str
+    folder: Path
+    state: Path
+    more: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True)
+        self.running: dict[str, Process] = {}
+        self.standby: dict[str, Process] = {}
+        self.exits: list[dict[str, Any]] = []
+        self.starts = 0
+        self._armed = 0
+        self._lock = threading.RLock()
+        self._stop = threading.Event()
+        self.tail = Tail(self.target.direct, self.mappings)
+        self._watchdog = threading.Thread(target=self._watch, daemon=True)
+
+    @property
+    def topics(self) -> str:
+        """What the names of the link's source topics begin with."""
+        return f"{self.name}.t."
+
+    @property
+    def mappings(self) -> str:
+        return f"{self.name}.offset-mappings"
+
+    def start(self) -> None:
+        for application in APPLICATIONS:
+            self.points(application).mkdir(exist_ok=True)
+            self.running[application] = self.launch(application)
+        self._watchdog.start()
+
+    def launch(self, application: str, number: int = 1) -> Process:
+        """One more instance of an application."""
+        self.starts += 1
+        variables = environment(
+            self.source.proxy.bootstrap_servers,
+            self.target.proxy.bootstrap_servers,
+            self.name,
+            rf"{self.topics}.*".replace(".t.", r"\.t\."),
+            self.folder,
+            STATE_PATH=str(self.state),
+            STAGING_PARTITIONS=str(STAGING_PARTITIONS),
+            REPLICATION_FACTOR=str(min(3, self.target.cluster.nodes)),
+            VERBATIM_FAULTS=str(self.points(application)),
+            VERBATIM_FOLD_S="10",
+            VERBATIM_TRANSACTION_MS=str(TRANSACTION_MS),
+            **self.more,
+        )
+        variables["PYTHONPATH"] = os.pathsep.join(
+            [str(INSIDE), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+        )
+        return Process(application, variables, self.log(application, number))
+
+    def points(self, application: str) -> Path:
+        return self.folder / f"points-{application}"
+
+    def log(self, application: str, number: int = 1) -> Path:
+        return self.folder / f"{application}{number}.log"
+
+    def arm(self, application: str, point: str, passage: int, action: str) -> Armed:
+        """Make the `passage`th time that a process of the application comes by a point act: kill, kill-all or stop."""
+        self._armed += 1
+        armed = Armed(self.points(application), point, f"{point}-{self._armed}")
+        wish = f'{{"id": "{armed.id}", "n": {passage}, "action": "{action}"}}'
+        temporary = armed.folder / f"{armed.id}.wish"
+        temporary.write_text(wish)
+        temporary.rename(armed.folder / f"{point}.armed")
+        return armed
+
+    def replace(self, application: str, successor: Process) -> Process:
+        """Make another instance the one that is watched; the one before."""
+        with self._lock:
+            before, self.running[application] = self.running[application], successor
+        return before
+
+    @contextmanager
+    def unwatched(self) -> Iterator[None]:
+        """Nothing is started again in the block."""
+        with self._lock:
+            yield
+
+    def moves(self, timeout_s: float, by: int = 3) -> bool:
+        """Whether delivery goes on, from now on and in time: so many mapping records more."""
+        before = self.tail.count()
+        return wait_for(lambda: self.tail.count() >= before + by, timeout_s)
+
+    def stop(self) -> list[int]:
+        """Stop the applications as an operator would; their exit codes."""
+        self._stop.set()
+        if self._watchdog.ident is not None:
+            self._watchdog.join(10)
+        codes = []
+        for process in self.running.values():
+            try:
+                codes.append(process.terminate(20))
+            except subprocess.TimeoutExpired:
+                codes.append(-1)
+        self.end()
+        return codes
+
+    def end(self) -> None:
+        """Whatever state they are in, nothing of the link's processes is left."""
+        self._stop.set()
+        self.tail.close()
+        for process in [*self.running.values(), *self.standby.values()]:
+            process.end()
+        for pid in self._leftovers():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _leftovers(self) -> list[int]:
+        """Processes of this link whose driver died: Spark's JVM ends with its driver, but not while it is stopped."""
+        mark = f"VERBATIM_FAULTS={self.folder}{os.sep}".encode()
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                with contextlib.suppress(OSError):
+                    if mark in (entry / "environ").read_bytes():
+                        found.append(int(entry.name))
+        return found
+
+    def forget(self) -> None:
+        """Delete the link's topics, its own and those it copied, and its state."""
+        for side in (self.source, self.target):
+            names = [n for n in side.admin.list_topics(timeout=10).topics if n.startswith(f"{self.name}.")]
+            if names:
+                for future in side.admin.delete_topics(names).values():
+                    future.result(30)
+        shutil.rmtree(self.state / self.name, ignore_errors=True)
+
+    def _watch(self) -> None:
+        while not self._stop.wait(0.3):
+            with self._lock:
+                for application, process in self.running.items():
+                    if not process.alive() and not self._stop.is_set():
+                        code = process.wait(1)
+                        if code != -9:
+                            self.exits.append(
+                                {"application": application, "code": code, "said": _last(process)}
+                            )
+                        self.running[application] = self.launch(application)
+
+
+def _last(process: Process) -> str:
+    """The last line of a process that tells why it ended."""
+    lines = [line.strip() for line in process.said().splitlines() if line.strip()]
+    return next((line for line in reversed(lines) if line.startswith("error:")), lines[-1] if lines else "")[
+        :500
+    ]
+
+
+class World:
+    """Both clusters, running, and a folder for everything. Use as a context."""
+
+    def __init__(self, folder: Path, target_nodes: int = 3) -> None:
+        self.folder = folder
+        count = 1 + target_nodes
+        ports = free_ports(2 * count)
+        routes = {n: (ports[2 * n], ports[2 * n + 1]) for n in range(count)}
+        heard = {n: (behind, own) for n, (own, behind) in routes.items()}
+        properties: dict[str, str | int] = {
+            # Looked for every 10 s by default.
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
+            "replica.lag.time.max.ms": 8000,
+            "auto.leader.rebalance.enable": "true",
+            "leader.imbalance.check.interval.seconds": 5,
+        }
+        self.source = Side(
+            Cluster(1, folder / "source", clients={1: heard[0]}, properties=properties),
+            Proxy({1: routes[0]}),
+        )
+        self.target = Side(
+            Cluster(
+                target_nodes,
+                folder / "target",
+                clients={n: heard[n] for n in range(1, count)},
+                properties=properties,
+            ),
+            Proxy({n: routes[n] for n in range(1, count)}),
+        )
+        self.state = folder / "state"
+        self.small_state = False
+        """Whether the state lies on a file system of its own that can be filled."""
+
+    def __enter__(self) -> World:
+        try:
+            self.state.mkdir(parents=True)
+            command = ["mount", "-t", "tmpfs", "-o", f"size={STATE_MB}m", "tmpfs", str(self.state)]
+            self.small_state = (
+                sys.platform == "linux" and subprocess.run(command, capture_output=True).returncode == 0
+            )
+            for side in (self.source, self.target):
+                side.proxy.start()
+                side.cluster.start(90)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for side in (self.source, self.target):
+            with contextlib.suppress(Exception):
+                side.cluster.stop(0)
+            with contextlib.suppress(Exception):
+                side.proxy.stop()
+        if self.small_state:
+            subprocess.run(["umount", "-l", str(self.state)], capture_output=True)
+
+    def link(self, name: str, **more: str) -> Link:
+        return Link(self.source, self.target, name, self.folder / name, self.state, more)
