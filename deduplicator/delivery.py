@@ -67,6 +67,8 @@ class Delivery:
         self.failure: BaseException | None = None
         self.refusal: str | None = None
         self.stopping = False
+        self.turned = outside.monotonic()
+        """When it last began to gather a transaction or to recover: each of its calls is bounded, so it does so again before long."""
         self.owned = Owned(f"{plan['staging_topic']}-{self.partition}", self.partition)
         self._admin = admin
         self._transaction = Transaction(plan, self.owned, group_metadata)
@@ -97,6 +99,7 @@ class Delivery:
     def _main(self) -> None:
         try:
             while not self.stopping:
+                self.turned = outside.monotonic()
                 try:
                     if not self._transaction.has_producer():
                         self._recover()

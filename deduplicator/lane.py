@@ -12,6 +12,7 @@ from common import kafka, outside
 from common.control import DEDUPLICATOR
 from common.control_log import ControlLog
 from common.counters import Counters, lag
+from common.errors import KafkaTimeout
 from common.kafka import Deadline, Received
 from common.lane import LaneTerm, tame_garbage_collector
 from deduplicator import stuck
@@ -24,6 +25,8 @@ CONSUME = 200
 INBOX_BYTES = 48 << 20
 """Frames that wait in all inboxes of a lane together: past this much nothing more is read."""
 STOP_S = 5.0
+HANGS_S = 120.0
+"""A delivery that takes longer for one turn than all its time-outs together hangs inside the client."""
 CALL_S = 30.0
 
 
@@ -93,6 +96,7 @@ class Lane:
                 self.counters.write(self.counting, now, self._counts() | {"lag": self._lag()})
             if self.term.over(now):
                 return True
+            self._watch(now)
             if any(d.failure is not None or d.refusal is not None for d in self.deliveries.values()):
                 self.term.end_epoch(Deadline(CALL_S))
                 return True
@@ -102,6 +106,18 @@ class Lane:
         else:
             self._read()
         return self.bounded and all(d.done() or not d.thread.is_alive() for d in self.deliveries.values())
+
+    def _watch(self, now: float) -> None:
+        """Give up a delivery that hangs: a call of the client that never returns would stop its partitions in silence, for ever.
+
+        The lane fails, and its process ends with it. Should the call return before that, the transaction is either committed before the
+        next owner fences, and then found by its recovery, or never.
+        """
+        for delivery in self.deliveries.values():
+            if delivery.failure is None and delivery.thread.is_alive() and now - delivery.turned > HANGS_S:
+                delivery.failure = KafkaTimeout(
+                    f"{delivery.name}: a call of the Kafka client has not returned for {HANGS_S:.0f} s; starting anew"
+                )
 
     def _follow_positions(self) -> None:
         """Read a partition from where its delivery wants to go on."""

@@ -32,6 +32,8 @@ TRANSACTION_BYTES = 16 << 20
 TRANSACTION_RUNS = 20_000
 """Runs go into mapping records: on sparse sources each record is one."""
 CALL_S = 30.0
+REFUSED_S = 5.0
+"""Records that are not acknowledged for so long may have been refused without a report."""
 MAX_BATCH_BYTES = 1_000_000
 
 
@@ -180,12 +182,15 @@ class Transaction:
         producer = self._producer
         deadline = Deadline(CALL_S)
         if self.moved:
+            ask_at = outside.monotonic() + REFUSED_S
             while producer.flush(deadline.left(1.0)) > 0 and not self._failed:
                 if deadline.passed():
                     raise UncleanTransaction("records were not acknowledged in time")
                 # A record that is refused fails the transaction, and what waits behind it is never sent. Where it is one without a
-                # report, this call is what tells.
-                self._send_position(deadline)
+                # report, this call is what tells. Not sooner: with records in flight whose connection has just broken, it has been
+                # seen never to return (librdkafka 2.16), time-out or not; Lane's watchdog is there for that.
+                if outside.monotonic() >= ask_at:
+                    self._send_position(deadline)
             self._check_reports()
             for moved in self.moved.values():
                 key, value = mappings.encode(self._mapping(moved))

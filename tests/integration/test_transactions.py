@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from common import kafka
-from deduplicator import delivery, recovery
+from deduplicator import delivery, lane, recovery
 from tests.brokers import Record, create_topic, produce
 from tests.conftest import Kafka, Names
 from tests.harness import Link, assert_copied, eventually
@@ -128,6 +129,31 @@ def test_a_producer_that_saw_a_connection_error_begins_no_other_transaction(
     assert link.deduplicate() == 0
     assert_copied(link, topic)
     assert all(w.calls.count("commit_transaction") <= 1 for w in made)
+
+
+def test_a_call_that_never_returns_does_not_stop_its_partitions_for_ever(
+    source: Kafka,
+    target: Kafka,
+    names: Names,
+    watch: Callable[[Commit], list[Watched]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Promise: a delivery that hangs inside the client is given up and its partitions are delivered by a new one; what the call that
+    hung does when it returns after all is without effect."""
+    monkeypatch.setattr(lane, "HANGS_S", 8.0)
+    hung, released = iter([True]), threading.Event()
+
+    def commit(producer: Watched, timeout: float) -> None:
+        if next(hung, False):
+            released.wait(120)
+        producer.real.commit_transaction(timeout)
+
+    link, topic = filled(source, target, names)
+    watch(commit)
+    with link.running(replicators=0):
+        eventually(lambda: link.arrived(topic) == [100, 100], "both partitions", 60)
+        released.set()
+    assert_copied(link, topic)
 
 
 def test_fencing_comes_before_the_state_is_read(
