@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import fnmatch
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -34,6 +35,9 @@ def arguments() -> argparse.Namespace:
         "--faults",
         default="*",
         help="only faults whose names match these patterns, comma-separated: broker/*,net/reset-*",
+    )
+    add(
+        "--patience", type=float, default=1.0, help="multiplies the bounds on waiting, for a busy machine (1)"
     )
     add("--singly", action="store_true", help="one fault a round instead of three or more")
     add("--long", action="store_true", help="also pauses of more than a minute")
@@ -65,6 +69,8 @@ def main() -> int:
     if not names:
         print(f"no fault matches {options.faults}", file=sys.stderr)
         return 2
+    # The applications have sessions of their own, and would outlive this process.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     began = time.monotonic()
     verdicts: Counter[str] = Counter()
     happened = records = 0
@@ -80,6 +86,7 @@ def main() -> int:
                 options.rounds_per_link,
                 options.logs,
                 options.broken,
+                options.patience,
             )
             try:
                 for number in range(options.first, options.first + options.rounds):

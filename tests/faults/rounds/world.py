@@ -252,6 +252,14 @@ class Link:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
 
+    def ask_for_stacks(self) -> None:
+        """Make every Python thread write where it is into its application's log."""
+        for process in self.running.values():
+            for pid in [process.pid, *process.workers()]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGUSR2)
+        time.sleep(1)
+
     def _leftovers(self) -> list[int]:
         """Processes of this link whose driver died: Spark's JVM ends with its driver, but not while it is stopped."""
         mark = f"VERBATIM_FAULTS={self.folder}{os.sep}".encode()

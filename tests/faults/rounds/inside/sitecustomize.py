@@ -12,6 +12,7 @@ No production code knows of it. All that is wrapped stands in one table at the e
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import functools
 import importlib.abc
 import importlib.machinery
@@ -121,7 +122,7 @@ def _producers(module: ModuleType) -> None:
             super().__init__(config, **kwargs)
 
         def produce(self, topic: str, *args: Any, **kwargs: Any) -> None:
-            what = self._what(topic)
+            what = self._what(topic, args[1] if len(args) > 1 else None)
             if what in ("frame", "position"):
                 # Keywords only: these two are produced with few arguments, and the report is wanted here as well.
                 kwargs["on_delivery"] = functools.partial(_acknowledged, what, kwargs.get("on_delivery"))
@@ -129,16 +130,16 @@ def _producers(module: ModuleType) -> None:
             super().produce(topic, *args, **kwargs)
             point(f"{what}-after")
 
-        def _what(self, topic: str) -> str:
+        def _what(self, topic: str, key: bytes | None) -> str:
             if topic.endswith(".staging"):
                 return "frame"
             if topic.endswith(".positions"):
-                return "position"
+                return "counters" if key and b"metrics" in key else "position"
             if topic.endswith(".control"):
                 return "control"
             return "mapping" if topic.endswith(".offset-mappings") else "produce"
 
-        def init_transactions(self, *args: Any) -> None:
+        def init_transactions(self, *args: Any, **kwargs: Any) -> None:
             super().init_transactions(*args)
             point("fenced")
 
@@ -262,3 +263,5 @@ if FOLDER:
     if BREAK and BREAK not in BREAKAGES:
         raise SystemExit(f"VERBATIM_BREAK: no breakage is called {BREAK}")
     sys.meta_path.insert(0, _Wrapping())
+    # When delivery stands still, its threads say where.
+    faulthandler.register(signal.SIGUSR2, all_threads=True)
