@@ -81,6 +81,8 @@ class Copying:
     generation: int = 0
     answered: int = field(init=False)
     read: int = field(init=False)
+    read_epoch: int | None = field(init=False)
+    """The leader epoch of the record before `read`, where it is known."""
     cut_at: int = field(init=False)
     acked: int = field(init=False)
     recorded: int | None = None
@@ -92,6 +94,7 @@ class Copying:
 
     def __post_init__(self) -> None:
         self.read = self.cut_at = self.acked = self.position
+        self.read_epoch = self.leader_epoch
         self.answered = self.handled
 
     @property
@@ -106,7 +109,7 @@ class Copying:
         """Read again from `position`. Acknowledgements of frames cut before no longer count."""
         self.generation += 1
         self.read = self.cut_at = self.acked = position
-        self.leader_epoch = leader_epoch
+        self.leader_epoch = self.read_epoch = leader_epoch
         self.pending = []
         self.pending_bytes = 0
 
@@ -123,10 +126,13 @@ class Copying:
         self.pending.extend(records)
         self.pending_bytes += sum(map(len, records))
         self.read = records[-1].offset() + 1
+        self.read_epoch = records[-1].leader_epoch()
 
     def at_end(self, offset: int) -> None:
         """The consumer says that the partition ends at `offset`: what lies between holds no record."""
-        self.read = max(self.read, offset)
+        if offset > self.read:
+            # Of what leader epoch these offsets are, nobody says.
+            self.read, self.read_epoch = offset, None
 
     def full(self) -> bool:
         return len(self.pending) >= MAX_FRAME_RECORDS or self.pending_bytes >= MAX_FRAME_BYTES

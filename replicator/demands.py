@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 
 ASK_AGAIN_S = 30.0
 CALL_S = 30.0
+_TRUNCATION = KafkaError(KafkaError._LOG_TRUNCATION).str()
 
 
 class Demands:
@@ -123,7 +124,7 @@ class Demands:
         if not self.source.still_the_same(copy):
             self.halts.recreated(copy.topic)
             return
-        if error.code() == KafkaError._LOG_TRUNCATION or copy.read > high:
+        if _truncated(error) or copy.read > high:
             self.halts.halt(
                 copy,
                 "source-truncated",

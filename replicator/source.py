@@ -47,8 +47,8 @@ class Source:
         self._consumer.assign(
             [
                 TopicPartition(c.topic, c.partition, c.read)
-                if c.leader_epoch is None or c.read != c.acked
-                else TopicPartition(c.topic, c.partition, c.read, leader_epoch=c.leader_epoch)
+                if c.read_epoch is None
+                else TopicPartition(c.topic, c.partition, c.read, leader_epoch=c.read_epoch)
                 for c in running
             ]
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -9,7 +10,9 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
+from common import topics as production_topics
 from common.frame import Frame, decode_headers, encode_headers, encode_rows
+from common.kafka import Deadline
 from replicator import positions
 from replicator.positions import Position
 from tests.brokers import (
@@ -51,6 +54,12 @@ def remember(link: Link, topic: str, position: int) -> None:
     """Write a position as the replicator would have, had it died before it could write the newer one."""
     key, value = positions.encode(topic, (topic_id(link.source, topic), 0), Position(position, None, -1))
     produce(link.target, link.settings.positions_topic, [Record(value, key)])
+
+
+def allow(bootstrap: str, topic: str, max_message_bytes: int) -> None:
+    """Let a topic take batches of that size."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    production_topics.alter(admin, topic, {"max.message.bytes": str(max_message_bytes)}, Deadline(30))
 
 
 def empty(bootstrap: str, topic: str) -> None:
@@ -307,3 +316,41 @@ def test_staging_wiped_while_the_source_is_idle_is_noticed_and_repaired(
     assert link.deduplicate() == 3  # both partitions wait for what they have asked for
     assert link.copy() == (0, 0)
     assert_copied(link, topic)
+
+
+def test_a_frame_that_staging_refuses_halts_its_partition_and_comes_when_there_is_room(
+    source: Kafka, target: Kafka, names: Names, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Promise: a record whose frame is too large for a staging topic made by hand halts its partition by name, after all that came before
+    it and without holding up others; with a larger max.message.bytes it is copied, and what came after it."""
+    at, to = source.bootstrap_servers, target.bootstrap_servers
+    large, other = names.topic("large"), names.topic("other")
+    create_topic(at, large, 1, {"max.message.bytes": "1700000"})
+    create_topic(at, other)
+    link = link_of(source, target, names)
+    staging = link.settings.staging_topic
+    wide = {
+        "message.timestamp.before.max.ms": str(2**63 - 1),
+        "message.timestamp.after.max.ms": str(2**63 - 1),
+    }
+    create_topic(to, staging, 1, {"retention.ms": "-1", "max.message.bytes": str(1 << 20), **wide})
+    # Hexadecimal digits at random: half their size by gzip, the source's compression, and nothing less by lz4, staging's.
+    digits = random.Random(7).randbytes(1_500_000).hex().encode()
+    tightly: dict[str, str | int] = {"compression.type": "gzip", "message.max.bytes": 4_000_000}
+    produce(at, large, [*records(0, 5), Record(digits), *records(5, 8)], config=tightly)
+    produce(at, other, records(0, 5))
+    lines = halting(link, capsys, link.replicate)
+    assert len(lines) == 1 and lines[0].startswith(
+        f"error: {large}-0 halted: the staging topic refuses the frame"
+    )
+    assert link.deduplicate() == 0
+    assert link.arrived(large) == [5]
+    assert_copied(link, other)
+    assert link.halted() == {(large, 0): "staging-refused"}
+    allow(to, staging, 8 << 20)
+    produce(at, large, records(8, 9))
+    # The destination was made like the source, and is too small for the record without gzip.
+    allow(to, large, 8 << 20)
+    assert link.copy() == (0, 0)
+    assert_copied(link, large)
+    assert link.halted() == {}

@@ -212,6 +212,20 @@ def test_after_an_empty_tail_nothing_is_known_of_the_leader_epoch() -> None:
     assert (copy.acked, copy.leader_epoch) == (3, None)
 
 
+def test_the_epoch_of_the_record_before_the_next_one_to_be_read_is_known_unless_the_end_moved_on() -> None:
+    copy = make(epoch=1)
+    assert copy.read_epoch == 1
+    copy.take(dense(0, 3, epoch=2), 0.0)
+    assert (copy.read, copy.read_epoch, copy.leader_epoch) == (3, 2, 1)
+    copy.at_end(3)
+    assert copy.read_epoch == 2
+    copy.at_end(4)
+    assert copy.read == 4
+    assert make().read_epoch is copy.read_epoch is None
+    copy.rewind(0, 1)
+    assert copy.read_epoch == 1
+
+
 def test_a_rewind_drops_what_is_pending_and_takes_those_records_again() -> None:
     copy = make()
     copy.take(dense(0, 4), 0.0)
