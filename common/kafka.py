@@ -74,6 +74,13 @@ _AGAIN = frozenset(
         KafkaError.UNSTABLE_OFFSET_COMMIT,
         KafkaError.NETWORK_EXCEPTION,
         KafkaError.NOT_CONTROLLER,
+        # While leaders move, a client's metadata is older than a broker's, or newer.
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.LISTENER_NOT_FOUND,
+        KafkaError.KAFKA_STORAGE_ERROR,
     }
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from common import kafka, topics
 from common.control_log import ControlLog
 from common.errors import LinkRefused, VerbatimError
 from common.kafka import Deadline
+from common.topics import TopicInfo
 
 if TYPE_CHECKING:
     from common.settings import Settings
@@ -143,7 +145,7 @@ def make_topics(
             raise LinkRefused(
                 f"topic {name} is missing on the target: start the link's replicator, which makes it"
             )
-    there = topics.describe(target, list(wanted), deadline)
+    there = _described(target, list(wanted), deadline)
     have = topics.configs(target, list(wanted), deadline)
     for name, (partitions, config) in wanted.items():
         if there[name].partitions != partitions:
@@ -152,6 +154,21 @@ def make_topics(
                 "link is made"
             )
         _check_config(name, config, have[name])
+
+
+def _described(target: AdminClient, names: list[str], deadline: Deadline) -> dict[str, TopicInfo]:
+    """Topics of the link that have just been made or found, all of them.
+
+    One broker knows of a new topic before another does: the next description may lack what the last one had.
+    """
+    while True:
+        there = topics.describe(target, names, deadline)
+        missing = sorted(set(names) - there.keys())
+        if not missing:
+            return there
+        if deadline.passed():
+            raise LinkRefused(f"topic {missing[0]} was made but does not show up")
+        time.sleep(0.05)
 
 
 def _check_config(name: str, wanted: dict[str, str], have: dict[str, str]) -> None:
@@ -181,9 +198,7 @@ def _identity(
     deadline: Deadline,
     make: bool,
 ) -> dict[str, str]:
-    ids = {
-        name: info.id for name, info in topics.describe(target, list(own_topics(settings)), deadline).items()
-    }
+    ids = {name: info.id for name, info in _described(target, list(own_topics(settings)), deadline).items()}
     mine = {
         "source_cluster": source_cluster,
         "target_cluster": target_cluster,

@@ -20,7 +20,7 @@ from typing import Any
 
 from tests.brokers import create_topic
 from tests.faults.processes import Process
-from tests.faults.rounds.proxy import Delay, HoldCommit, Stall, SwallowCommitAnswer, wait_for
+from tests.faults.rounds.proxy import Delay, HoldCommit, Proxy, Stall, SwallowCommitAnswer, wait_for
 from tests.faults.rounds.world import APPLICATIONS, STAGING_PARTITIONS, TRANSACTION_MS, Link, Side, World
 
 REACH_S = 60.0
@@ -321,7 +321,7 @@ def outlast_transaction(scene: Scene) -> Said:
 
 def cut(side: str, reset: bool, scene: Scene) -> Said:
     """Connections break, several times in a row."""
-    proxy = _side(scene, side).proxy
+    proxy = _flowing(_side(scene, side).proxy)
     times, broken = scene.random.randint(1, 4), 0
     for _ in range(times):
         broken += proxy.cut(reset)
@@ -333,7 +333,7 @@ def cut(side: str, reset: bool, scene: Scene) -> Said:
 
 def delay(side: str, scene: Scene) -> Said:
     """Each request and answer takes longer, for a while."""
-    proxy = _side(scene, side).proxy
+    proxy = _flowing(_side(scene, side).proxy)
     rule = Delay(scene.random.uniform(0.02, 0.3))
     with hanging(proxy.add, proxy.remove, rule):
         time.sleep(scene.random.uniform(3, 8))
@@ -344,7 +344,7 @@ def delay(side: str, scene: Scene) -> Said:
 
 def stall(side: str, scene: Scene) -> Said:
     """Nothing passes for a while; then all of it does, late."""
-    proxy = _side(scene, side).proxy
+    proxy = _flowing(_side(scene, side).proxy)
     rule = Stall()
     pause = scene.random.uniform(1, 9)
     with hanging(proxy.add, proxy.let_go, rule):
@@ -397,6 +397,14 @@ def commit_arrives_late(scene: Scene) -> Said:
             f"the request was late, but not into a next transaction (repeated: {rule.repeated}, next: {rule.next_transaction})"
         )
     return {"answer_to_late_commit": rule.error_code}
+
+
+def _flowing(proxy: Proxy) -> Proxy:
+    """The proxy, once requests pass through it: an application that is starting has nothing to break."""
+    before = proxy.passed
+    if not wait_for(lambda: proxy.passed > before + 20, REACH_S):
+        raise NotReached("nothing passed through the proxy in time")
+    return proxy
 
 
 @contextmanager
