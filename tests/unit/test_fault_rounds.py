@@ -1,0 +1,106 @@
+"""The fault rounds' own judgement: what the checker calls wrong, how faults are dealt, what the proxy reads in a request."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+
+import pytest
+
+from tests.brokers import Seen
+from tests.faults.rounds.checker import Mapped, compare, compare_mapped
+from tests.faults.rounds.faults import deck
+from tests.faults.rounds.play import deal
+from tests.faults.rounds.proxy import end_of_transaction
+
+WHERE = ("orders", 0)
+
+
+def record(offset: int, value: bytes | None = b"v") -> Seen:
+    return Seen(offset, b"k", value, [("h", b"1"), ("h", None)], 1, 1000 + offset)
+
+
+def source() -> list[Seen]:
+    """With a hole at 2, as a transaction's marker leaves one."""
+    return [record(i, b"%d" % i) for i in (0, 1, 3, 4)]
+
+
+def copied() -> list[Seen]:
+    return [r._replace(offset=10 + i) for i, r in enumerate(source())]
+
+
+def mapped() -> list[Mapped]:
+    return [Mapped(0, 3, WHERE, [[0, 10, 2]], 2), Mapped(3, 5, WHERE, [[3, 12, 2]], 2)]
+
+
+def test_an_exact_copy_with_exact_mappings_is_good() -> None:
+    assert compare("orders-0", source(), copied()) == []
+    assert compare_mapped(WHERE, mapped(), source(), copied()) == []
+    assert compare_mapped(WHERE, [], [], []) == []
+
+
+@pytest.mark.parametrize(
+    ("here", "found"),
+    [
+        (copied()[:-1], "1 missing, 0 too many"),
+        ([*copied(), copied()[-1]], "0 missing, 1 too many"),
+        (
+            [copied()[1], copied()[0], *copied()[2:]],
+            "0 missing, 0 too many or altered; first difference at record 0",
+        ),
+        ([copied()[0]._replace(value=None), *copied()[1:]], "1 missing, 1 too many"),
+        ([copied()[0]._replace(key=b""), *copied()[1:]], "1 missing, 1 too many"),
+        ([copied()[0]._replace(headers=[("h", None), ("h", b"1")]), *copied()[1:]], "1 missing, 1 too many"),
+        ([copied()[0]._replace(timestamp=999), *copied()[1:]], "1 missing, 1 too many"),
+        ([], "4 missing"),
+    ],
+    ids=["lost", "twice", "out of order", "value", "key", "order of headers", "timestamp", "nothing"],
+)
+def test_whatever_differs_is_found(here: list[Seen], found: str) -> None:
+    (problem,) = compare("orders-0", source(), here)
+    assert found in problem
+
+
+@pytest.mark.parametrize(
+    ("records", "found"),
+    [
+        ([], "no mappings"),
+        (mapped()[:1], "2 source offsets are mapped"),
+        ([mapped()[0], replace(mapped()[1], start=4)], "follows one that ends at 3"),
+        ([*mapped(), mapped()[1]], "follows one that ends at 5"),
+        ([mapped()[0], replace(mapped()[1], runs=[[3, 13, 1], [4, 12, 1]])], "do not go upwards"),
+        ([mapped()[0], replace(mapped()[1], runs=[[3, 13, 2]])], "point at another record"),
+        ([mapped()[0], replace(mapped()[1], records=3)], "are not its records"),
+        ([mapped()[0], replace(mapped()[1], destination=("orders", 1))], "mapped to"),
+    ],
+    ids=["none", "missing", "gap", "twice", "backwards", "elsewhere", "count", "destination"],
+)
+def test_wrong_mappings_are_found(records: list[Mapped], found: str) -> None:
+    assert any(found in problem for problem in compare_mapped(WHERE, records, source(), copied()))
+
+
+def test_the_same_seed_deals_the_same_and_every_fault_comes_before_any_comes_again() -> None:
+    names = list(deck())
+    dealt = deal(7, 40, names, singly=False)
+    assert dealt == deal(7, 40, names, singly=False) != deal(8, 40, names, singly=False)
+    assert dealt[:30] == deal(7, 30, names, singly=False), (
+        "going on with a seed deals what a longer run would have"
+    )
+    flat = [name for steps in dealt for step in steps for name in step]
+    assert len(flat) > 3 * 40
+    assert sorted(flat[: len(names)]) == sorted(names)
+    for step in (step for steps in dealt for step in steps if len(step) > 1):
+        assert len({name.partition("/")[0] for name in step}) == 2
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("version", [1, 3])
+def test_the_end_of_a_transaction_is_read_from_its_request(version: int, commit: bool) -> None:
+    client, transactional_id = b"rdkafka", b"link.2"
+    head = struct.pack(">hhih", 26, version, 5, len(client)) + client
+    end = struct.pack(">qh?", 4000, 3, commit)
+    if version >= 3:
+        request = head + b"\0" + bytes([len(transactional_id) + 1]) + transactional_id + end + b"\0"
+    else:
+        request = head + struct.pack(">h", len(transactional_id)) + transactional_id + end
+    assert end_of_transaction(request) == ("link.2", commit)
