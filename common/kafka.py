@@ -195,6 +195,17 @@ def admin(config: Config) -> AdminClient:
     return outside.AdminClient({"socket.keepalive.enable": True, **config}, logger=client_log)
 
 
+def found_offset(offset: int) -> int:
+    """An offset as the admin client tells it, if it is one; -1 is, where a timestamp was asked for.
+
+    While a partition has no leader, the client's answer may be OFFSET_INVALID instead of an error: taken for a log's end, a sound log
+    would look truncated. Raises KafkaException, a retriable one.
+    """
+    if offset < -1:
+        raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
+    return offset
+
+
 def watermarks(client: AdminClient, topic: str, partition: int, deadline: Deadline) -> tuple[int, int]:
     """Log start and high watermark of a partition, asked of its leader now.
 
@@ -207,7 +218,7 @@ def watermarks(client: AdminClient, topic: str, partition: int, deadline: Deadli
             client.list_offsets({at: spec}, request_timeout=timeout)[at]
             for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
         ]
-        low, high = (result(future, timeout + 1).offset for future in asked)
+        low, high = (found_offset(result(future, timeout + 1).offset) for future in asked)
         return low, high
 
     return patiently(f"reading the watermarks of {topic}-{partition}", ask, deadline)

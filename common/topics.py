@@ -196,7 +196,7 @@ def offsets(
     def ask(batch: list[tuple[str, int]], timeout: float) -> None:
         wanted = {TopicPartition(*at): specs[at] for at in batch}
         for at, future in client.list_offsets(wanted, isolation_level=level, request_timeout=timeout).items():
-            out[(at.topic, at.partition)] = kafka.result(future, timeout + 1).offset
+            out[(at.topic, at.partition)] = kafka.found_offset(kafka.result(future, timeout + 1).offset)
 
     keys = list(specs)
     for begin in range(0, len(keys), _BATCH):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import OFFSET_INVALID, KafkaError, TopicPartition
+from confluent_kafka.admin import OffsetSpec
 
 from common import kafka, link, topics
 from common.errors import LinkRefused
@@ -31,6 +34,30 @@ def test_what_a_change_of_leaders_brings_is_ridden_out(code: int) -> None:
 @pytest.mark.parametrize("code", [KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_PRODUCER_EPOCH])
 def test_what_does_not_pass_is_not_tried_again(code: int) -> None:
     assert not kafka.retriable(KafkaError(code))
+
+
+class Leaderless:
+    """An admin client that answers OFFSET_INVALID before it knows the partition's leader."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def list_offsets(self, wanted: dict[TopicPartition, Any], **_: Any) -> dict[TopicPartition, Any]:
+        self.asked += 1
+        answers: dict[TopicPartition, Any] = {}
+        for at in wanted:
+            answers[at] = Future()
+            answers[at].set_result(SimpleNamespace(offset=OFFSET_INVALID if self.asked < 4 else 7))
+        return answers
+
+
+def test_the_end_of_a_log_without_a_leader_is_waited_for_and_never_taken_for_an_offset() -> None:
+    """A partition was halted for a log that ended at -1001, in a control record that nobody could read afterwards."""
+    client: Any = Leaderless()
+    assert kafka.watermarks(client, "orders", 0, Deadline(10)) == (7, 7)
+    client = Leaderless()
+    where = {("orders", 0): OffsetSpec.latest()}
+    assert topics.offsets(client, where, Deadline(10)) == {("orders", 0): 7}
 
 
 def settings() -> Settings:
