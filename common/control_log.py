@@ -58,7 +58,13 @@ class ControlLog:
         return self.append_all([(kind, fields)], deadline)[-1]
 
     def append_all(self, records: list[tuple[str, dict[str, Any]]], deadline: Deadline) -> list[int]:
-        """Append several records in order; their offsets."""
+        """Append several records in order; their offsets.
+
+        Raises ControlError for one that no reader would understand: the topic is never trimmed, so in the log it would be the link's end.
+        """
+        values = [encode(kind, **fields) for kind, fields in records]
+        for value in values:
+            Control().apply(0, value)
         with self._lock:
             if self._producer is None:
                 self._producer = kafka.producer(
@@ -73,8 +79,8 @@ class ControlLog:
                 else:
                     offsets.append(message.offset())
 
-            for kind, fields in records:
-                self._producer.produce(self.topic, encode(kind, **fields), partition=0, on_delivery=delivered)
+            for value in values:
+                self._producer.produce(self.topic, value, partition=0, on_delivery=delivered)
                 self._producer.poll(0)
             self._producer.flush(deadline.left(30.0))
             if failures or len(offsets) < len(records):

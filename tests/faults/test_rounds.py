@@ -17,6 +17,8 @@ from tests.faults.rounds.world import World
 
 SEED = int(os.environ.get("VERBATIM_SEED", "1"))
 RECORDS = 10_000
+PATIENCE = 2.0
+"""CI machines are slow to start Spark."""
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +32,7 @@ def test_faults_one_after_the_other_and_two_at_once_change_nothing_that_arrives(
     world: World, tmp_path: Path
 ) -> None:
     """Promise: whatever breaks, each record arrives once, in order, word for word, its mapping is exact, and no transaction is left open."""
-    player = Player(world, SEED, deck(), RECORDS, 1, tmp_path)
+    player = Player(world, SEED, deck(), RECORDS, 1, tmp_path, patience=PATIENCE)
     try:
         result = player.play(
             1,
@@ -49,7 +51,7 @@ def test_faults_one_after_the_other_and_two_at_once_change_nothing_that_arrives(
 @pytest.mark.timeout(600)
 def test_a_round_notices_records_that_are_committed_but_not_delivered(world: World, tmp_path: Path) -> None:
     """Promise: the rounds are no show: production that now and then commits a position without its records is found out."""
-    player = Player(world, SEED + 1, deck(), RECORDS, 1, tmp_path, "commit-without-records")
+    player = Player(world, SEED + 1, deck(), RECORDS, 1, tmp_path, "commit-without-records", PATIENCE)
     try:
         result = player.play(1, [["net/reset-target"]])
     finally:

@@ -22,7 +22,9 @@ from common.control import (
     SourceTopic,
     encode,
 )
+from common.control_log import ControlLog
 from common.errors import ControlError
+from common.kafka import Deadline
 from tests import strategies
 
 KEY = ("id", 0)
@@ -280,3 +282,24 @@ def test_any_json_is_taken_in_or_refused(value: Any) -> None:
 def test_any_bytes_are_refused(value: bytes) -> None:
     with pytest.raises(ControlError):
         Control().apply(0, value)
+
+
+def test_what_no_reader_would_understand_is_never_appended() -> None:
+    """One such record in the log, which is never trimmed, would end the link."""
+    nowhere = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
+    log = ControlLog("control", nowhere, nowhere, nowhere)
+    try:
+        with pytest.raises(ControlError, match="available is -1001"):
+            log.append(
+                "halted",
+                Deadline(0.1),
+                application="replicator",
+                topic="orders",
+                topic_id="id",
+                partition=0,
+                reason="source-truncated",
+                next=20,
+                available=-1001,
+            )
+    finally:
+        log.close()
