@@ -22,6 +22,8 @@ from verbatim.applications import descendants, processes
 
 BIN = Path(sys.executable).parent
 READY_S = 120.0
+# Silent: that a broker which was killed refuses connections is no news.
+_LOADING: dict[str, str | int | bool] = {"linger.ms": 5, "log_level": 0}
 
 
 class Process:
@@ -135,7 +137,7 @@ class Load:
             self._error = error
 
     def _write(self, bootstrap: str, topic: str, partitions: int) -> None:
-        plain = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5})
+        plain = Producer(_LOADING | {"bootstrap.servers": bootstrap, "enable.idempotence": True})
         transactional = _transactional(bootstrap, topic)
         number = 0
         while not self._stop.is_set():
@@ -176,7 +178,7 @@ class Load:
 
 
 def _transactional(bootstrap: str, topic: str) -> Producer:
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": f"load-{topic}", "linger.ms": 5})
+    producer = Producer(_LOADING | {"bootstrap.servers": bootstrap, "transactional.id": f"load-{topic}"})
     _patiently(lambda: producer.init_transactions(10))
     return producer
 
