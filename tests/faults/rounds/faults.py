@@ -369,12 +369,7 @@ def kill_at_commit(scene: Scene) -> Said:
     proxy = scene.world.target.proxy
     workers = _with_workers(scene, "deduplicator").workers()
 
-    def kill() -> None:
-        for pid in workers:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-
-    rule = SwallowCommitAnswer(scene.transactional_ids(), kill)
+    rule = SwallowCommitAnswer(scene.transactional_ids(), partial(_kill, workers))
     with hanging(proxy.add, proxy.remove, rule):
         if not wait_for(lambda: rule.hits > 0, REACH_S):
             raise NotReached("no transaction was committed")
@@ -383,10 +378,18 @@ def kill_at_commit(scene: Scene) -> Said:
     return {"workers": len(workers)}
 
 
+def _kill(pids: list[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
 def commit_arrives_late(scene: Scene) -> Said:
-    """A commit is repeated by the client, and its first request arrives in that producer's next transaction."""
+    """A commit is repeated by the client, and its first request arrives in that producer's next transaction; then the workers die, so
+    that whatever it committed of that transaction is all there is of it."""
     proxy = scene.world.target.proxy
-    rule = HoldCommit(scene.transactional_ids())
+    workers = _with_workers(scene, "deduplicator").workers()
+    rule = HoldCommit(scene.transactional_ids(), partial(_kill, workers))
     with hanging(proxy.add, proxy.remove, rule):
         if not wait_for(lambda: rule.hits > 0, REACH_S):
             raise NotReached("no transaction was committed")

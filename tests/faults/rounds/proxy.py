@@ -126,11 +126,12 @@ class SwallowCommitAnswer(Rule):
 
 class HoldCommit(Rule):
     """A commit is held back and its connection reset, so that the client sends it again; once it has, and its producer's next
-    transaction is under way, the first request arrives."""
+    transaction is under way, the first request arrives. `then` is called as soon as it is answered."""
 
-    def __init__(self, transactional_ids: str) -> None:
+    def __init__(self, transactional_ids: str, then: Callable[[], None]) -> None:
         super().__init__()
         self._prefix = transactional_ids
+        self._then = then
         self._held: tuple[Connection, bytes, str] | None = None
         self._again: set[tuple[int, int]] = set()
         self.repeated = False
@@ -163,6 +164,7 @@ class HoldCommit(Rule):
             await self._release()
         elif api == END_TXN and self._held is not None and connection is self._held[0]:
             # Version 0 and 1: correlation id, throttle time, error code.
+            await asyncio.get_running_loop().run_in_executor(None, self._then)
             self.error_code = struct.unpack(">h", body[8:10])[0]
             connection.broker.close()
             return False
