@@ -174,3 +174,13 @@ def given_up(resend: Request, consent: Consent) -> bool:
     if resend.at < consent.at:
         return True
     return resend.next is not None and consent.next is not None and consent.next <= resend.next < consent.to
+
+
+def _truncated(error: KafkaError) -> bool:
+    """Whether the source has other records below the position than those that were read.
+
+    librdkafka finds that out by the leader epoch, and with auto.offset.reset=error reports it under the code of a reset, the reason in the
+    text. Taken for an ordinary reset, the position is within the log: it would be read again, for ever, or without the epoch, and then
+    what follows in the other log would be copied.
+    """
+    return error.code() == KafkaError._LOG_TRUNCATION or _TRUNCATION in error.str()

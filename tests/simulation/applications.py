@@ -19,9 +19,9 @@ from common.control_log import ControlLog
 from common.errors import StateError, VerbatimError
 from common.lanes import Plan, Progress, RunLane
 from common.link import Link
+from common.mappings import decode
 from deduplicator.destinations import Destinations
 from deduplicator.main import Deduplicator
-from common.mappings import decode
 from deduplicator.state import FoldResult, PartitionState, Snapshot
 from replicator.main import Replicator
 from tests.simulation.scheduler import Process, Task

@@ -22,9 +22,9 @@ import replicator.copying
 import replicator.lane
 from common.control import Control
 from common.errors import VerbatimError
+from common.mappings import decode
 from common.settings import Settings
 from common.topics import id_text
-from common.mappings import decode
 from tests.simulation import clients
 from tests.simulation.applications import Query, Simulated, SimulatedDeduplicator, SimulatedReplicator, Table
 from tests.simulation.cluster import Cluster, Entry, Log, Txn
