@@ -82,6 +82,11 @@ _DEFAULTS = {
     "spark.sql.streaming.minBatchesToRetain": "2",
     "spark.ui.showConsoleProgress": "false",
     "spark.python.worker.reuse": "true",
+    "spark.python.daemon.module": "common.worker_daemon",
+    # Frames and fetched batches of a megabyte come and go: given back to the system each time, every page of the next one faults again.
+    # Measured with 200 B records: 12 % of all CPU.
+    "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(256 << 20),
+    "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(32 << 20),
     "spark.sql.session.timeZone": "UTC",
     # Nothing is kept there, but Spark makes it, by default where the process was started.
     "spark.sql.warehouse.dir": f"{tempfile.gettempdir()}/verbatim-warehouse",

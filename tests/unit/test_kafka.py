@@ -82,11 +82,11 @@ def test_a_topic_that_one_broker_does_not_know_yet_is_waited_for(monkeypatch: py
         return {name: TopicInfo(name, "id", 1) for name in known}
 
     monkeypatch.setattr(topics, "describe", describe)
-    found = link._described(settings(), None, Deadline(5))  # type: ignore[arg-type]
+    found = link._described(None, list(settings().own_topics), Deadline(5))  # type: ignore[arg-type]
     assert found.keys() == settings().own_topics and asked == 3
 
 
 def test_a_topic_that_never_shows_up_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topics, "describe", lambda *_: {})
     with pytest.raises(LinkRefused, match=r"link\.control was made but does not show up"):
-        link._described(settings(), None, Deadline(0))  # type: ignore[arg-type]
+        link._described(None, [settings().control_topic], Deadline(0))  # type: ignore[arg-type]

@@ -1,0 +1,22 @@
+"""Spark's daemon of Python workers, started from the installed pyspark. The rest is Spark's.
+
+Spark puts an archive of its Python code first on the path, and Python compiles what it imports from an archive anew in every process:
+measured, 0.3 s of CPU for each of the half dozen that an application starts.
+"""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from importlib.machinery import PathFinder
+
+
+def without_archive(path: list[str]) -> list[str]:
+    """The path without Spark's archives, if pyspark is found on the rest of it; else as it is."""
+    rest = [entry for entry in path if not entry.endswith(("/pyspark.zip", "-src.zip"))]
+    return rest if all(PathFinder.find_spec(name, rest) for name in ("pyspark", "py4j")) else path
+
+
+if __name__ == "__main__":
+    sys.path[:] = without_archive(sys.path)
+    runpy.run_module("pyspark.daemon", run_name="__main__", alter_sys=True)

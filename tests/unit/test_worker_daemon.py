@@ -1,0 +1,21 @@
+"""Where Spark's Python workers import pyspark from."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from common.worker_daemon import without_archive
+
+
+def archives(folder: Path) -> list[str]:
+    return [str(folder / name) for name in ("pyspark.zip", "py4j-0.10.9.9-src.zip")]
+
+
+def test_the_installed_pyspark_is_imported_instead_of_the_archive(tmp_path: Path) -> None:
+    assert without_archive([*archives(tmp_path), *sys.path]) == sys.path
+
+
+def test_the_archive_stays_where_nothing_is_installed(tmp_path: Path) -> None:
+    path = [*archives(tmp_path), str(tmp_path)]
+    assert without_archive(path) == path
