@@ -31,6 +31,8 @@ class LaneTerm:
         self.application: str = plan["application"]
         self.term: int = plan["term"]
         self.epoch: int = plan["epoch"]
+        self.again: bool = plan.get("again", False)
+        """Whether Spark runs this lane again."""
         self.control = control
         self._ends_at = outside.monotonic() + float(plan["epoch_s"])
         self._looked = 0.0
@@ -66,3 +68,12 @@ class LaneTerm:
         self.control.append(
             "end-epoch", deadline, application=self.application, term=self.term, epoch=self.epoch
         )
+
+    def plan_anew(self) -> list[tuple[str, dict[str, Any]]]:
+        """What a lane that Spark runs again does instead of its work: it ends the epoch. Its progress rows.
+
+        Its plan is as old as the epoch: a source log may have been cut and written anew since, above the position in the plan and below
+        what is delivered. And the first try may be alive: two of one term would fence each other until the epoch ends.
+        """
+        self.end_epoch(Deadline(30.0))
+        return [("replan", {"why": "Spark runs a lane again"}), ("unfinished", {})]

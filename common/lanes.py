@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming import StreamingQuery
@@ -93,9 +94,11 @@ def in_arrow(run_lane: RunLane) -> Callable[[Iterator[pa.RecordBatch]], Iterator
     """`run_lane` as mapInArrow wants it."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        task = TaskContext.get()
+        again = task is not None and task.attemptNumber() > 0
         for batch in batches:
             for row in batch.to_pylist():
-                for kind, body in run_lane(json.loads(row["plan"])):
+                for kind, body in run_lane(json.loads(row["plan"]) | {"again": again}):
                     yield pa.RecordBatch.from_pylist(
                         [{"lane": row["lane"], "kind": kind, "body": json.dumps(body)}], schema=PROGRESS_ARROW
                     )

@@ -72,6 +72,9 @@ class Lane:
 
     def run(self) -> Iterator[tuple[str, dict[str, Any]]]:
         self.control.refresh(Deadline(CALL_S))
+        if self.term.again:
+            yield from self.term.plan_anew()
+            return
         for delivery in self.deliveries.values():
             delivery.thread.start()
         while not self._step():

@@ -96,6 +96,9 @@ class Lane:
 
     def run(self) -> Iterator[tuple[str, dict[str, Any]]]:
         self.control.refresh(Deadline(CALL_S))
+        if self.term.again:
+            yield from self.term.plan_anew()
+            return
         for copy in self.copies.values():
             # The frame of a position holds nothing: if staging was cut, it shows the deduplicator that frames before it are missing, even
             # when no record ever comes again.

@@ -69,13 +69,13 @@ class Query:
         for number, plan in enumerate(lanes):
             self.attempt(number, json.dumps(plan))
 
-    def attempt(self, lane: int, plan: str) -> None:
+    def attempt(self, lane: int, plan: str, again: bool = False) -> None:
         process = self.world.process(f"{self.name} lane {lane}")
         rows: list[Progress] = []
         submitted = self.rows
 
         def run() -> None:
-            for kind, body in self.run_lane(json.loads(plan)):
+            for kind, body in self.run_lane(json.loads(plan) | {"again": again}):
                 rows.append(Progress(lane, kind, json.loads(json.dumps(body))))
             if self.rows is submitted and lane not in submitted:
                 submitted[lane] = rows
@@ -95,12 +95,12 @@ class Query:
                 raise error
             attempt.process.alive = False
             if not self.closed:
-                self.attempt(lane, attempt.plan)
+                self.attempt(lane, attempt.plan, again=True)
 
     def lose(self, lane: int) -> Process:
         """Spark takes a task for lost and runs it again, while it goes on."""
         old = self.attempts[lane]
-        self.attempt(lane, old.plan)
+        self.attempt(lane, old.plan, again=True)
         return old.process
 
     def stop(self) -> None:

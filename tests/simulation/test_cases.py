@@ -12,11 +12,8 @@ def test_case(name: str) -> None:
     CASES[name]()
 
 
-@pytest.mark.xfail(
-    reason="a lane that Spark runs again begins at its plan's position, below the cut", strict=True
-)
 def test_a_source_cut_while_spark_runs_a_lane_again_is_noticed() -> None:
-    """A limit that is known: the source log is cut and written anew above the position of a plan, and below what is delivered."""
+    """The source log is cut and written anew above the position of a plan, and below what is delivered."""
     w = copied_world(records=4)
     with w.living():
         w.start()
