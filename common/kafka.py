@@ -7,7 +7,14 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar, cast
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicCollection,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from common import outside
@@ -214,6 +221,10 @@ def watermarks(client: AdminClient, topic: str, partition: int, deadline: Deadli
     at = TopicPartition(topic, partition)
 
     def ask(timeout: float) -> tuple[int, int]:
+        # A client that has not heard of the topic yet may sit for one to three seconds before it asks (librdkafka 2.16, one try in eight);
+        # one that has described it asks at once.
+        described = client.describe_topics(TopicCollection([topic]), request_timeout=timeout)[topic]
+        result(described, timeout + 1)
         asked = [
             client.list_offsets({at: spec}, request_timeout=timeout)[at]
             for spec in (OffsetSpec.earliest(), OffsetSpec.latest())

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_INVALID, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_INVALID, KafkaError, TopicCollection, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from common import kafka, link, topics
@@ -41,6 +41,12 @@ class Leaderless:
 
     def __init__(self) -> None:
         self.asked = 0
+
+    def describe_topics(self, wanted: TopicCollection, **_: Any) -> dict[str, Any]:
+        answers: dict[str, Any] = {name: Future() for name in wanted.topic_names}
+        for answer in answers.values():
+            answer.set_result(None)
+        return answers
 
     def list_offsets(self, wanted: dict[TopicPartition, Any], **_: Any) -> dict[TopicPartition, Any]:
         self.asked += 1
