@@ -23,7 +23,7 @@ SIZE = 200
 _FIRST_ARRIVAL_S = 120.0
 _LOOK_S = 0.05
 _WARM_S = 5.0
-_LATELY_NS = 1_000_000_000
+_LATELY_NS = 3_000_000_000
 
 
 @dataclass(frozen=True)
