@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -16,8 +16,13 @@ _WITHIN_S = 180.0
 _SETTLE_S = 8.0
 
 
-def measure(pair: Pair, name: str, link: str, repetitions: int) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Kill each application of a copier so often, at 1,000 records/s; (repetition, what was seen)."""
+def measure(
+    pair: Pair, name: str, link: str, repetitions: int, say: Callable[[str], None]
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Kill each application of a copier so often, at 1,000 records/s; (repetition, what was seen).
+
+    The exact times are known at the end, when the reader has ended; meanwhile `say` gets a line for each kill.
+    """
     topic = f"{link}-recovery"
     pair.source.create(topic, paced.PARTITIONS)
     copier = copiers.make(name, pair, link, topic, paced.PARTITIONS)
@@ -32,6 +37,9 @@ def measure(pair: Pair, name: str, link: str, repetitions: int) -> Iterator[tupl
                     copier.applications[application].start()
                     kills.append((repetition, application, killed_ns))
                     run.wait_until(partial(_newer_than, run, killed_ns), _WITHIN_S, copier)
+                    say(
+                        f"{name}: records again {(time.monotonic_ns() - killed_ns) / 1e9:.1f} s after a kill of the {application}"
+                    )
                     run.wait_until(run.keeps_up, _WITHIN_S, copier)
                     time.sleep(_SETTLE_S)
         run.settle(60)

@@ -107,7 +107,9 @@ class Sitting:
         # The floor begins anew when it is started anew: it has nothing to recover.
         for name in (n for n in self.scale.chosen or LATENCY_COPIERS if n != copiers.FLOOR):
             with self._noted(f"recovery of {name}"):
-                for repetition, found in recovery.measure(self.pair, name, self.link(), repetitions):
+                for repetition, found in recovery.measure(
+                    self.pair, name, self.link(), repetitions, self.say
+                ):
                     self._add(found, repetition, recovery.line)
 
     def _add(self, found: dict[str, Any], repetition: int, line: Callable[[dict[str, Any]], str]) -> None:
