@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 
@@ -30,14 +30,16 @@ if sys.platform == "linux":
 os.execvp(sys.argv[2], sys.argv[2:])
 """
 
-_Job = tuple[Sequence[str], Path, "Future[subprocess.Popen[bytes]]"]
+_Job = tuple[Sequence[str], Path, Mapping[str, str] | None, "Future[subprocess.Popen[bytes]]"]
 _jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
 _lock = threading.Lock()
 _spawner_pid: int | None = None
 
 
-def spawn(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
-    """Start `command`, its output appended to `log`, out of reach of the terminal's Ctrl-C.
+def spawn(
+    command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """Start `command`, its output appended to `log`, out of reach of the terminal's Ctrl-C; `environment` None: this process's.
 
     On Linux the kernel kills it when this process ends, however that happens; elsewhere it has to be stopped. Raises
     OSError when it can't be started.
@@ -49,7 +51,7 @@ def spawn(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
             _jobs, _spawner_pid = queue.SimpleQueue(), os.getpid()
             threading.Thread(target=_serve, args=(_jobs,), name="spawner", daemon=True).start()
     started: Future[subprocess.Popen[bytes]] = Future()
-    _jobs.put((command, log, started))
+    _jobs.put((command, log, environment, started))
     return started.result()
 
 
@@ -57,18 +59,21 @@ def _serve(jobs: queue.SimpleQueue[_Job]) -> None:
     # The "parent" of PR_SET_PDEATHSIG is the thread that forked, not the process: a child started from a short-lived
     # thread (a pool's, say) would be killed as that thread ends. This one lives as long as the process.
     while True:
-        command, log, started = jobs.get()
+        command, log, environment, started = jobs.get()
         try:
-            started.set_result(_popen(command, log))
+            started.set_result(_popen(command, log, environment))
         except Exception as error:  # noqa: BLE001  whatever it is, it belongs to the caller
             started.set_exception(error)
 
 
-def _popen(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+def _popen(
+    command: Sequence[str], log: Path, environment: Mapping[str, str] | None
+) -> subprocess.Popen[bytes]:
     launcher = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid())]
     with open(log, "ab") as output:
         return subprocess.Popen(
             [*launcher, *command],
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,

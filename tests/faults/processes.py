@@ -7,7 +7,6 @@ import json
 import os
 import random
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -19,6 +18,7 @@ from confluent_kafka import KafkaException, Producer
 
 from tests.brokers import Seen, read_all
 from verbatim.applications import descendants, processes
+from verbatim.processes import spawn
 
 BIN = Path(sys.executable).parent
 READY_S = 120.0
@@ -32,14 +32,8 @@ class Process:
     def __init__(self, application: str, environment: dict[str, str], log: Path, *arguments: str) -> None:
         self.application = application
         self.log = log
-        with log.open("ab") as output:
-            self._process = subprocess.Popen(
-                [str(BIN / application), *arguments],
-                env=environment,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+        # Whatever becomes of the test, its end is the driver's, and the driver's is that of Spark's JVM.
+        self._process = spawn([str(BIN / application), *arguments], log, environment)
 
     @property
     def pid(self) -> int:

@@ -325,7 +325,7 @@ def test_a_frame_that_staging_refuses_halts_its_partition_and_comes_when_there_i
     it and without holding up others; with a larger max.message.bytes it is copied, and what came after it."""
     at, to = source.bootstrap_servers, target.bootstrap_servers
     large, other = names.topic("large"), names.topic("other")
-    create_topic(at, large, 1, {"max.message.bytes": "1700000"})
+    create_topic(at, large, 1, {"max.message.bytes": "2400000"})
     create_topic(at, other)
     link = link_of(source, target, names)
     staging = link.settings.staging_topic
@@ -335,8 +335,8 @@ def test_a_frame_that_staging_refuses_halts_its_partition_and_comes_when_there_i
     }
     create_topic(to, staging, 1, {"retention.ms": "-1", "max.message.bytes": str(1 << 20), **wide})
     # Hexadecimal digits at random: half their size by gzip, the source's compression, and nothing less by lz4, staging's.
-    digits = random.Random(7).randbytes(1_500_000).hex().encode()
-    tightly: dict[str, str | int] = {"compression.type": "gzip", "message.max.bytes": 4_000_000}
+    digits = random.Random(7).randbytes(2_000_000).hex().encode()
+    tightly: dict[str, str | int] = {"compression.type": "gzip", "message.max.bytes": 8_000_000}
     produce(at, large, [*records(0, 5), Record(digits), *records(5, 8)], config=tightly)
     produce(at, other, records(0, 5))
     lines = halting(link, capsys, link.replicate)
