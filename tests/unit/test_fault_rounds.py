@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import os
 import struct
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +17,7 @@ from tests.faults.rounds.checker import Mapped, compare, compare_mapped
 from tests.faults.rounds.faults import deck
 from tests.faults.rounds.play import deal
 from tests.faults.rounds.proxy import end_of_transaction
+from tests.faults.rounds.world import INSIDE
 
 WHERE = ("orders", 0)
 
@@ -104,3 +110,41 @@ def test_the_end_of_a_transaction_is_read_from_its_request(version: int, commit:
     else:
         request = head + struct.pack(">h", len(transactional_id)) + transactional_id + end
     assert end_of_transaction(request) == ("link.2", commit)
+
+
+LOOK = """
+import json
+import common.lanes, deduplicator.delivery, deduplicator.judgement, deduplicator.state
+from common import kafka
+
+producer = kafka.producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, transactional_id="link.0")
+wrapped = [type(producer).produce, type(producer).commit_transaction, common.lanes.LaneQuery.submit, deduplicator.state.StateTable.fold]
+print(json.dumps([f.__globals__.get("FOLDER") or f.__wrapped__ is not None for f in wrapped]))
+"""
+
+
+@pytest.mark.parametrize(
+    "broken", ["", "reuse-unclean", "stale-next", "no-dedup", "commit-without-records", "no-fencing"]
+)
+def test_points_and_breakages_find_what_they_are_to_wrap_in_the_code_as_it_is(
+    broken: str, tmp_path: Path
+) -> None:
+    """A name that has moved would leave crash points that never fire and breakages that break nothing."""
+    path = os.pathsep.join([str(INSIDE), str(Path(__file__).parents[2])])
+    variables = {**os.environ, "PYTHONPATH": path, "VERBATIM_FAULTS": str(tmp_path), "VERBATIM_BREAK": broken}
+    done = subprocess.run(
+        [sys.executable, "-c", LOOK], env=variables, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert all(json.loads(done.stdout)) and len(json.loads(done.stdout)) == 4
+
+
+def test_a_process_that_comes_by_an_armed_point_is_gone(tmp_path: Path) -> None:
+    (tmp_path / "frame-before.armed").write_text('{"id": "it", "n": 2, "action": "kill"}')
+    code = "import sitecustomize as s; s.point('frame-before'); print('once', flush=True); s.point('frame-before'); print('twice')"
+    variables = {**os.environ, "PYTHONPATH": str(INSIDE), "VERBATIM_FAULTS": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=variables, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (-9, "once\n")
+    assert json.loads((tmp_path / "it.fired").read_text())["point"] == "frame-before"

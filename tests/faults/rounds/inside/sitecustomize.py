@@ -181,58 +181,69 @@ def _lanes(module: ModuleType) -> None:
 
 def _reuse_unclean(module: ModuleType) -> None:
     """A producer is used again whatever happened on its way to the commit."""
-    module.Delivery._must_be_clean = lambda *_: None
+    _replace(module.FencingProducer, "must_be_clean", lambda _: lambda *__: None)
 
 
 def _stale_next(module: ModuleType) -> None:
     """What was decided in a transaction that never happened is kept."""
-    recover = module.Delivery._recover
 
-    def keeping(self: Any) -> None:
-        before = dict(self._next)
-        recover(self)
-        self._next = {k: max(v, before.get(k, v)) for k, v in self._next.items()}
+    def keeping(recover: Callable[..., None]) -> Callable[..., None]:
+        def kept(self: Any) -> None:
+            before = dict(self.owned.next)
+            recover(self)
+            self.owned.next = {k: max(v, before.get(k, v)) for k, v in self.owned.next.items()}
 
-    module.Delivery._recover = keeping
+        return kept
+
+    _replace(module.Delivery, "_recover", keeping)
 
 
 def _no_dedup(module: ModuleType) -> None:
     """Frames that were delivered before are delivered again."""
-    decide = module.decide
 
-    def forgetful(next_offset: int | None, frame: Any, complete: bool) -> Any:
-        if next_offset is not None and frame.start < next_offset and frame.count:
-            next_offset = frame.start
-        return decide(next_offset, frame, complete)
+    def forgetting(decide: Callable[..., Any]) -> Callable[..., Any]:
+        def forgetful(next_offset: int | None, frame: Any, complete: bool) -> Any:
+            if next_offset is not None and frame.start < next_offset and frame.count:
+                next_offset = frame.start
+            return decide(next_offset, frame, complete)
 
-    module.decide = forgetful  # type: ignore[attr-defined]
+        return forgetful
+
+    _replace(module, "decide", forgetting)
 
 
 def _commit_without_records(module: ModuleType) -> None:
     """Now and then a frame's records are left out of the transaction that commits its position and mapping."""
-    produce = module.Delivery._produce
     frames = Counter[str]()
 
-    def sometimes(self: Any, *args: Any) -> None:
-        frames["seen"] += 1
-        if frames["seen"] % 40:
-            produce(self, *args)
+    def leaving_out(produce: Callable[..., None]) -> Callable[..., None]:
+        def sometimes(self: Any, *args: Any) -> None:
+            frames["seen"] += 1
+            if frames["seen"] % 40:
+                produce(self, *args)
 
-    module.Delivery._produce = sometimes
+        return sometimes
+
+    _replace(module.Transaction, "produce", leaving_out)
+
+
+def _replace(owner: Any, name: str, broken: Callable[[Any], Any]) -> None:
+    # A name that has moved is an AttributeError here: a breakage that breaks nothing would prove nothing.
+    setattr(owner, name, broken(getattr(owner, name)))
 
 
 # module -> what is done to it once it is imported. Where production code moves, this table and the functions it names follow.
 POINTS: dict[str, Callable[[ModuleType], None]] = {
-    "common.kafka": _producers,
+    "common.outside": _producers,
     "common.lanes": _lanes,
     "deduplicator.state": _state,
 }
 BREAKAGES: dict[str, tuple[str, Callable[[ModuleType], None]]] = {
-    "reuse-unclean": ("deduplicator.delivery", _reuse_unclean),
+    "reuse-unclean": ("deduplicator.fencing", _reuse_unclean),
     "stale-next": ("deduplicator.delivery", _stale_next),
-    "no-dedup": ("deduplicator.delivery", _no_dedup),
-    "commit-without-records": ("deduplicator.delivery", _commit_without_records),
-    "no-fencing": ("common.kafka", lambda _: None),
+    "no-dedup": ("deduplicator.judgement", _no_dedup),
+    "commit-without-records": ("deduplicator.transaction", _commit_without_records),
+    "no-fencing": ("common.outside", lambda _: None),
 }
 
 
