@@ -20,7 +20,7 @@ from verbatim.applications import Application
 
 PARTITIONS = 4
 SIZE = 200
-_FIRST_ARRIVAL_S = 120.0
+_FIRST_ARRIVAL_S = 240.0
 _LOOK_S = 0.05
 _WARM_S = 5.0
 _LATELY_NS = 3_000_000_000
