@@ -91,8 +91,13 @@ class Delivery:
         return self._troubles.stuck
 
     def done(self) -> bool:
-        """In a bounded run: whether everything up to the end it was given is committed."""
-        return self.end is not None and self.owned.position >= self.end and self.owned.committed >= self.end
+        """In a bounded run: whether everything up to the end it was given is committed, and all questions are answered."""
+        return (
+            self.end is not None
+            and self.owned.position >= self.end
+            and self.owned.committed >= self.end
+            and not self._troubles.asked()
+        )
 
     # the thread
 
@@ -136,7 +141,7 @@ class Delivery:
         """Gather one transaction and commit it."""
         if self.restart:
             raise Again("staging was cut under the reader")
-        self._troubles.answer_asks(self.inbox.empty)
+        self._troubles.answer_asks()
         self._troubles.go_back_where_cleared()
         # A message with an empty value counts as false.
         message = self._pending if self._pending is not None else self.inbox.take(IDLE_S)

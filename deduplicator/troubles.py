@@ -6,13 +6,12 @@ What is true of one of them is decided in deduplicator/stuck.py; which frames ar
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Any
 
 from confluent_kafka.admin import AdminClient
 
 from common import kafka, outside
-from common.control import DEDUPLICATOR, Key
+from common.control import DEDUPLICATOR, Key, Request
 from common.frame import Frame
 from common.kafka import Deadline
 from common.lane import LaneTerm
@@ -37,6 +36,8 @@ class Troubles:
         self.stuck: dict[Key, Stuck] = {}
         self._admin = admin
         self._answered: dict[Key, int] = {}
+        self._ask_from: dict[int, int] = {}
+        """Control offset of a question -> end of staging when it was seen first."""
         self._closing: dict[Key, str] = {}
 
     def skip(
@@ -169,20 +170,21 @@ class Troubles:
 
     # questions
 
-    def answer_asks(self, nothing_waits: Callable[[], bool]) -> None:
-        """Tell the replicator how far a partition is, once all that is in staging now has been delivered."""
-        asks = {
-            k: a
-            for k, a in self.term.state.asks.copy().items()
-            if self._answered.get(k, -1) < a.at and self._mine(k, a.topic)
-        }
-        if not asks or not nothing_waits():
-            return
-        _, high = kafka.watermarks(
-            self._admin, self.plan["staging_topic"], self.owned.partition, Deadline(CALL_S)
-        )
-        if self.owned.position < high:
-            return
+    def asked(self) -> bool:
+        """Whether the replicator waits for an answer."""
+        return bool(self._open_asks())
+
+    def answer_asks(self) -> None:
+        """Tell the replicator how far a partition is, once all that was in staging when it asked has been delivered."""
+        asks = self._open_asks()
+        new = [ask for ask in asks.values() if ask.at not in self._ask_from]
+        if new:
+            # The replicator's frames were acknowledged before it asked.
+            _, high = kafka.watermarks(
+                self._admin, self.plan["staging_topic"], self.owned.partition, Deadline(CALL_S)
+            )
+            self._ask_from |= {ask.at: high for ask in new}
+        asks = {k: a for k, a in asks.items() if self.owned.position >= self._ask_from[a.at]}
         for key, ask in asks.items():
             self._answered[key] = ask.at
             if key not in self.owned.next and not self.owned.complete:
@@ -201,6 +203,13 @@ class Troubles:
                     else {"held": [self.owned.partition, trouble.held], "held_start": trouble.held_start}
                 ),
             )
+
+    def _open_asks(self) -> dict[Key, Request]:
+        return {
+            k: a
+            for k, a in self.term.state.asks.copy().items()
+            if self._answered.get(k, -1) < a.at and self._mine(k, a.topic)
+        }
 
     def _mine(self, key: Key, topic: str) -> bool:
         return staging_partition(topic, key[1], self.plan["staging_partitions"]) == self.owned.partition
