@@ -39,6 +39,12 @@ class Replicator(Application):
         if hasattr(self, "planner"):
             self.planner.close()
 
+    def _count(self, rows: list[Progress]) -> None:
+        super()._count(rows)
+        for row in rows:
+            if row.kind == "refused":
+                self.planner.leave_out((row.body["topic_id"], row.body["partition"]))
+
     def caught_up(self, rows: list[Progress]) -> int | None:
         if any(row.kind == "replan" for row in rows):
             return None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from common import kafka, topics
+from common import kafka, outside, topics
 from common.control import REPLICATOR, Control, Key
 from common.control_log import ControlLog
 from common.errors import KafkaTimeout
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PLAN_S = 120.0
+REFUSED_S = 60.0
+"""How long a partition is left out of the plan once staging has refused one of its frames."""
 COPIED_CONFIG = (
     "cleanup.policy",
     "retention.ms",
@@ -92,6 +94,11 @@ class Planner:
         )
         self.planned: set[TopicInfo] = set()
         self._staging_limit = 0
+        self._left_out: dict[Key, float] = {}
+
+    def leave_out(self, key: Key) -> None:
+        """Staging has refused a frame of this partition, and each try ends the epoch of all: not again for REFUSED_S, or in this run."""
+        self._left_out[key] = outside.monotonic()
 
     def close(self) -> None:
         self.positions.close()
@@ -107,9 +114,13 @@ class Planner:
         self._decide_origins(found, state, deadline)
         known = self.positions.refresh(deadline)
         ends = self._ends(found, deadline) if self.bounded else {}
+        for key in self._due():
+            del self._left_out[key]
         partitions = []
         for info in found:
             for p in range(info.partitions):
+                if (info.id, p) in self._left_out:
+                    continue
                 origin = state.origins.get((info.id, p))
                 if origin is None:
                     continue  # made while planning: the next plan has it
@@ -140,7 +151,12 @@ class Planner:
 
     def changed(self) -> bool:
         """Whether the topics to copy are others than planned."""
-        return set(self.selected(Deadline(PLAN_S))) != self.planned
+        return bool(self._due()) or set(self.selected(Deadline(PLAN_S))) != self.planned
+
+    def _due(self) -> list[Key]:
+        """Partitions that were left out for long enough."""
+        now = outside.monotonic()
+        return [] if self.bounded else [k for k, at in self._left_out.items() if now - at >= REFUSED_S]
 
     def selected(self, deadline: Deadline) -> list[TopicInfo]:
         """The source topics to copy, as they are now."""

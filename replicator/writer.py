@@ -5,6 +5,7 @@ A delivery error ends the writer: frames after a missing one must not be appende
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -28,6 +29,8 @@ log = logging.getLogger(__name__)
 
 QUEUE_BYTES = 128 << 20
 CALL_S = 30.0
+REPORT_S = 2.0
+"""How long to wait for the report of a frame whose refusal has ended the producer."""
 
 
 class WriterFailed(VerbatimError):
@@ -69,23 +72,32 @@ class Writer:
                 )
                 return
             except BufferError:
-                self._producer.poll(0.05)
+                self._poll(0.05)
                 now = outside.monotonic()
                 self.term.look(now)
                 if self._failed is not None or self.term.over(now):
                     raise WriterFailed("the epoch ended while staging took no more frames") from None
             except KafkaException as exception:
+                self._ended(exception)
                 error = kafka.kafka_error(exception)
-                self._failed = (copy, cut, error) if error is not None else self._failed
                 if error is None:
                     raise
+                self._failed = (copy, cut, error)
                 self._fail(copy, cut, error)
 
     def poll(self) -> None:
         """Take in acknowledgements. Raises WriterFailed where one tells that a frame was not appended."""
-        self._producer.poll(0)
+        self._poll(0)
         if self._failed is not None:
             self._fail(*self._failed)
+
+    def _poll(self, timeout_s: float) -> None:
+        try:
+            self._producer.poll(timeout_s)
+        except KafkaException as exception:
+            # The client raises what ends the producer before it hands out the report that says which frame was refused.
+            self._ended(exception)
+            raise
 
     def _delivered(self, copy: Copying, cut: Cut, error: KafkaError | None, _: Any) -> None:
         if error is None:
@@ -93,6 +105,17 @@ class Writer:
                 copy.acknowledge(cut)
         elif self._failed is None:
             self._failed = (copy, cut, error)
+
+    def _ended(self, exception: KafkaException) -> None:
+        """The producer takes nothing more. Which frame was refused is told by its report, which may still be on its way: raises
+        WriterFailed for that."""
+        error = kafka.kafka_error(exception)
+        deadline = Deadline(REPORT_S)
+        while error is not None and error.fatal() and self._failed is None and not deadline.passed():
+            with contextlib.suppress(KafkaException):
+                self._producer.poll(0.05)
+        if self._failed is not None:
+            self._fail(*self._failed)
 
     def _fail(self, copy: Copying, cut: Cut, error: KafkaError) -> None:
         frame = cut.frame
@@ -105,6 +128,7 @@ class Writer:
                 frame.start,
                 None,
             )
+            self.halts.rows.append(("refused", {"topic_id": copy.topic_id, "partition": copy.partition}))
         self.halts.rows.append(("replan", {"why": f"a frame of {where} was not appended: {error.str()}"}))
         self.term.end_epoch(Deadline(CALL_S))
         raise WriterFailed(f"frame of {where} could not be appended to staging: {error.str()}")
@@ -116,16 +140,29 @@ class Writer:
                 key, value = positions.encode(
                     copy.topic, copy.key, Position(copy.acked, copy.leader_epoch, copy.answered)
                 )
-                self._producer.produce(self.plan["positions_topic"], value, key)
+                try:
+                    self._producer.produce(self.plan["positions_topic"], value, key)
+                except KafkaException as exception:
+                    self._ended(exception)
+                    raise
                 copy.recorded = copy.acked
                 self.halts.resumed(copy)
 
     def write_counters(self, counters: Counters, now: float, counts: Mapping[str, int]) -> None:
-        counters.write(self._producer, now, counts)
+        try:
+            counters.write(self._producer, now, counts)
+        except KafkaException as exception:
+            self._ended(exception)
+            raise
 
     def flush(self, timeout_s: float) -> bool:
         """Wait for what is in flight; whether all that was heard of was appended."""
-        self._producer.flush(timeout_s)
+        try:
+            self._producer.flush(timeout_s)
+        except KafkaException as exception:
+            with contextlib.suppress(WriterFailed):
+                self._ended(exception)
+            return False
         return self._failed is None
 
     def close(self) -> None:
