@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, cast
 
@@ -92,12 +92,8 @@ class Writer:
             self._fail(*self._failed)
 
     def _poll(self, timeout_s: float) -> None:
-        try:
+        with self._naming_the_refused():
             self._producer.poll(timeout_s)
-        except KafkaException as exception:
-            # The client raises what ends the producer before it hands out the report that says which frame was refused.
-            self._ended(exception)
-            raise
 
     def _delivered(self, copy: Copying, cut: Cut, error: KafkaError | None, _: Any) -> None:
         if error is None:
@@ -105,6 +101,15 @@ class Writer:
                 copy.acknowledge(cut)
         elif self._failed is None:
             self._failed = (copy, cut, error)
+
+    @contextlib.contextmanager
+    def _naming_the_refused(self) -> Iterator[None]:
+        """The client raises what ends the producer, from any call, before it hands out the report that says which frame was refused."""
+        try:
+            yield
+        except KafkaException as exception:
+            self._ended(exception)
+            raise
 
     def _ended(self, exception: KafkaException) -> None:
         """The producer takes nothing more. Which frame was refused is told by its report, which may still be on its way: raises
@@ -140,28 +145,21 @@ class Writer:
                 key, value = positions.encode(
                     copy.topic, copy.key, Position(copy.acked, copy.leader_epoch, copy.answered)
                 )
-                try:
+                with self._naming_the_refused():
                     self._producer.produce(self.plan["positions_topic"], value, key)
-                except KafkaException as exception:
-                    self._ended(exception)
-                    raise
                 copy.recorded = copy.acked
                 self.halts.resumed(copy)
 
     def write_counters(self, counters: Counters, now: float, counts: Mapping[str, int]) -> None:
-        try:
+        with self._naming_the_refused():
             counters.write(self._producer, now, counts)
-        except KafkaException as exception:
-            self._ended(exception)
-            raise
 
     def flush(self, timeout_s: float) -> bool:
         """Wait for what is in flight; whether all that was heard of was appended."""
         try:
-            self._producer.flush(timeout_s)
-        except KafkaException as exception:
-            with contextlib.suppress(WriterFailed):
-                self._ended(exception)
+            with self._naming_the_refused():
+                self._producer.flush(timeout_s)
+        except (KafkaException, WriterFailed):
             return False
         return self._failed is None
 
