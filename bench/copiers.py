@@ -5,7 +5,6 @@ Each is one or more real processes that copy one topic to `<link>.<topic>` on th
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,8 +13,9 @@ from typing import Self
 
 from bench.clusters import Pair
 from common.errors import VerbatimError
-from common.jars import KAFKA, KAFKA_LOGGING, java, resolve
+from common.jars import KAFKA, KAFKA_LOGGING, classpath, java
 from verbatim.applications import Application
+from verbatim.brokers import LOG4J
 from verbatim.processes import HOST, free_ports
 
 MIRROR_MAKER = f"org.apache.kafka:connect-mirror:{KAFKA.rpartition(':')[2]}"
@@ -35,16 +35,6 @@ _MIRROR_MAKER_JVM = (
     "-XX:+ExplicitGCInvokesConcurrent",
     "-Djava.awt.headless=true",
 )
-
-_LOG4J = """\
-status = error
-appender.out.type = Console
-appender.out.name = out
-appender.out.layout.type = PatternLayout
-appender.out.layout.pattern = %d{ISO8601} %p [%t] %c{1}: %m%n
-rootLogger.level = warn
-rootLogger.appenderRef.out.ref = out
-"""
 
 # What all three have in common is what makes the comparison one of equals: exactly once, and only committed records.
 _MIRROR_MAKER_COMMON = {
@@ -198,10 +188,8 @@ def _mirror_maker(
     properties = {**_MIRROR_MAKER_COMMON, **MIRROR_MAKER_PROPERTIES[name]}
     lines = [f"{filled(key)} = {filled(value)}\n" for key, value in properties.items()]
     (folder / "mm2.properties").write_text("".join(lines))
-    (folder / "log4j2.properties").write_text(_LOG4J)
-    # Both bring the logging interface: the first of each name is enough.
-    jars = {jar.name: jar for coordinate in (KAFKA_LOGGING, MIRROR_MAKER) for jar in resolve(coordinate)}
+    (folder / "log4j2.properties").write_text(LOG4J)
     command = [java(), *_MIRROR_MAKER_JVM, f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}"]
-    command += ["-cp", os.pathsep.join(map(str, jars.values()))]
+    command += ["-cp", classpath(KAFKA_LOGGING, MIRROR_MAKER)]
     command += ["org.apache.kafka.connect.mirror.MirrorMaker", str(folder / "mm2.properties")]
     return {"mirror-maker": Application("mirror-maker", {}, folder, command)}

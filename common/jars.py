@@ -75,6 +75,15 @@ def resolve(coordinate: str, exclude: Sequence[str] = ()) -> list[Path]:
     return found
 
 
+def classpath(*coordinates: str) -> str:
+    """A class path of several coordinates' jars. What they share, in one version each, stands there once."""
+    jars: dict[str, Path] = {}
+    for coordinate in coordinates:
+        for jar in resolve(coordinate):
+            jars.setdefault(jar.name, jar)
+    return os.pathsep.join(map(str, jars.values()))
+
+
 def cache_folder() -> Path:
     """Where jars are kept: VERBATIM_JARS, else `verbatim/jars` in the user's cache folder (XDG base directories)."""
     if given := os.environ.get("VERBATIM_JARS"):

@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-import os
 import shutil
 import signal
 import socket
@@ -28,7 +27,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from common.errors import VerbatimError
-from common.jars import KAFKA, KAFKA_LOGGING, java, resolve
+from common.jars import KAFKA, KAFKA_LOGGING, classpath, java
 from verbatim.processes import HOST, free_ports, spawn
 
 # A broker that lives for minutes is ready sooner without the optimising compiler; a benchmark wants FULL_SPEED.
@@ -38,7 +37,7 @@ FULL_SPEED = ("-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
 _POLL_S = 0.05
 _LOG_LINES = 15
 
-_LOG4J = """\
+LOG4J = """\
 status = error
 appender.out.type = Console
 appender.out.name = out
@@ -189,7 +188,7 @@ class Cluster:
             taken = free_ports(2 * self.nodes)
             self._ports = {n: (taken[2 * n - 2], taken[2 * n - 1]) for n in range(1, self.nodes + 1)}
             self._cluster_id = new_cluster_id()
-        (self._folder / "log4j2.properties").write_text(_LOG4J)
+        (self._folder / "log4j2.properties").write_text(LOG4J)
         for node in self._ports:
             self._config(node).write_text(
                 "".join(f"{key}={value}\n" for key, value in self._properties(node).items())
@@ -299,7 +298,7 @@ class Cluster:
     ) -> subprocess.Popen[bytes]:
         command = [java(), f"-Xmx{heap}", *options]
         command += [f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}"]
-        command += ["-cp", _classpath(), main, *arguments]
+        command += ["-cp", classpath(KAFKA, KAFKA_LOGGING), main, *arguments]
         try:
             return spawn(command, self._log(node))
         except OSError as error:
@@ -375,12 +374,3 @@ def new_cluster_id() -> str:
     """A random cluster id as Kafka's tools make them: 16 bytes in URL-safe base64, without padding."""
     # Kafka's tools refuse one that begins with a dash.
     return base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
-
-
-def _classpath() -> str:
-    # Both bring log4j's core, of one version: the first of each name is enough.
-    jars: dict[str, Path] = {}
-    for coordinate in (KAFKA, KAFKA_LOGGING):
-        for jar in resolve(coordinate):
-            jars.setdefault(jar.name, jar)
-    return os.pathsep.join(map(str, jars.values()))
