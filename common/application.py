@@ -18,10 +18,10 @@ from common.control import Control
 from common.control_log import ControlLog
 from common.counters import CounterTail
 from common.errors import KafkaTimeout, VerbatimError
-from common.health import Health, HealthServer
+from common.health import Health, serving
 from common.kafka import Deadline
 from common.lanes import LaneQuery, Plan, Progress, RunLane
-from common.leadership import Leadership
+from common.leadership import TICK_S, Leadership, wait_for_lead
 from common.link import Link
 from common.spark import build_session, lanes_of, stop_session
 from common.stopping import STOP_S, stop_on_signals
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-TICK_S = 0.1
 EPOCH_S = 600.0
 CALL_S = 60.0
 FAILURES = 5
@@ -113,14 +112,8 @@ class Application(ABC):
 
     def run(self) -> int:
         stop_on_signals(self.stopping)
-        server = None
-        if self.settings.health_port:
-            server = HealthServer(self.health, self.settings.health_address, self.settings.health_port)
-        try:
+        with serving(self.health, self.settings):
             return self._run()
-        finally:
-            if server is not None:
-                server.close()
 
     def _run(self) -> int:
         self.link, self.control = link.prepare(self.settings, self.needs_source, Deadline(CALL_S))
@@ -141,7 +134,7 @@ class Application(ABC):
             )
             self.start_spark()
             while not self.stopping.is_set():
-                if not self._wait_for_lead():
+                if not wait_for_lead(self.leadership, self.health, self.stopping):
                     break
                 code = self._lead()
                 if code is not None:
@@ -154,22 +147,6 @@ class Application(ABC):
             if hasattr(self, "counters"):
                 self.counters.close()
             self.stop_spark()
-
-    def _wait_for_lead(self) -> bool:
-        said = False
-        began = outside.monotonic()
-        while not self.stopping.is_set():
-            self.health.turned = outside.monotonic()
-            if self.leadership.poll(TICK_S):
-                return True
-            if not said and outside.monotonic() - began > 3.0:
-                said = True
-                self.health.role = "standby"
-                log.info(
-                    "standing by: another instance of the %s leads, or the last one's session is running out",
-                    self.name,
-                )
-        return False
 
     def _lead(self) -> int | None:
         """Lead until stopped, deposed or caught up: the exit code, or None to stand by again."""

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
 
 import orjson
 
 from common.errors import SettingsError
+
+if TYPE_CHECKING:
+    from common.settings import Settings
 
 STALE_S = 60.0
 """A main loop that has not turned for so long is not alive."""
@@ -104,3 +110,16 @@ class HealthServer:
     def close(self) -> None:
         self._server.shutdown()
         self._server.server_close()
+
+
+@contextlib.contextmanager
+def serving(health: Health, settings: Settings) -> Iterator[None]:
+    """Serve the endpoints meanwhile, unless HEALTH_PORT is 0."""
+    if not settings.health_port:
+        yield
+        return
+    server = HealthServer(health, settings.health_address, settings.health_port)
+    try:
+        yield
+    finally:
+        server.close()

@@ -7,16 +7,22 @@ decided by its term (common/lane.py), so a driver that wakes up after its sessio
 from __future__ import annotations
 
 import logging
+import threading
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from common import kafka
+from common import kafka, outside
 from common.errors import LinkRefused
+from common.health import Health
 
 log = logging.getLogger(__name__)
 
 SESSION_TIMEOUT_MS = 6000
 """The least that brokers allow by default (group.min.session.timeout.ms)."""
+
+
+TICK_S = 0.1
+"""How long a main loop waits in one turn."""
 
 
 class Leadership:
@@ -76,3 +82,20 @@ class Leadership:
             consumer.incremental_unassign(partitions)
         except Exception as error:  # noqa: BLE001 - the assignment may be gone already; leadership is given up either way
             log.debug("giving up the assignment: %s", error)
+
+
+def wait_for_lead(leadership: Leadership, health: Health, stopping: threading.Event) -> bool:
+    """Stand by until this instance leads; False where `stopping` came first."""
+    began, said = outside.monotonic(), False
+    while not stopping.is_set():
+        health.turned = outside.monotonic()
+        if leadership.poll(TICK_S):
+            return True
+        if not said and outside.monotonic() - began > 3.0:
+            said = True
+            health.role = "standby"
+            log.info(
+                "standing by: another instance of the %s leads, or the last one's session is running out",
+                health.application,
+            )
+    return False

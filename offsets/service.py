@@ -15,9 +15,9 @@ from confluent_kafka import KafkaException
 from common import kafka, link
 from common.control_log import ControlLog
 from common.errors import Deposed, GroupRefused, VerbatimError
-from common.health import Health, HealthServer
+from common.health import Health, serving
 from common.kafka import Deadline
-from common.leadership import Leadership
+from common.leadership import TICK_S, Leadership, wait_for_lead
 from common.link import Link
 from common.stopping import stop_on_signals
 from offsets.records import GroupKey
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NAME = "offsets"
-TICK_S = 0.1
 CALL_S = 60.0
 ROUND_S = 30.0
 """What a round found is not written any more after so long: the groups may have moved since."""
@@ -56,14 +55,8 @@ class Service:
 
     def run(self) -> int:
         stop_on_signals(self.stopping)
-        server = None
-        if self.settings.health_port:
-            server = HealthServer(self.health, self.settings.health_address, self.settings.health_port)
-        try:
+        with serving(self.health, self.settings):
             return self._run()
-        finally:
-            if server is not None:
-                server.close()
 
     def _run(self) -> int:
         s = self.settings
@@ -81,7 +74,7 @@ class Service:
         )
         survey = Survey(s, self.link, self.control)
         try:
-            while self._wait_for_lead():
+            while wait_for_lead(self.leadership, self.health, self.stopping):
                 try:
                     self._lead(survey)
                 except Deposed as deposed:
@@ -94,18 +87,6 @@ class Service:
             self.health.role = "stopping"
             self.leadership.close()
             survey.close()
-
-    def _wait_for_lead(self) -> bool:
-        began, said = time.monotonic(), False
-        while not self.stopping.is_set():
-            self.health.turned = time.monotonic()
-            if self.leadership.poll(TICK_S):
-                return True
-            if not said and time.monotonic() - began > 3.0:
-                said = True
-                self.health.role = "standby"
-                log.info("standing by: another instance leads, or the last one's session is running out")
-        return False
 
     def _lead(self, survey: Survey) -> None:
         """Rounds until stopped, once, or deposed (Deposed)."""

@@ -18,6 +18,7 @@ from common.application import Application
 from common.control_log import ControlLog
 from common.errors import StateError, VerbatimError
 from common.lanes import Plan, Progress, RunLane
+from common.leadership import wait_for_lead
 from common.link import Link
 from common.mappings import decode
 from deduplicator.destinations import Destinations
@@ -241,7 +242,7 @@ class Simulated(Application):
         self.epochs = Waited(self.world)
         self.counters = NoCounters()  # type: ignore[assignment]
         self.lanes_wanted = self.world.lanes
-        while not self.stopping.is_set() and self._wait_for_lead():
+        while not self.stopping.is_set() and wait_for_lead(self.leadership, self.health, self.stopping):
             self._lead()
 
     def make_query(self) -> Any:
