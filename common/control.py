@@ -39,8 +39,8 @@ class Request:
     """An open question or demand about a source partition; `at` is the control offset of the record.
 
     `next` is the source position asked for (None: the deduplicator knows of no record of this partition). `held` is the staging
-    partition and offset of the first frame that was skipped, `held_start` that frame's first source position. `answers` says that the
-    replicator had asked before it.
+    partition and offset of the first frame that was skipped, `held_start` that frame's first source position. `answers` says that it
+    is the answer to the replicator's last question.
     """
 
     at: int
@@ -192,7 +192,12 @@ class Control:
 
     def _on_resend(self, offset: int, r: dict[str, Any]) -> None:
         key, request = _key(r), _request(offset, r)
-        self.resends[key] = replace(request, answers=self.asks.pop(key, None) is not None)
+        # Said by the one who answers, not taken from the order: a demand written between a question and its answer is neither.
+        asked, answered = self.asks.get(key), _number_or_none(r, "answers")
+        answers = asked is not None and answered == asked.at
+        if answers:
+            del self.asks[key]
+        self.resends[key] = replace(request, answers=answers)
         if request.held is not None:
             self.holds.setdefault(key, request)
 

@@ -197,6 +197,7 @@ class Troubles:
                 topic_id=key[0],
                 partition=key[1],
                 next=self.owned.next.get(key),
+                answers=ask.at,
                 **(
                     {}
                     if trouble is None

@@ -109,10 +109,10 @@ def test_topics_and_destinations_are_the_newest() -> None:
     assert state.destinations == {"id": Destination("d", 2, 9, None)}
 
 
-def test_a_resend_answers_the_ask() -> None:
+def test_a_resend_answers_the_ask_that_it_names() -> None:
     state = control(("ask", WHERE))
     assert state.asks == {KEY: Request(0, "orders", None)}
-    state.apply(1, encode("resend", **WHERE, next=7))
+    state.apply(1, encode("resend", **WHERE, next=7, answers=0))
     assert (
         state.asks == {}
         and state.resends == {KEY: Request(1, "orders", 7, answers=True)}
@@ -120,6 +120,19 @@ def test_a_resend_answers_the_ask() -> None:
     )
     state.apply(2, encode("resend", **WHERE, next=None))
     assert state.resends[KEY] == Request(2, "orders", None)
+
+
+def test_a_demand_between_a_question_and_its_answer_is_neither() -> None:
+    """The owner finds frames missing while what was staged before the question is still being delivered."""
+    state = control(("ask", WHERE), ("resend", {**WHERE, "next": 7}))
+    assert state.resends == {KEY: Request(1, "orders", 7)} and state.asks == {KEY: Request(0, "orders", None)}
+    state.apply(2, encode("resend", **WHERE, next=7, answers=0))
+    assert state.resends == {KEY: Request(2, "orders", 7, answers=True)} and state.asks == {}
+
+
+def test_an_answer_to_an_older_question_leaves_the_newer_one_open() -> None:
+    state = control(("ask", WHERE), ("ask", WHERE), ("resend", {**WHERE, "next": 7, "answers": 0}))
+    assert not state.resends[KEY].answers and state.asks == {KEY: Request(1, "orders", None)}
 
 
 def test_the_first_hold_stays_until_the_deduplicator_goes_on() -> None:
