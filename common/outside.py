@@ -9,11 +9,22 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import wait
 
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient
 
-__all__ = ["AdminClient", "Condition", "Consumer", "Lock", "Producer", "monotonic", "sleep", "thread"]
+__all__ = [
+    "AdminClient",
+    "Condition",
+    "Consumer",
+    "Lock",
+    "Producer",
+    "monotonic",
+    "sleep",
+    "thread",
+    "wait",
+]
 
 monotonic = time.monotonic
 sleep = time.sleep

@@ -27,7 +27,14 @@ from deduplicator.judgement import GoBack, Judgement, Waiting
 from deduplicator.owned import Owned
 from deduplicator.recovery import Snapshot, recover
 from deduplicator.stuck import Stuck
-from deduplicator.transaction import MAX_BATCH_BYTES, TRANSACTION_BYTES, Again, Transaction, batch_within
+from deduplicator.transaction import (
+    MAX_BATCH_BYTES,
+    POSITION_S,
+    TRANSACTION_BYTES,
+    Again,
+    Transaction,
+    batch_within,
+)
 from deduplicator.troubles import Troubles
 
 log = logging.getLogger(__name__)
@@ -36,8 +43,10 @@ IDLE_S = 0.2
 """How long to wait for a frame before looking round."""
 RECOVERY_S = 60.0
 KEEP_OFFSETS_S = 3600.0
-DUPLICATES_S = 5.0
-"""How long a position that moved over duplicates only may stay uncommitted."""
+SMALL_BYTES = 256 << 10
+LEAST_REST_S, MOST_REST_S = 0.003, 0.025
+"""After a transaction a delivery rests as long as that took, within these bounds, unless more than SMALL_BYTES wait: each costs several
+requests, however little it holds, so on a busy machine there are fewer and larger ones."""
 
 
 class Delivery:
@@ -146,9 +155,9 @@ class Delivery:
         # A message with an empty value counts as false.
         message = self._pending if self._pending is not None else self.inbox.take(IDLE_S)
         self._pending = None
-        now = outside.monotonic()
+        begun = outside.monotonic()
         if message is None:
-            self._when_idle(now)
+            self._when_idle(begun)
             return
         while message is not None:
             try:
@@ -164,6 +173,7 @@ class Delivery:
             message = None if self.inbox.empty() else self.inbox.take(0.0)
         if self._transaction.open:
             self._commit()
+            self._rest(outside.monotonic() - begun)
         else:
             self._troubles.settle()
             if self.owned.position != self.owned.committed:
@@ -171,16 +181,20 @@ class Delivery:
         if self._pending is not None:
             outside.sleep(0.1)
 
+    def _rest(self, took_s: float) -> None:
+        if self.inbox.bytes < SMALL_BYTES and not self.stopping:
+            outside.sleep(min(MOST_REST_S, max(LEAST_REST_S, took_s)))
+
     def _full(self, now: float) -> bool:
         return self.stopping or (self._transaction.open and self._transaction.full(now))
 
     def _when_idle(self, now: float) -> None:
-        """Commit a position that moved over duplicates only, and from time to time the same one again: a group without members loses
-        its offsets after some days."""
+        """Commit a position that the last transaction left behind, or that moved over duplicates only; and from time to time the same one
+        again: a group without members loses its offsets after some days."""
         since = now - self._committed_at
         moved = self.owned.position != self.owned.committed
         at_end = self.end is not None and self.owned.position >= self.end
-        if (moved and (since > DUPLICATES_S or at_end)) or since > KEEP_OFFSETS_S:
+        if (moved and (since > POSITION_S or at_end)) or since > KEEP_OFFSETS_S:
             self._transaction.begin()
             self._commit()
 

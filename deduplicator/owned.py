@@ -12,7 +12,7 @@ class Owned:
     """`next`, `complete`, `position` and `committed` are loaded together, by recovery alone; frames move them on.
 
     `next` says of each source partition how far it is delivered, `complete` whether an unknown one is new. `position` is the staging
-    offset of the next frame, `committed` the position that the last transaction wrote. The rest are counters.
+    offset of the next frame, `committed` the group's offset. The rest are counters.
     """
 
     name: str

@@ -1,9 +1,10 @@
 """State of a staging partition, loaded after fencing: which source partitions are how far, and where to start reading. Reads only.
 
 The order matters. Read before fencing, the mappings could still grow: a predecessor's transaction commits after they were read, and
-its records are delivered again. And the position is read before the mappings: another owner may fence this one in between and move
-both on. A position that is older than the state only repeats what is seen; a newer one would show frames as missing that were
-delivered, and this owner would ask for them, before it learns that it is fenced.
+its records are delivered again. The position is the one that the last mapping tells. The group's offset, for where there is none, is read
+before the mappings: another owner may fence this one in between and move both on. A position that is older than the state only repeats
+what is seen; a newer one would show frames as missing that were delivered, and this owner would ask for them, before it learns that
+it is fenced.
 """
 
 from __future__ import annotations
@@ -129,6 +130,8 @@ def _committed(reader: Consumer, topic: str, partition: int, deadline: Deadline)
 def _position(staging: tuple[int, int], committed: int | None, from_mappings: int | None) -> int:
     """Where to read staging from. Too low is harmless, since `next` decides; too high shows as a hole, and is repaired."""
     low, high = staging
-    # Offsets of a group without members expire, and anyone may have moved them back below what is trimmed.
-    position = committed if committed is not None and committed >= low else from_mappings
-    return position if position is not None and low <= position <= high else low
+    # The mappings' is the newer one where records were delivered: the group's offset follows now and then, and expires without members.
+    for position in (from_mappings, committed):
+        if position is not None and low <= position <= high:
+            return position
+    return low

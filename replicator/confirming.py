@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from common import kafka
+from common import kafka, outside
 from common.topics import id_text
 from replicator.copying import Cut
 from replicator.source import Source
@@ -28,7 +28,7 @@ class Confirming:
         self._bytes = 0
         self._describing: tuple[int, dict[str, Any]] | None = None
         """How many of them had been fetched when the question was sent, and the answers to it."""
-        self._describe_after = 0.0
+        self._ask_after = 0.0
 
     def hold_back(self, cut: Cut) -> None:
         self._unconfirmed.append(cut)
@@ -45,18 +45,26 @@ class Confirming:
         """Whether an answer is on its way."""
         return self._describing is not None
 
+    def ask(self, now: float) -> None:
+        """Ask for the topics of all frames that are held back, unless a question is open or nothing is held back."""
+        if self._describing is None and self._unconfirmed and now >= self._ask_after:
+            topics = sorted({cut.frame.topic for cut in self._unconfirmed})
+            # Counted, not timed: a frame cut at the instant of the question may hold what was fetched after it.
+            self._describing = (len(self._unconfirmed), self._source.describe(topics))
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until the open question is answered."""
+        if self._describing is not None:
+            outside.wait(self._describing[1].values(), timeout_s)
+
     def answers(self, now: float) -> list[tuple[Cut, bool]]:
-        """The frames whose question is answered, in order, and whether their topic still has its id; then the next question is asked.
+        """The frames whose question is answered, in order, and whether their topic still has its id.
 
         librdkafka goes on in a topic that was deleted and made again at the old offset, without an error: its metadata refresh takes the
         new id and keeps the position. So a frame leaves only after a DescribeTopics that was sent after its records had been
         fetched still tells the id it carries: ids never come back, so the topic was the same when they were fetched.
         """
         if self._describing is None:
-            if self._unconfirmed and now >= self._describe_after:
-                topics = sorted({cut.frame.topic for cut in self._unconfirmed})
-                # Counted, not timed: a frame cut at the instant of the question may hold what was fetched after it.
-                self._describing = (len(self._unconfirmed), self._source.describe(topics))
             return []
         covered, futures = self._describing
         if not all(future.done() for future in futures.values()):
@@ -87,5 +95,5 @@ class Confirming:
                     ids[topic] = None
                 else:
                     log.warning("describing topic %s at the source: %s", topic, exception)
-                    self._describe_after = now + 1.0
+                    self._ask_after = now + 1.0
         return ids

@@ -88,7 +88,7 @@ class Copying:
     recorded: int | None = None
     pending: list[SourceRecord] = field(default_factory=list)
     pending_bytes: int = 0
-    pending_since: float = 0.0
+    asked_since: float = 0.0
     records: int = 0
     frames: int = 0
 
@@ -113,7 +113,7 @@ class Copying:
         self.pending = []
         self.pending_bytes = 0
 
-    def take(self, records: Sequence[SourceRecord], now: float) -> None:
+    def take(self, records: Sequence[SourceRecord]) -> None:
         """Take in records just read. Those below the expected offset are stale and are left out."""
         if self.status is not Status.RUNNING:
             return
@@ -121,8 +121,6 @@ class Copying:
             records = [r for r in records if r.offset() >= self.read]
             if not records:
                 return
-        if not self.pending:
-            self.pending_since = now
         self.pending.extend(records)
         self.pending_bytes += sum(map(len, records))
         self.read = records[-1].offset() + 1

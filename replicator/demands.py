@@ -152,7 +152,7 @@ class Demands:
     def ask_again(self, now: float) -> None:
         """A question without an answer is asked again after a while."""
         for copy in self.copies:
-            if copy.status is Status.ASKING and now - copy.pending_since > ASK_AGAIN_S:
+            if copy.status is Status.ASKING and now - copy.asked_since > ASK_AGAIN_S:
                 self._ask(copy, now)
 
     def _ask(self, copy: Copying, now: float) -> None:
@@ -164,7 +164,7 @@ class Demands:
         copy.asked_at = self.term.control.append(
             "ask", Deadline(CALL_S), topic=copy.topic, topic_id=copy.topic_id, partition=copy.partition
         )
-        copy.pending_since = now
+        copy.asked_since = now
 
 
 def given_up(resend: Request, consent: Consent) -> bool:

@@ -32,9 +32,16 @@ from replicator.writer import Writer, WriterFailed
 
 log = logging.getLogger(__name__)
 
-LINGER_S = 0.003
-"""How long the first record of a frame waits for company."""
 IDLE_POLL_S = 0.05
+ANSWER_S = 0.01
+"""How long to wait for the answer to a question before looking round."""
+MANY = 1000
+"""Records read at once that show that more are there: then nothing is waited for."""
+REST = 3
+LEAST_REST_S, MOST_REST_S = 0.008, 0.025
+"""Between frames a lane rests REST times as long as the last ones took it, within these bounds: frames are small and leave at once when
+there is little to do, and grow by themselves with the load of this machine, whatever it comes from. Each costs a request to the source, one
+to the target, and a part of a transaction, however many records it holds."""
 POSITION_INTERVAL_S = 1.0
 STOP_S = 5.0
 CALL_S = 30.0
@@ -93,6 +100,10 @@ class Lane:
             self.copies.values(), self.term, self.source, self.halts, self.confirming.hold_back
         )
         self.positions_written = 0.0
+        self.uncut: dict[tuple[str, int], Copying] = {}
+        """The copies of which something was read that is not in a frame yet."""
+        self.rests_until = 0.0
+        self.many = False
 
     def run(self) -> Iterator[tuple[str, dict[str, Any]]]:
         self.control.refresh(Deadline(CALL_S))
@@ -126,24 +137,23 @@ class Lane:
 
     def _step(self) -> bool:
         """One turn; whether the lane is done."""
-        now = outside.monotonic()
-        self._consume(now)
-        now = outside.monotonic()
-        self._cut(now)
-        self._confirm(now)
+        self._consume()
+        self._frame()
         self.writer.poll()
+        now = outside.monotonic()
         self._write_positions(now)
         if self.term.look(now):
             self.demands.answer()
             self.demands.ask_again(now)
         return self.term.over(now) or (self.bounded and self._all_done())
 
-    def _consume(self, now: float) -> None:
+    def _consume(self) -> None:
         """Read what is there into the copies."""
         if self.confirming.full():
-            outside.sleep(0.001)
+            self.confirming.wait(ANSWER_S)
             return
-        messages = self.source.read(self._wait(now))
+        messages = self.source.read(self._wait())
+        self.many = len(messages) >= MANY
         now = outside.monotonic()
         copy: Copying | None = None
         run: list[Received] = []
@@ -152,28 +162,36 @@ class Lane:
             if message.error() is not None:
                 # In order with the records before it: the end of a partition stands behind its last record.
                 if run and copy is not None:
-                    copy.take(run, now)
+                    self._take(copy, run)
                     run = []
                     topic = ""
                 self._on_event(message, now)
                 continue
             if message.partition() != part or message.topic() != topic:
                 if run and copy is not None:
-                    copy.take(run, now)
+                    self._take(copy, run)
                 topic, part = message.topic(), message.partition()
                 copy = self.copies.get((topic, part))
                 run = []
             run.append(message)
         if run and copy is not None:
-            copy.take(run, now)
+            self._take(copy, run)
 
-    def _wait(self, now: float) -> float:
-        if self.confirming.asking():
-            return 0.0005
-        if self.confirming.waits():
+    def _take(self, copy: Copying, run: list[Received]) -> None:
+        copy.take(run)
+        self.uncut[copy.topic, copy.partition] = copy
+
+    def _wait(self) -> float:
+        """How long to wait for a record now; waits itself for anything else that is to come first."""
+        if self.many:
             return 0.0
-        oldest = min((c.pending_since for c in self.copies.values() if c.pending), default=None)
-        return IDLE_POLL_S if oldest is None else max(0.0, oldest + LINGER_S - now)
+        if self.confirming.asking():
+            self.confirming.wait(ANSWER_S)
+            return 0.0
+        if self.uncut or self.confirming.waits():
+            outside.sleep(max(0.0, self.rests_until - outside.monotonic()))
+            return 0.0
+        return IDLE_POLL_S
 
     def _on_event(self, message: Received, now: float) -> None:
         error = message.error()
@@ -183,6 +201,7 @@ class Lane:
         if code == KafkaError._PARTITION_EOF:
             if copy is not None and copy.status is Status.RUNNING:
                 copy.at_end(message.offset())
+                self.uncut[copy.topic, copy.partition] = copy
         elif code in (
             KafkaError._AUTO_OFFSET_RESET,
             KafkaError.OFFSET_OUT_OF_RANGE,
@@ -206,26 +225,36 @@ class Lane:
         elif not kafka.retriable(error):
             log.warning("source: %s", error.str())
 
-    def _cut(self, now: float) -> None:
-        for copy in self.copies.values():
-            if copy.status is not Status.RUNNING or copy.cut_at >= copy.read:
-                continue
-            ripe = not copy.pending or now - copy.pending_since >= LINGER_S
-            if not ripe and not copy.full():
-                continue
-            try:
-                for cut in copy.cut(ripe):
-                    self.confirming.hold_back(cut)
-            except FrameError as error:
-                self.halts.halt(copy, "unreadable-header", str(error), copy.cut_at, None)
-
-    def _confirm(self, now: float) -> None:
-        """Send the frames whose topic still has its id."""
-        for cut, still_the_same in self.confirming.answers(now):
+    def _frame(self) -> None:
+        """Send the frames whose topic is confirmed; cut the next ones, and ask for theirs."""
+        begun = outside.monotonic()
+        answers = self.confirming.answers(begun)
+        for cut, still_the_same in answers:
             if still_the_same:
                 self.writer.send(self.copies[(cut.frame.topic, cut.frame.partition)], cut)
             else:
                 self.halts.recreated(cut.frame.topic)
+        rested = begun >= self.rests_until and not self.confirming.asking()
+        if rested:
+            self._cut(True)
+            self.confirming.ask(begun)
+        elif self.many:
+            self._cut(False)
+        if answers or rested:
+            now = outside.monotonic()
+            self.rests_until = now + min(MOST_REST_S, max(LEAST_REST_S, REST * (now - begun)))
+
+    def _cut(self, all_of_it: bool) -> None:
+        """Cut what was read into frames: full ones, or all of it."""
+        for at, copy in list(self.uncut.items()):
+            if copy.status is Status.RUNNING and (all_of_it or copy.full()):
+                try:
+                    for cut in copy.cut(all_of_it):
+                        self.confirming.hold_back(cut)
+                except FrameError as error:
+                    self.halts.halt(copy, "unreadable-header", str(error), copy.cut_at, None)
+            if copy.status is not Status.RUNNING or copy.cut_at >= copy.read:
+                del self.uncut[at]
 
     def _write_positions(self, now: float, force: bool = False) -> None:
         if not force and now - self.positions_written < POSITION_INTERVAL_S:

@@ -86,9 +86,9 @@ def test_a_topic_made_again_and_refilled_past_the_old_position_is_copied_from_it
     may_read.set()
     consume = lane.Lane._consume
 
-    def gated(self: lane.Lane, now: float) -> None:
+    def gated(self: lane.Lane) -> None:
         if may_read.is_set():
-            consume(self, now)
+            consume(self)
         else:
             time.sleep(0.02)
 

@@ -105,17 +105,19 @@ def records_of_a_topic_made_again_are_not_taken_for_old_ones() -> None:
 
 @case
 def an_answer_about_the_topic_before_does_not_confirm_records_of_the_one_made_again() -> None:
-    """The question is sent and answered; then the topic is made again and read; the answer is looked at only then."""
-    for steps in range(40):
-        w = copied_world()
-        with w.living():
-            w.start()
-            w.run_until(w.copied)
-            w.produce(0, 1)
-            w.run(steps)
-            w.remake_source()
-            w.produce(0, 12)
-            w.settle()
+    """The question is answered; then the topic is made again, read and cut into frames; only then the answer is heard of."""
+    w = copied_world()
+    with w.living():
+        w.start()
+        w.run_until(w.copied)
+        w.held_up = {"answers"}
+        w.produce(0, 1)
+        w.run_for(1.0)
+        w.remake_source()
+        w.produce(0, 12)
+        w.run_for(1.0)
+        w.held_up = set()
+        w.settle()
 
 
 @case
@@ -195,10 +197,11 @@ def a_late_abort_of_the_fence_does_not_halve_the_next_transaction() -> None:
             _scripted_pick(w, why)
             with w.living():
                 w.start()
-                w.run(steps)  # whoever has his turn later
                 w.run_until(lambda w=w: under_way(w) is not None)  # type: ignore[misc]
+                w.run(steps)  # the abort comes so much later
                 txn = under_way(w)
-                assert txn is not None
+                if txn is None:
+                    continue
                 halves += len(txn.logs) == 1
                 assert w.late
                 w.all_late_arrives()
@@ -304,8 +307,8 @@ def an_origin_of_latest_is_decided_once() -> None:
 def a_paused_first_leader_does_not_skip_a_partition_that_came_later() -> None:
     """Of two first leaders one sees a partition that the other did not. It says `latest` for it when the link has begun without it."""
     late = 0
-    for seen in range(4, 24, 2):
-        for said in range(4, 24, 2):
+    for seen in range(4, 36, 4):
+        for said in range(4, 36, 2):
             w = World(Scripted(), settings(START_OFFSETS="latest"), partitions=1)
             with w.living():
                 w.supervised = False
@@ -322,7 +325,7 @@ def a_paused_first_leader_does_not_skip_a_partition_that_came_later() -> None:
                 w.run(said)
                 first = w.instances[1].process
                 first.paused, second.paused = True, False
-                w.run(60)
+                w.run_until(lambda w=w: bool(w.said("started")), 20.0)  # type: ignore[misc]
                 if not w.said("started") or any(r["partition"] == 1 for r in w.said("origin")):
                     continue
                 late += 1
@@ -330,7 +333,7 @@ def a_paused_first_leader_does_not_skip_a_partition_that_came_later() -> None:
                 w._origins[(w.topic_id, 1)] = 0
                 w.kill_driver(w.instances[0])
                 first.paused = False
-                w.run(60)
+                w.run(90)
                 w.kill_driver(w.instances[1])
                 w.start("deduplicator")
                 w.scheduler.somebody_ended = True
@@ -483,7 +486,7 @@ def _missed(w: World) -> None:
 
 @case
 def a_demand_that_comes_with_records_in_hand_is_answered_in_order() -> None:
-    """The lane has fetched a record and not cut it yet when it turns back."""
+    """The lane has fetched a record and not cut it yet, since a question is open, when it turns back."""
     w = copied_world(records=2)
     with w.living():
         w.start()
@@ -495,11 +498,16 @@ def a_demand_that_comes_with_records_in_hand_is_answered_in_order() -> None:
         frames(w).entries[-1].marker = True
         w.produce(0, 2)
         w.run_for(5.0)
+        w.held_up = {"answers"}
+        w.produce(0, 1)
+        w.run_for(5.0)
         lane(w, "replicator").paused, lane(w, "deduplicator").paused = True, False
         w.run_until(lambda: bool(w.said("resend")), 100.0)
         w.produce(0, 1)
         w.run_for(10.0)
         lane(w, "replicator").paused = False
+        w.run_for(1.0)
+        w.held_up = set()
         w.run_until(w.copied, 100.0)
         w.settle()
         if len(w.said("resend")) != 1:

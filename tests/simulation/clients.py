@@ -42,6 +42,7 @@ class Surroundings(Protocol):
     zombies: list[Process]
     late: list[Callable[[], None]]
     """Requests that may still arrive, in any order."""
+    held_up: set[str]
 
     def outcome(self, what: str, *ways: str) -> str: ...
     def visited(self, state: str) -> None: ...
@@ -612,17 +613,21 @@ class Consumer(Client):
 
 
 class Answer:
-    """A future. Asked when it was made, answered some time later: by itself, or when it is waited for."""
+    """A future. Asked when it was made, answered some time later, and heard of later still: by itself, or when it is waited for."""
 
     def __init__(self, client: Client, ask: Callable[[], Any]) -> None:
         self._client = client
         self._ask = ask
-        self._answered = False
+        self._answered = self._arrived = False
         self._value: Any = None
         self._error: KafkaException | None = None
 
     def done(self) -> bool:
-        return self._answered
+        return self._arrived
+
+    def arrive(self) -> None:
+        self.answer()
+        self._arrived = True
 
     def answer(self) -> None:
         if self._answered:
@@ -634,9 +639,9 @@ class Answer:
             self._error = error
 
     def result(self, timeout: float | None = None) -> Any:
-        if not self._answered:
+        if not self._arrived:
             self._client.call(timeout or 30.0)
-            self.answer()
+            self.arrive()
         if self._error is not None:
             raise self._error
         return self._value
@@ -740,22 +745,32 @@ DEFAULTS = {
 
 
 class _Arriving:
-    """Answers on their way."""
+    """Answers on their way: first the broker gives them, then they are heard of."""
 
     def __init__(self, client: Client, answers: list[Answer]) -> None:
         self._client = client
         self._answers = answers
+        self._given = False
 
     def __call__(self) -> Callable[[], None] | None:
         if not self._client.process.alive:
             self._client.scheduler.events.remove(self)
             return None
-        return self._arrive if self._client.reachable() else None
+        if not self._client.reachable():
+            return None
+        if not self._given:
+            return self._give
+        return None if "answers" in self._client.world.held_up else self._arrive
+
+    def _give(self) -> None:
+        self._given = True
+        for answer in self._answers:
+            answer.answer()
 
     def _arrive(self) -> None:
         self._client.scheduler.events.remove(self)
         for answer in self._answers:
-            answer.answer()
+            answer.arrive()
 
 
 # threads

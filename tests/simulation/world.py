@@ -105,7 +105,7 @@ class World:
         self.harmed = False
         """Whether frames were lost or spoilt in staging: only then may any be missed."""
         self.held_up: set[str] = set()
-        """Of what happens by itself, what does not happen now: "late", "markers", "replication"."""
+        """Of what happens by itself, what does not happen now: "late", "markers", "replication", "answers"."""
         self.given_up: set[tuple[str, int, int]] = set()
         """(topic id, partition, offset) of records whose loss was accepted."""
         self.supervised = True
@@ -148,6 +148,9 @@ class World:
         make: dict[str, Any] = {
             "monotonic": self.scheduler.monotonic,
             "sleep": self.scheduler.sleep,
+            "wait": lambda futures, timeout: self.scheduler.wait(
+                timeout, lambda: all(f.done() for f in futures)
+            ),
             "Lock": lambda: clients.Lock(self.scheduler),
             "Condition": lambda: clients.Condition(self.scheduler),
             "thread": lambda target, name: clients.Thread(self.scheduler, target, name),
@@ -158,7 +161,7 @@ class World:
         # Nobody looks as often as in production, and frames are small: nothing but the number of steps depends on it.
         slower: list[tuple[Any, dict[str, Any]]] = [
             (replicator.copying, {"MAX_FRAME_RECORDS": 2}),
-            (replicator.lane, {"IDLE_POLL_S": 20.0, "tame_garbage_collector": lambda: None}),
+            (replicator.lane, {"IDLE_POLL_S": 20.0, "MANY": 2, "tame_garbage_collector": lambda: None}),
             (deduplicator.lane, {"POLL_S": 20.0, "tame_garbage_collector": lambda: None}),
             (common.application, {"TICK_S": 10.0}),
             (common.lane, {"LOOK_INTERVAL_S": 5.0}),

@@ -43,7 +43,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_frame_says_where_it_comes_from() -> None:
     copy = make(5)
-    copy.take([Record(5, 11, 1, b"k", None, [("a", b"b")], 3), Record(6, 12, 2, None, b"", None, 4)], 1.0)
+    copy.take([Record(5, 11, 1, b"k", None, [("a", b"b")], 3), Record(6, 12, 2, None, b"", None, 4)])
     (cut,) = copy.cut(True)
     f = cut.frame
     assert (f.cluster, f.topic, f.topic_id, f.partition, f.writer) == ("c", "orders", "id", 0, "w")
@@ -56,15 +56,15 @@ def test_a_frame_says_where_it_comes_from() -> None:
 def test_frames_cover_the_offsets_between_them() -> None:
     """Compacted offsets and markers belong to the frame that follows them: so continuity can be proved."""
     copy = make(2)
-    copy.take([Record(5), Record(9)], 0.0)
+    copy.take([Record(5), Record(9)])
     first = copy.cut(True)
-    copy.take([Record(20)], 0.0)
+    copy.take([Record(20)])
     assert ranges(first + copy.cut(True)) == [(2, 10, 2), (10, 21, 1)]
 
 
 def test_a_tail_without_records_gets_an_empty_frame() -> None:
     copy = make()
-    copy.take(dense(0, 2), 0.0)
+    copy.take(dense(0, 2))
     copy.at_end(5)
     copy.at_end(4)
     cuts = copy.cut(True)
@@ -75,7 +75,7 @@ def test_a_tail_without_records_gets_an_empty_frame() -> None:
 
 def test_no_empty_frame_while_frames_are_cut_for_size_only(small: None) -> None:
     copy = make()
-    copy.take(dense(0, 4), 0.0)
+    copy.take(dense(0, 4))
     copy.at_end(9)
     assert ranges(copy.cut(False)) == [(0, 4, 4)]
     assert copy.cut(False) == []
@@ -84,7 +84,7 @@ def test_no_empty_frame_while_frames_are_cut_for_size_only(small: None) -> None:
 
 def test_a_frame_is_cut_by_count(small: None) -> None:
     copy = make()
-    copy.take(dense(0, 10), 0.0)
+    copy.take(dense(0, 10))
     assert ranges(copy.cut(False)) == [(0, 4, 4), (4, 8, 4)]
     assert not copy.full() and copy.cut(False) == []
     assert ranges(copy.cut(True)) == [(8, 10, 2)]
@@ -92,7 +92,7 @@ def test_a_frame_is_cut_by_count(small: None) -> None:
 
 def test_a_frame_is_cut_by_bytes(small: None) -> None:
     copy = make()
-    copy.take(dense(0, 3, v=b"x" * 40), 0.0)
+    copy.take(dense(0, 3, v=b"x" * 40))
     assert copy.full()
     assert ranges(copy.cut(False)) == [(0, 2, 2)]
     assert copy.pending_bytes == 40
@@ -101,14 +101,14 @@ def test_a_frame_is_cut_by_bytes(small: None) -> None:
 
 def test_a_frame_of_exactly_the_limit_is_whole(small: None) -> None:
     copy = make()
-    copy.take(dense(0, 2, v=b"x" * 50), 0.0)
+    copy.take(dense(0, 2, v=b"x" * 50))
     assert ranges(copy.cut(False)) == [(0, 2, 2)]
 
 
 @pytest.mark.parametrize("before", [0, 1, 2])
 def test_a_record_larger_than_the_limit_travels_alone(small: None, before: int) -> None:
     copy = make()
-    copy.take([*dense(0, before), Record(before, v=b"x" * 101), *dense(before + 1, before + 3)], 0.0)
+    copy.take([*dense(0, before), Record(before, v=b"x" * 101), *dense(before + 1, before + 3)])
     cuts = copy.cut(True)
     assert (before, before + 1, 1) in ranges(cuts)
     assert sum(c.frame.count for c in cuts) == before + 3
@@ -119,11 +119,11 @@ def test_large_keys_and_headers_make_smaller_frames(monkeypatch: pytest.MonkeyPa
     refuses."""
     monkeypatch.setattr(copying, "MAX_ENCODED_BYTES", 10_000)
     copy = make()
-    copy.take(dense(0, 20, k=b"k" * 1000, v=None) + dense(20, 40, v=None, h=[("h", b"h" * 1000)]), 0.0)
+    copy.take(dense(0, 20, k=b"k" * 1000, v=None) + dense(20, 40, v=None, h=[("h", b"h" * 1000)]))
     cuts = copy.cut(True)
     assert all(len(c.value) <= 10_000 for c in cuts) and len(cuts) < 20
     assert [o for c in cuts for o in rows(c).offsets] == list(range(40))
-    copy.take([Record(40, k=b"k" * 20_000)], 0.0)
+    copy.take([Record(40, k=b"k" * 20_000)])
     assert ranges(copy.cut(True)) == [(40, 41, 1)], "a single one goes as it is"
 
 
@@ -144,7 +144,7 @@ def test_cuts_join_and_hold_every_record_once(
             at += gap + 1
         copy = make()
         if records:
-            copy.take(records, 0.0)
+            copy.take(records)
         copy.at_end(at + tail)
         cuts = copy.cut(all_of_it)
         if not all_of_it:
@@ -163,36 +163,26 @@ def test_cuts_join_and_hold_every_record_once(
 
 def test_stale_records_are_left_out() -> None:
     copy = make(5)
-    copy.take(dense(2, 5), 0.0)
+    copy.take(dense(2, 5))
     assert copy.pending == [] and copy.read == 5
-    copy.take(dense(3, 8), 0.0)
-    copy.take(dense(6, 9), 0.0)
+    copy.take(dense(3, 8))
+    copy.take(dense(6, 9))
     assert [o for c in copy.cut(True) for o in rows(c).offsets] == [5, 6, 7, 8]
-
-
-def test_the_wait_for_company_counts_from_the_first_pending_record() -> None:
-    copy = make()
-    copy.take(dense(0, 1), 10.0)
-    copy.take(dense(1, 2), 11.0)
-    assert copy.pending_since == 10.0
-    copy.cut(True)
-    copy.take(dense(2, 3), 12.0)
-    assert copy.pending_since == 12.0
 
 
 @pytest.mark.parametrize("status", [Status.HALTED, Status.ASKING])
 def test_a_partition_that_stands_still_takes_nothing(status: Status) -> None:
     copy = make()
     copy.status = status
-    copy.take(dense(0, 3), 0.0)
+    copy.take(dense(0, 3))
     assert copy.read == 0 and copy.cut(True) == []
 
 
 def test_only_what_is_acknowledged_counts_as_position() -> None:
     copy = make(epoch=1)
-    copy.take(dense(0, 3, epoch=2), 0.0)
+    copy.take(dense(0, 3, epoch=2))
     (first,) = copy.cut(True)
-    copy.take(dense(3, 5, epoch=3), 0.0)
+    copy.take(dense(3, 5, epoch=3))
     (second,) = copy.cut(True)
     assert (copy.acked, copy.cut_at, copy.read, copy.leader_epoch) == (0, 5, 5, 1)
     copy.acknowledge(first)
@@ -205,7 +195,7 @@ def test_only_what_is_acknowledged_counts_as_position() -> None:
 
 def test_after_an_empty_tail_nothing_is_known_of_the_leader_epoch() -> None:
     copy = make()
-    copy.take(dense(0, 1, epoch=2), 0.0)
+    copy.take(dense(0, 1, epoch=2))
     copy.at_end(3)
     for cut in copy.cut(True):
         copy.acknowledge(cut)
@@ -215,7 +205,7 @@ def test_after_an_empty_tail_nothing_is_known_of_the_leader_epoch() -> None:
 def test_the_epoch_of_the_record_before_the_next_one_to_be_read_is_known_unless_the_end_moved_on() -> None:
     copy = make(epoch=1)
     assert copy.read_epoch == 1
-    copy.take(dense(0, 3, epoch=2), 0.0)
+    copy.take(dense(0, 3, epoch=2))
     assert (copy.read, copy.read_epoch, copy.leader_epoch) == (3, 2, 1)
     copy.at_end(3)
     assert copy.read_epoch == 2
@@ -228,11 +218,11 @@ def test_the_epoch_of_the_record_before_the_next_one_to_be_read_is_known_unless_
 
 def test_a_rewind_drops_what_is_pending_and_takes_those_records_again() -> None:
     copy = make()
-    copy.take(dense(0, 4), 0.0)
+    copy.take(dense(0, 4))
     copy.rewind(2, 7)
     assert (copy.read, copy.cut_at, copy.acked, copy.leader_epoch) == (2, 2, 2, 7)
     assert copy.pending == [] and copy.pending_bytes == 0 and copy.cut(True) == []
-    copy.take(dense(0, 4), 0.0)
+    copy.take(dense(0, 4))
     (cut,) = copy.cut(True)
     assert ranges([cut]) == [(2, 4, 2)] and rows(cut).offsets == [2, 3]
 
@@ -241,14 +231,14 @@ def test_acknowledgements_from_before_a_rewind_do_not_count() -> None:
     """Else: [0,3) is lost from staging, the partition goes back to 0, the late acknowledgement of [3,6) makes the position 6, crash:
     the next writer starts at 6 and [0,3) is never sent again."""
     copy = make()
-    copy.take(dense(0, 6), 0.0)
+    copy.take(dense(0, 6))
     (old,) = copy.cut(True)
     copy.handled = 40
     copy.rewind(0)
     copy.acknowledge(old)
     assert (copy.acked, copy.answered) == (0, -1)
     assert copy.records == 6, "counted it is, for it was appended"
-    copy.take(dense(0, 2), 0.0)
+    copy.take(dense(0, 2))
     (new,) = copy.cut(True)
     copy.acknowledge(new)
     assert (copy.acked, copy.answered) == (2, 40)
@@ -270,7 +260,7 @@ def test_a_demand_is_answered_when_staging_holds_the_answer() -> None:
 
 def test_a_frame_cut_before_a_demand_does_not_answer_it() -> None:
     copy = make()
-    copy.take(dense(0, 1), 0.0)
+    copy.take(dense(0, 1))
     (cut,) = copy.cut(True)
     copy.handled = 8
     copy.acknowledge(cut)
@@ -289,7 +279,7 @@ def test_the_origin_frame_is_empty_and_stands_at_the_origin() -> None:
 
 def test_a_bounded_run_is_done_when_all_up_to_its_end_is_acknowledged() -> None:
     copy = make(end=3)
-    copy.take(dense(0, 2), 0.0)
+    copy.take(dense(0, 2))
     copy.at_end(3)
     assert not copy.done()
     cuts = copy.cut(True)
@@ -298,7 +288,7 @@ def test_a_bounded_run_is_done_when_all_up_to_its_end_is_acknowledged() -> None:
     assert not copy.done()
     copy.acknowledge(cuts[1])
     assert copy.done()
-    copy.take(dense(3, 4), 0.0)
+    copy.take(dense(3, 4))
     assert not copy.done(), "what has been taken in is not left behind"
     assert make(position=3, end=3).done() and not make(position=3).done()
 
@@ -313,7 +303,7 @@ class Unreadable(Record):
 
 def test_a_header_name_that_is_not_utf8_is_named() -> None:
     copy = make()
-    copy.take([Record(0), Unreadable(1)], 0.0)
+    copy.take([Record(0), Unreadable(1)])
     with pytest.raises(FrameError, match=r"orders-0 .*\[0, 2\)"):
         copy.cut(True)
     assert copy.cut_at == 0
