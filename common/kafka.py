@@ -199,7 +199,13 @@ def read(client: Consumer, timeout_s: float, most: int) -> list[Received]:
 
 
 def admin(config: Config) -> AdminClient:
-    return outside.AdminClient({"socket.keepalive.enable": True, **config}, logger=client_log)
+    """An admin client that finds its way when the broker that it takes for the controller is gone.
+
+    Descriptions are asked of the controller that the last metadata named, which with KRaft is any broker. When that one dies, the client
+    waits for it to come back until its metadata is renewed: after five minutes by default, and an idle client has no other reason to.
+    """
+    base = {"socket.keepalive.enable": True, "topic.metadata.refresh.interval.ms": 3000}
+    return outside.AdminClient({**base, **config}, logger=client_log)
 
 
 def found_offset(offset: int) -> int:
