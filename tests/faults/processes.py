@@ -29,11 +29,19 @@ _LOADING: dict[str, str | int | bool] = {"linger.ms": 5, "log_level": 0}
 class Process:
     """One instance of an application, started as an operator would, with its whole family of processes."""
 
-    def __init__(self, application: str, environment: dict[str, str], log: Path, *arguments: str) -> None:
+    def __init__(
+        self,
+        application: str,
+        environment: dict[str, str],
+        log: Path,
+        *arguments: str,
+        command: list[str] | None = None,
+    ) -> None:
+        """`command` stands for the application's console script."""
         self.application = application
         self.log = log
         # Whatever becomes of the test, its end is the driver's, and the driver's is that of Spark's JVM.
-        self._process = spawn([str(BIN / application), *arguments], log, environment)
+        self._process = spawn([*(command or [str(BIN / application)]), *arguments], log, environment)
 
     @property
     def pid(self) -> int:
@@ -43,9 +51,11 @@ class Process:
         return descendants(self._process.pid, processes())
 
     def workers(self) -> list[int]:
-        """Spark's Python workers: children of the daemon that forks them."""
-        daemons = {pid for pid in self.family() if "pyspark.daemon" in _command(pid)}
-        return [pid for pid in daemons if _parent(pid) in daemons]
+        """The processes that move bytes: Spark's Python workers, children of the daemon that forks them, or a light application's lanes."""
+        commands = {pid: _command(pid) for pid in self.family()}
+        daemons = {pid for pid, command in commands.items() if "pyspark.daemon" in command}
+        lanes = [pid for pid, command in commands.items() if "rounds.light lane " in command]
+        return [pid for pid in daemons if _parent(pid) in daemons] + lanes
 
     def alive(self) -> bool:
         return self._process.poll() is None

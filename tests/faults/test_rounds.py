@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.rounds.faults import deck
-from tests.faults.rounds.play import BAD, GOOD, Player
+from tests.faults.rounds.play import BAD, GOOD, Player, deal
 from tests.faults.rounds.world import World
 
 SEED = int(os.environ.get("VERBATIM_SEED", "1"))
@@ -49,9 +49,25 @@ def test_faults_one_after_the_other_and_two_at_once_change_nothing_that_arrives(
 
 
 @pytest.mark.timeout(600)
+def test_faults_as_the_seed_deals_them_change_nothing_that_arrives(world: World, tmp_path: Path) -> None:
+    """Promise: the same, for three rounds of the long run, with lanes in processes of the applications' own instead of Spark."""
+    faults = deck(light=True)
+    player = Player(world, SEED + 2, faults, RECORDS, 3, tmp_path, patience=PATIENCE, light=True)
+    try:
+        results = [
+            player.play(number, steps)
+            for number, steps in enumerate(deal(SEED, 3, list(faults), singly=False), 1)
+        ]
+    finally:
+        player.drop_link()
+    assert not [result.line() for result in results if result.verdict == BAD]
+    assert sum(fault["reached"] for result in results for fault in result.faults) >= 6
+
+
+@pytest.mark.timeout(600)
 def test_a_round_notices_records_that_are_committed_but_not_delivered(world: World, tmp_path: Path) -> None:
     """Promise: the rounds are no show: production that now and then commits a position without its records is found out."""
-    player = Player(world, SEED + 1, deck(), RECORDS, 1, tmp_path, "commit-without-records", PATIENCE)
+    player = Player(world, SEED + 1, deck(), RECORDS, 1, tmp_path, "commit-without-records", PATIENCE, True)
     try:
         result = player.play(1, [["net/reset-target"]])
     finally:

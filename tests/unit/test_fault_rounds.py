@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from tests.brokers import Seen
+from tests.faults.rounds import report
 from tests.faults.rounds.checker import Mapped, compare, compare_mapped
 from tests.faults.rounds.faults import deck
-from tests.faults.rounds.play import deal
+from tests.faults.rounds.play import BAD, GOOD, NOT_REACHED, deal
 from tests.faults.rounds.proxy import end_of_transaction
 from tests.faults.rounds.world import INSIDE
 
@@ -148,3 +149,37 @@ def test_a_process_that_comes_by_an_armed_point_is_gone(tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stdout) == (-9, "once\n")
     assert json.loads((tmp_path / "it.fired").read_text())["point"] == "frame-before"
+
+
+def test_the_figures_in_the_document_are_those_of_the_results() -> None:
+    """`python -m tests.faults.rounds.report --write` writes them anew."""
+    document = report.DOCUMENT.read_text()
+    assert report.BEGIN in document and report.END in document
+    assert document == report.written(document, report.load())
+
+
+def test_a_bad_round_stays_in_the_results_with_its_cause() -> None:
+    for result in report.load():
+        assert result["verdict"] != BAD or result.get("cause") or result.get("broken"), result
+
+
+def test_the_summary_counts_what_happened_and_what_did_not() -> None:
+    def line(verdict: str, reached: bool, **more: object) -> dict[str, object]:
+        fault = {"name": "net/drop-source", "reached": reached}
+        base = {"seed": 1, "round": 2, "faults": [fault], "verdict": verdict, "problems": ["x is | missing"]}
+        return {**base, "records": 1000, "seconds": 3600.0, **more}
+
+    results = [
+        line(GOOD, True),
+        line(NOT_REACHED, False, lanes="processes"),
+        line(BAD, True, cause="the checker's fault"),
+        line(BAD, True, broken="no-dedup"),
+        line(GOOD, True, broken="no-fencing"),
+    ]
+    told = report.summary(results)
+    assert "| lanes in spark | 2 | 2 | 2,000 | 2.0 |" in told
+    assert "| **all** | 3 | 2 | 3,000 | 3.0 |" in told
+    assert "1 good; 1 bad; 1 good in which some fault did not" in told
+    assert "| seed 1, 2 | x is / missing | the checker's fault |" in told
+    assert "| **net**: drop-source 2 | 2 |" in told and "net/drop-source 1." in told
+    assert "| `no-dedup` | 1 | x is / missing |" in told and "| `no-fencing` | 1 | **not noticed** |" in told

@@ -47,6 +47,11 @@ def arguments() -> argparse.Namespace:
     add(
         "--logs", type=Path, default=Path("fault-logs"), help="where logs of bad rounds are kept (fault-logs)"
     )
+    add(
+        "--light",
+        action="store_true",
+        help="lanes in processes of the applications' own instead of Spark: several times as many faults in an hour",
+    )
     add("--keep-going", action="store_true", help="do not stop at the first bad round")
     add(
         "--break",
@@ -60,7 +65,7 @@ def arguments() -> argparse.Namespace:
 def main() -> int:
     """0: every round is good. 1: one was bad. 3: none was bad, but some fault did not happen."""
     options = arguments()
-    faults = deck(options.long)
+    faults = deck(options.long, options.light)
     patterns = options.faults.split(",")
     names = [name for name in faults if any(fnmatch.fnmatch(name, pattern) for pattern in patterns)]
     if options.list:
@@ -87,6 +92,7 @@ def main() -> int:
                 options.logs,
                 options.broken,
                 options.patience,
+                options.light,
             )
             try:
                 for number in range(options.first, options.first + options.rounds):

@@ -503,8 +503,24 @@ def _state(pid: int) -> str:
 Fault = Callable[[Scene], Said]
 
 
-def deck(long: bool = False) -> dict[str, Fault]:
-    """Name -> fault. `long` adds pauses of more than a minute, the deliveries' real transaction time-out."""
+OF_SPARK = (
+    "state/",
+    "point/replicator-checkpoint-",
+    "point/replicator-plan-",
+    "point/deduplicator-history-",
+    "point/deduplicator-delta-",
+    "point/deduplicator-fold-",
+)
+"""What needs Spark, its files or the Delta tables to happen."""
+
+
+def deck(long: bool = False, light: bool = False) -> dict[str, Fault]:
+    """Name -> fault. `long` adds pauses of more than a minute, the deliveries' real transaction time-out; `light`: those without Spark."""
+    found = _all(long)
+    return {name: fault for name, fault in found.items() if not (light and name.startswith(OF_SPARK))}
+
+
+def _all(long: bool) -> dict[str, Fault]:
     found: dict[str, Fault] = {}
     for role in ROLES:
         found[f"broker/kill-{role}"] = partial(kill_broker, role)

@@ -24,7 +24,7 @@ from tests.faults.rounds.world import Link, World
 
 PARTITIONS = 3
 TOPICS = 2
-PER_SECOND = 800
+PER_SECOND = 2000
 """Records for each topic."""
 STARTED_S = 120.0
 WENT_ON_S = 180.0
@@ -43,6 +43,10 @@ class Result:
     round: int
     link: str
     began: str = ""
+    lanes: str = "spark"
+    """What runs them: spark, or processes of the application's own (rounds/light.py)."""
+    named: bool = False
+    """Whether the instances have names, and lead again at once."""
     faults: list[dict[str, Any]] = field(default_factory=list)
     verdict: str = BAD
     problems: list[str] = field(default_factory=list)
@@ -71,10 +75,8 @@ def deal(seed: int, rounds: int, names: Sequence[str], singly: bool) -> list[lis
         for _ in range(1 if singly else 3):
             pile = pile or rng.sample(list(names), len(names))
             step = [pile.pop()]
-            if not singly and rng.random() < 0.35:
-                # One of another kind: two brokers at once would leave fewer replicas than writing takes.
-                kind = step[0].partition("/")[0]
-                other = next((n for n in reversed(pile) if _together(kind, n.partition("/")[0])), None)
+            if not singly and rng.random() < 0.6:
+                other = next((n for n in reversed(pile) if _together(step[0], n)), None)
                 if other is not None:
                     pile.remove(other)
                     step.append(other)
@@ -84,8 +86,13 @@ def deal(seed: int, rounds: int, names: Sequence[str], singly: bool) -> list[lis
 
 
 def _together(a: str, b: str) -> bool:
-    # Killing what another fault has its eye on would keep that one from happening.
-    return {a, b} in ({"broker", "app"}, {"broker", "point"}, {"broker", "state"}, {"net", "app"})
+    """Whether two faults can come at the same time. Not two brokers: fewer replicas would be left than writing takes. And killing what another
+    fault has its eye on would keep that one from happening."""
+    kinds = {a.partition("/")[0], b.partition("/")[0]}
+    if kinds in ({"broker", "app"}, {"broker", "point"}, {"broker", "state"}, {"net", "app"}):
+        return True
+    at_large = any(name.startswith(("net/drop", "net/reset", "net/delay")) for name in (a, b))
+    return at_large and kinds in ({"net", "broker"}, {"net", "point"}, {"net", "state"})
 
 
 class Player:
@@ -101,6 +108,7 @@ class Player:
         logs: Path,
         broken: str | None = None,
         patience: float = 1.0,
+        light: bool = False,
     ) -> None:
         self.world = world
         self.seed = seed
@@ -110,6 +118,7 @@ class Player:
         self.logs = logs
         self.broken = broken
         self.patience = patience
+        self.light = light
         self.link: Link | None = None
         self._played = 0
         self._links = 0
@@ -122,6 +131,7 @@ class Player:
         result = Result(
             self.seed, number, link.name, datetime.now(UTC).isoformat(timespec="seconds"), broken=self.broken
         )
+        result.lanes, result.named = "processes" if self.light else "spark", link.named
         try:
             self._round(link, number, steps, result, began)
         except Exception:  # noqa: BLE001 - whatever it is, the round has failed, and the next may still tell something
@@ -172,7 +182,8 @@ class Player:
         if self.link is None:
             self._links += 1
             more = {} if self.broken is None else {"VERBATIM_BREAK": self.broken}
-            self.link = self.world.link(f"r{self.seed}x{self._links}", **more)
+            named = random.Random(f"named {self.seed} {self._links}").random() < 0.5
+            self.link = self.world.link(f"r{self.seed}x{self._links}", self.light, named, **more)
             self.link.start()
         return self.link
 

@@ -22,6 +22,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from tests.faults.processes import Process, environment
+from tests.faults.rounds import light
 from tests.faults.rounds.checker import Tail
 from tests.faults.rounds.proxy import Proxy, wait_for
 from verbatim.brokers import Cluster
@@ -145,6 +146,10 @@ class Link:
     folder: Path
     state: Path
     more: dict[str, str] = field(default_factory=dict)
+    light: bool = False
+    """Whether the lanes are processes of the applications' own, without Spark."""
+    named: bool = False
+    """Whether instances have names, so that one that is started again leads at once."""
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True)
@@ -184,16 +189,19 @@ class Link:
             self.folder,
             STATE_PATH=str(self.state),
             STAGING_PARTITIONS=str(STAGING_PARTITIONS),
+            TOPIC_REFRESH_INTERVAL="1s",
             REPLICATION_FACTOR=str(min(3, self.target.cluster.nodes)),
             VERBATIM_FAULTS=str(self.points(application)),
             VERBATIM_FOLD_S="10",
             VERBATIM_TRANSACTION_MS=str(TRANSACTION_MS),
+            **({"INSTANCE_ID": f"{application}{number}"} if self.named else {}),
             **self.more,
         )
         variables["PYTHONPATH"] = os.pathsep.join(
             [str(INSIDE), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
         )
-        return Process(application, variables, self.log(application, number))
+        command = [sys.executable, "-m", light.MODULE, application] if self.light else None
+        return Process(application, variables, self.log(application, number), command=command)
 
     def points(self, application: str) -> Path:
         return self.folder / f"points-{application}"
@@ -361,5 +369,5 @@ class World:
         if self.small_state:
             subprocess.run(["umount", "-l", str(self.state)], capture_output=True)
 
-    def link(self, name: str, **more: str) -> Link:
-        return Link(self.source, self.target, name, self.folder / name, self.state, more)
+    def link(self, name: str, light: bool = False, named: bool = False, **more: str) -> Link:
+        return Link(self.source, self.target, name, self.folder / name, self.state, more, light, named)
