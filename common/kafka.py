@@ -167,10 +167,11 @@ def consumer(config: Config, **own: Any) -> Consumer:
     return outside.Consumer({**base, **config, **fixed, **_spelled(own)}, logger=client_log)
 
 
-def producer(config: Config, **own: Any) -> Producer:
+def producer(config: Config, logger: Any = client_log, **own: Any) -> Producer:
     """A producer that is idempotent, leaves no gap behind a failed message, and never gives a message up by itself.
 
-    `message.timeout.ms=0` matters: librdkafka's gapless guarantee leaves out messages that timed out.
+    `message.timeout.ms=0` matters: librdkafka's gapless guarantee leaves out messages that timed out. `logger` is anything with a `log`
+    like a logger's; what `poll` and `flush` serve goes there, too.
     """
     base = {
         "linger.ms": 5,
@@ -186,7 +187,7 @@ def producer(config: Config, **own: Any) -> Producer:
     spelled = _spelled(own)
     if "transactional.id" not in spelled:
         fixed |= {"enable.gapless.guarantee": True, "message.timeout.ms": 0}
-    return outside.Producer({**base, **config, **fixed, **spelled}, logger=client_log)
+    return outside.Producer({**base, **config, **fixed, **spelled}, logger=logger)
 
 
 def read(client: Consumer, timeout_s: float, most: int) -> list[Received]:

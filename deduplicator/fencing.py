@@ -20,14 +20,33 @@ SLOW_COMMIT_S = 5.0
 """Past this, librdkafka may have sent EndTxn again: the first request, delayed, could end this producer's next transaction."""
 
 
-class Trouble:
-    """Whether a producer saw a connection error. Apart from what holds the producer: a cycle would keep its threads alive."""
+COORDINATOR = "[thrd:TxnCoordinator]"
+"""What librdkafka's log lines about the connection to the transaction coordinator begin with."""
 
-    def __init__(self) -> None:
+
+class Trouble:
+    """Whether a producer's connection to its transaction coordinator broke, or could not be made. Apart from what holds the producer: a
+    cycle would keep its threads alive.
+
+    librdkafka tells the error callback of connections that can't be made, not of those that break: these it logs only, and not even that
+    where one like it broke within 30 s. Its debugging log of brokers has each, in order with what the producer's calls return: it is
+    queued before the request is sent again, and served by `poll`. (A few lines a transaction, found out with librdkafka 2.16.)
+    """
+
+    def __init__(self, debugging: bool = False) -> None:
+        """`debugging`: an operator has asked for librdkafka's debugging log, so it is passed on."""
         self.seen = False
+        self._least = logging.DEBUG if debugging else logging.INFO
 
     def saw(self, _: KafkaError) -> None:
         self.seen = True
+
+    def log(self, level: int, form: str, facility: str, client: str, text: str) -> None:
+        """Called by the client in place of a logger's method."""
+        if facility == "FAIL" and text.startswith(COORDINATOR):
+            self.seen = True
+        if level >= self._least:
+            kafka.client_log.log(level, form, facility, client, text)
 
 
 class FencingProducer:
@@ -39,9 +58,12 @@ class FencingProducer:
         self._mappings_topic: str = plan["mappings_topic"]
         self._partition = partition
         self._name = name
-        self._trouble = Trouble()
+        debug: str = plan["producer"].get("debug", "")
+        self._trouble = Trouble(bool(debug))
         self.client: Producer = kafka.producer(
             plan["producer"],
+            logger=self._trouble,
+            debug=f"{debug},broker" if debug else "broker",
             transactional_id=f"{plan['link']}.{partition}",
             transaction_timeout_ms=60_000,
             batch_size=batch_bytes,

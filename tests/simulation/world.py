@@ -155,7 +155,7 @@ class World:
             "Condition": lambda: clients.Condition(self.scheduler),
             "thread": lambda target, name: clients.Thread(self.scheduler, target, name),
             "Consumer": lambda config, logger: clients.Consumer(self, config),
-            "Producer": lambda config, logger: clients.Producer(self, config),
+            "Producer": lambda config, logger: clients.Producer(self, config, logger),
             "AdminClient": lambda config, logger: clients.AdminClient(self, config),
         }
         # Nobody looks as often as in production, and frames are small: nothing but the number of steps depends on it.

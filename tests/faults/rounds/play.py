@@ -165,6 +165,11 @@ class Player:
         for side in (self.world.source, self.world.target):
             for log in side.cluster.folder.glob("node-*.log"):
                 shutil.copy(log, kept / f"{side.cluster.folder.name}-{log.name}")
+        # The logs of the partitions as well: kafka.tools.DumpLogSegments shows what became of a transaction.
+        target = self.world.target.cluster
+        for folder in target.folder.glob("node-*/*-[0-9]*"):
+            if self.link is not None and folder.name.startswith((self.link.name, "__transaction_state")):
+                shutil.copytree(folder, kept / "target" / folder.parent.name / folder.name)
         return kept
 
     def drop_link(self) -> None:
