@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition, Uuid
@@ -33,6 +33,8 @@ class TopicInfo:
     name: str
     id: str
     partitions: int
+    leaderless: frozenset[int] = field(default=frozenset(), compare=False)
+    """Partitions that had no leader then: nobody tells their offsets, or reads them, until they have one."""
 
 
 def id_text(topic_id: Uuid) -> str:
@@ -78,7 +80,8 @@ def describe(client: AdminClient, topics: list[str], deadline: Deadline) -> dict
                 raise LinkRefused(
                     f"topic {name} has no topic id: its brokers are older than Kafka 2.8, which Verbatim needs"
                 )
-            out[name] = TopicInfo(name, id_text(found.topic_id), len(found.partitions))
+            leaderless = frozenset(p.id for p in found.partitions if p.leader is None or p.leader.id < 0)
+            out[name] = TopicInfo(name, id_text(found.topic_id), len(found.partitions), leaderless)
 
     for begin in range(0, len(topics), _BATCH):
         batch = topics[begin : begin + _BATCH]

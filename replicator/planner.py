@@ -95,6 +95,8 @@ class Planner:
         self.planned: set[TopicInfo] = set()
         self._staging_limit = 0
         self._left_out: dict[Key, float] = {}
+        self._undecided: set[tuple[str, int]] = set()
+        """Partitions without a leader when their origin was to be decided."""
 
     def leave_out(self, key: Key) -> None:
         """Staging has refused a frame of this partition, and each try ends the epoch of all: not again for REFUSED_S, or in this run."""
@@ -151,7 +153,9 @@ class Planner:
 
     def changed(self) -> bool:
         """Whether the topics to copy are others than planned."""
-        return bool(self._due()) or set(self.selected(Deadline(PLAN_S))) != self.planned
+        found = self.selected(Deadline(PLAN_S))
+        led = {(i.name, p) for i in found for p in range(i.partitions) if p not in i.leaderless}
+        return bool(self._due()) or set(found) != self.planned or bool(self._undecided & led)
 
     def _due(self) -> list[Key]:
         """Partitions that were left out for long enough."""
@@ -235,8 +239,14 @@ class Planner:
         """
         initial = not state.started
         missing = [(i, p) for i in found for p in range(i.partitions) if (i.id, p) not in state.origins]
+        start = self.settings.start_offsets if initial else "earliest"
+        self._undecided = set()
+        if start == "earliest" and not self.bounded:
+            # One partition that nobody leads would hold up all others. Its beginning will be the same later; where copying does not begin
+            # there, later is too late: what comes meanwhile would be taken for older than the link.
+            self._undecided = {(i.name, p) for i, p in missing if p in i.leaderless}
+            missing = [(i, p) for i, p in missing if p not in i.leaderless]
         if missing:
-            start = self.settings.start_offsets if initial else "earliest"
             where = {(i.name, p): _spec(start) for i, p in missing}
             offsets = topics.offsets(self.source, where, deadline, committed=True)
             late = [at for at, offset in offsets.items() if offset < 0]

@@ -38,7 +38,6 @@ def test_faults_one_after_the_other_and_two_at_once_change_nothing_that_arrives(
             1,
             [
                 ["point/replicator-frame-acknowledged", "broker/kill-transaction-coordinator"],
-                ["point/deduplicator-commit-after"],
                 ["net/commit-arrives-late"],
             ],
         )

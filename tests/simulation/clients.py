@@ -660,9 +660,20 @@ class Answer:
 
 
 @dataclass(frozen=True)
+class Leader:
+    id: int
+
+
+@dataclass(frozen=True)
+class Partition:
+    id: int
+    leader: Leader = Leader(1)
+
+
+@dataclass(frozen=True)
 class Described:
     topic_id: Any
-    partitions: list[int]
+    partitions: list[Partition]
 
 
 @dataclass(frozen=True)
@@ -704,7 +715,7 @@ class AdminClient(Client):
             topic: Topic | None = self.cluster.topics.get(name)
             if topic is None:
                 raise refuse(KafkaError.UNKNOWN_TOPIC_OR_PART)
-            return Described(topic.id, list(range(len(topic.logs))))
+            return Described(topic.id, [Partition(p) for p in range(len(topic.logs))])
 
         answers = {name: Answer(self, lambda name=name: ask(name)) for name in wanted.topic_names}  # type: ignore[misc]
         self.scheduler.events.append(_Arriving(self, list(answers.values())))

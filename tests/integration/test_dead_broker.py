@@ -1,0 +1,71 @@
+"""A broker of the source is dead and stays dead: whatever does not need it goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import TopicCollection
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from common import kafka
+from common.kafka import Deadline
+from tests.brokers import Record, create_topic, produce
+from tests.conftest import Kafka, Names
+from tests.harness import Link, assert_copied, eventually
+from verbatim.brokers import Cluster
+
+
+@pytest.fixture(scope="module")
+def three() -> Iterator[Cluster]:
+    """A source of three nodes: with one of them dead, the others are still a quorum."""
+    with Cluster(nodes=3) as cluster:
+        yield cluster
+
+
+def test_descriptions_go_on_when_the_broker_that_gave_them_dies(three: Cluster) -> None:
+    """Promise: a source or target that lost one of its brokers is asked for topic ids and log ends again within seconds. By default the
+    client waits for the dead broker for five minutes, in which no frame leaves and no partition halts."""
+    create_topic(three.bootstrap_servers, "orders", config={"min.insync.replicas": "1"})
+    client = kafka.admin({"bootstrap.servers": three.bootstrap_servers})
+    assert kafka.watermarks(client, "orders", 0, Deadline(20)) == (0, 0)
+    # Of whom the client asks next: the one that the last metadata called the controller.
+    asked = client.list_topics(timeout=10).controller_id
+    three.kill(asked)
+    assert described(client, Deadline(30)) == "orders"
+    assert kafka.watermarks(client, "orders", 0, Deadline(20)) == (0, 0)
+    three.restart(asked, 90)
+
+
+def described(client: AdminClient, deadline: Deadline) -> str:
+    def ask(timeout: float) -> str:
+        future = client.describe_topics(TopicCollection(["orders"]), request_timeout=timeout)["orders"]
+        return str(kafka.result(future, timeout + 1).name)
+
+    return kafka.patiently("describing orders", ask, deadline)
+
+
+@pytest.mark.timeout(400)
+def test_a_partition_that_nobody_leads_holds_up_no_other(three: Cluster, target: Kafka, names: Names) -> None:
+    """Promise: a link starts and copies though a partition of the source has no leader; when it has one again, it is copied too, from its
+    beginning."""
+    dead, alive = names.topic("dead"), names.topic("alive")
+    admin = AdminClient({"bootstrap.servers": three.bootstrap_servers, "log_level": 2})
+    config = {"retention.ms": "-1", "min.insync.replicas": "1"}
+    new = [
+        NewTopic(dead, 2, replica_assignment=[[1], [2]], config=config),
+        NewTopic(alive, 1, replica_assignment=[[3]], config=config),
+    ]
+    for made in admin.create_topics(new).values():
+        made.result(30)
+    produce(three.bootstrap_servers, dead, [Record(b"%d" % i, partition=i % 2) for i in range(10)])
+    produce(three.bootstrap_servers, alive, [Record(b"%d" % i) for i in range(10)])
+    three.kill(1)
+    topics = rf"{names.link}\.t\..*"
+    link = Link(three.bootstrap_servers, target.bootstrap_servers, names.link, topics)
+    with link.running():
+        eventually(lambda: link.arrived(alive) == [10] and link.arrived(dead) == [0, 5], "the others", 60)
+        three.restart(1, 90)
+        eventually(lambda: link.arrived(dead) == [5, 5], "the one that has a leader again", 60)
+    assert_copied(link, alive)
+    assert_copied(link, dead)
