@@ -80,7 +80,7 @@ def prepare(
     target = kafka.admin(settings.client_config("destination", "admin"))
     target_cluster = topics.cluster_id(target, "target", deadline)
     source_cluster = _source_cluster(settings, needs_source, deadline)
-    _check_target_version(target, deadline)
+    check_target_version(target, deadline)
     if not make and not topics.describe(target, [settings.control_topic], deadline):
         raise LinkRefused(
             f"there is no link {settings.application_name} on the target yet: start its replicator first"
@@ -92,7 +92,7 @@ def prepare(
         settings.client_config("destination", "producer"),
         settings.client_config("destination", "admin"),
     )
-    identity = _identity(settings, target, control, source_cluster, target_cluster, deadline, make)
+    identity = identify(settings, target, control, source_cluster, target_cluster, deadline, make)
     name = settings.source_name or identity["source_cluster"]
     return Link(identity["source_cluster"], target_cluster, name, source_cluster is not None), control
 
@@ -108,7 +108,8 @@ def _source_cluster(settings: Settings, needed: bool, deadline: Deadline) -> str
         return None
 
 
-def _check_target_version(target: AdminClient, deadline: Deadline) -> None:
+def check_target_version(target: AdminClient, deadline: Deadline) -> None:
+    """Raises LinkRefused where the target's brokers are too old to be written to safely."""
     # No client tells a broker's version. This setting came with 3.6, and is the very thing needed: a broker that does not
     # verify that a partition belongs to the transaction can be left with one hanging by a late request.
     try:
@@ -189,7 +190,7 @@ def _check_config(name: str, wanted: dict[str, str], have: dict[str, str]) -> No
             )
 
 
-def _identity(
+def identify(
     settings: Settings,
     target: AdminClient,
     control: ControlLog,
@@ -198,6 +199,10 @@ def _identity(
     deadline: Deadline,
     make: bool,
 ) -> dict[str, str]:
+    """What the control topic says that the link was made with; written there first where it is new and `make` is set.
+
+    `source_cluster` None: it can't be reached. Raises LinkRefused where something else is found.
+    """
     ids = {name: info.id for name, info in _described(target, list(own_topics(settings)), deadline).items()}
     mine = {
         "source_cluster": source_cluster,

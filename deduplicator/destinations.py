@@ -10,6 +10,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from common import kafka, topics
 from common.control import Destination, SourceTopic
@@ -55,13 +56,18 @@ def refusal(source: SourceTopic, name: str, config: dict[str, str]) -> str | Non
 
 
 class Destinations:
-    """Keeps the destinations of a link as they must be, while this driver leads."""
+    """Keeps the destinations of a link as they must be, while this driver leads. `admin` is a client of its own unless given."""
 
-    def __init__(self, settings: Settings, link: Link, control: ControlLog) -> None:
+    def __init__(
+        self, settings: Settings, link: Link, control: ControlLog, admin: AdminClient | None = None
+    ) -> None:
         self.settings = settings
         self.link = link
         self.control = control
-        self.admin = kafka.admin(settings.client_config("destination", "admin"))
+        # A client with nothing in its queue counts as false.
+        self.admin = (
+            admin if admin is not None else kafka.admin(settings.client_config("destination", "admin"))
+        )
 
     def settle(self, again: bool = False) -> None:
         """Make or check what has no verdict yet, or has grown; `again`: also what was refused."""

@@ -80,16 +80,27 @@ class PositionLog:
 
 
 class Planner:
-    """Makes the replicator's plans while it leads."""
+    """Makes the replicator's plans while it leads. `target` and `positions` are its own unless given."""
 
-    def __init__(self, settings: Settings, control: ControlLog, source_group: str, bounded: bool) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        control: ControlLog,
+        source_group: str,
+        bounded: bool,
+        target: AdminClient | None = None,
+        positions: PositionLog | None = None,
+    ) -> None:
         self.settings = settings
         self.control = control
         self.bounded = bounded
         self.source_group = source_group
         self.source = kafka.admin(settings.client_config("source", "admin"))
-        self.target = kafka.admin(settings.client_config("destination", "admin"))
-        self.positions = PositionLog(
+        # A client with nothing in its queue counts as false.
+        self.target = (
+            target if target is not None else kafka.admin(settings.client_config("destination", "admin"))
+        )
+        self.positions = positions or PositionLog(
             settings.positions_topic, settings.client_config("destination", "consumer"), self.target
         )
         self.planned: set[TopicInfo] = set()

@@ -1,0 +1,215 @@
+"""`verbatim plan` on real brokers: it says what the link then does, and what would keep it from that, and changes nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from common import kafka
+from common import topics as common_topics
+from common.kafka import Deadline
+from tests.brokers import Record, create_topic, end_offsets, produce, topics
+from tests.conftest import Kafka, Names
+from tests.harness import Link
+from tests.wire import produce_at
+from verbatim.brokers import Cluster
+from verbatim.main import cli
+
+CALL_S = 20.0
+KEPT = {"retention.ms": "-1"}
+WIDE = {**KEPT, "message.timestamp.after.max.ms": "9223372036854775807"}
+
+
+def plan(link: Link, **variables: str) -> tuple[dict[str, Any], int]:
+    """The report and the exit code."""
+    found = CliRunner().invoke(
+        cli.commands["plan"],
+        ["--output", "json", "--seconds", "0.2"],
+        env={**link.variables, **variables},
+    )
+    if found.exception is not None and not isinstance(found.exception, SystemExit):
+        raise found.exception
+    return json.loads(found.stdout), found.exit_code
+
+
+def everything(bootstrap: str) -> dict[str, Any]:
+    """All that a command could have changed: topics, their ids, sizes, configuration and ends; groups."""
+    admin, deadline = AdminClient({"bootstrap.servers": bootstrap}), Deadline(CALL_S)
+    names = sorted(topics(bootstrap))
+    return {
+        "topics": common_topics.describe(admin, names, deadline),
+        "configs": common_topics.configs(admin, names, deadline),
+        "ends": {name: end_offsets(bootstrap, name, "read_uncommitted") for name in names},
+        "groups": sorted(g.group_id for g in admin.list_consumer_groups().result(CALL_S).valid),
+    }
+
+
+def consume_somewhere(bootstrap: str) -> None:
+    """Have the cluster make the topic that groups are kept in."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "somebody"})
+    with closing(consumer):
+        kafka.patiently(
+            "asking for a group",
+            lambda t: consumer.committed([TopicPartition("somewhere", 0)], t),
+            Deadline(CALL_S),
+        )
+
+
+def test_a_plan_says_what_the_link_then_makes_and_changes_nothing(
+    source: Kafka, target: Kafka, names: Names
+) -> None:
+    at, to = source.bootstrap_servers, target.bootstrap_servers
+    fresh, grown = names.topic("fresh"), names.topic("grown")
+    create_topic(at, fresh, 3, {**KEPT, "max.message.bytes": str(80 << 20)})
+    create_topic(at, grown, 2, KEPT)
+    create_topic(to, grown, 1, WIDE)
+    produce(at, fresh, [Record(b"v" * 90, b"k" * 10, partition=i % 3) for i in range(30)])
+    link = Link(at, to, names.link, f"{fresh},{grown}")
+    consume_somewhere(at)
+    before = everything(at), everything(to)
+    report, code = plan(link)
+    assert (everything(at), everything(to)) == before
+    assert code == 0 and report["ok"] and report["new"] and not report["failures"]
+    told = {t["topic"]: t for t in report["topics"]}
+    assert (told[fresh]["action"], told[grown]["action"]) == ("make", "grow")
+    assert (told[fresh]["records"], told[fresh]["to_copy"], told[fresh]["record_bytes"]) == (30, 30, 100.0)
+    assert report["cost"]["copy_bytes"] == 3000.0 and report["cost"]["disk_bytes"] == 3000.0
+
+    assert link.copy() == (0, 0)
+    made = topics(to) - before[1]["topics"].keys()
+    promised = {c["name"] for c in report["changes"] if c["what"] == "topic" and c["by"] == ""}
+    assert made - {"__consumer_offsets", "__transaction_state"} == promised
+    admin, deadline = AdminClient({"bootstrap.servers": to}), Deadline(CALL_S)
+    for change in report["changes"]:
+        if change["by"]:
+            continue
+        have = common_topics.configs(admin, [change["name"]], deadline)[change["name"]]
+        assert change["config"].items() <= have.items()
+        if change["partitions"] is not None:
+            found = common_topics.describe(admin, [change["name"]], deadline)[change["name"]]
+            assert found.partitions == change["partitions"]
+    # The 80 MiB of the source's topic, and the envelope.
+    staging = next(c for c in report["changes"] if c["name"] == link.settings.staging_topic)
+    assert int(staging["config"]["max.message.bytes"]) == 81 << 20
+
+    again, code = plan(link)
+    assert code == 0 and not again["new"]
+    assert [c["name"] for c in again["changes"]] == [link.settings.group_offsets_topic]
+    assert all(t["to_copy"] == 0 for t in again["topics"])
+
+
+def test_what_would_halt_or_be_refused_is_found_beforehand(
+    source: Kafka, target: Kafka, names: Names
+) -> None:
+    """Each of them is what the link then stops at."""
+    at, to = source.bootstrap_servers, target.bootstrap_servers
+    kept, old, fine = names.topic("kept"), names.topic("old"), names.topic("fine")
+    for name in (kept, old, fine):
+        create_topic(at, name, 1, KEPT)
+    create_topic(to, kept, 1, {**WIDE, "retention.ms": "3600000"})
+    produce(at, kept, [Record(b"v")])
+    produce_at(at, old, [b"v", b"w"], timestamp=0)
+    produce(at, old, [Record(b"x")])
+    consume_somewhere(at)
+    link = Link(at, to, names.link, f"{kept},{old},{fine},{names.link}.absent")
+    report, code = plan(link)
+    assert code == 1
+    first, second = sorted(report["failures"])
+    assert f"{old}-0: the record at offset 0 has a timestamp of 0 or less" in first
+    assert "retention.ms=3600000" in second and kept in second
+    assert f"{names.link}.absent" in report["warnings"][0]
+    link.copy()
+    assert link.halted() == {(kept, 0): "destination-refused", (old, 0): "timestamp-unsupported"}
+    report, code = plan(link)
+    assert code == 1
+    for reason in ("destination-refused", "timestamp-unsupported"):
+        assert any(f"is halted or would be, {reason}" in text for text in report["failures"])
+
+    together = f"{names.link}.all"
+    report, code = plan(
+        link, APPLICATION_NAME=f"{names.link}.other", KAFKA_CLUSTERS_DESTINATION_TOPIC=together
+    )
+    assert code == 1 and "copied there already" in report["failures"][0]
+
+
+def test_a_link_that_was_made_with_something_else_is_refused(
+    source: Kafka, target: Kafka, names: Names
+) -> None:
+    at, to = source.bootstrap_servers, target.bootstrap_servers
+    topic = names.topic()
+    create_topic(at, topic, 1, KEPT)
+    link = Link(at, to, names.link, topic)
+    assert link.copy() == (0, 0)
+    report, code = plan(link, STAGING_PARTITIONS="3")
+    assert code == 1 and any("STAGING_PARTITIONS is fixed" in text for text in report["failures"])
+    report, code = plan(link, KAFKA_CLUSTERS_SOURCE_BOOTSTRAP_SERVERS=to)
+    assert code == 1 and any("was made with source_cluster" in text for text in report["failures"])
+    report, code = plan(link, REPLICATION_FACTOR="7", APPLICATION_NAME=f"{names.link}.other")
+    assert code == 1 and sum("can't be made" in text for text in report["failures"]) >= 5
+
+
+@pytest.fixture
+def guarded() -> Iterator[Cluster]:
+    """A cluster that says no where an ACL says so."""
+    rules = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+    }
+    with Cluster(properties=rules) as cluster:
+        yield cluster
+
+
+def test_missing_rights_are_named(guarded: Cluster, names: Names) -> None:
+    at, topic = guarded.bootstrap_servers, names.topic()
+    create_topic(at, topic, 1, KEPT)
+    produce(at, topic, [Record(b"v")])
+    link = Link(at, at, names.link, topic, KAFKA_CLUSTERS_DESTINATION_TOPIC="copy.{topic}")
+    before = everything(at)
+    report, code = plan(link)
+    assert (code, report["failures"]) == (0, [])
+    # Not even the topic that groups are kept in, which any consumer's start makes.
+    assert everything(at) == before and "__consumer_offsets" not in before["topics"]
+    assert report["topics"][0]["record_bytes"] is None
+    consume_somewhere(at)
+    create_topic(at, f"copy.{topic}", 1, WIDE)
+    denied = [
+        (ResourceType.TOPIC, topic, AclOperation.READ),
+        (ResourceType.TOPIC, f"copy.{topic}", AclOperation.WRITE),
+        (ResourceType.GROUP, f"{names.link}.deduplicator", AclOperation.READ),
+        (ResourceType.TOPIC, link.settings.positions_topic, AclOperation.CREATE),
+        (ResourceType.BROKER, "kafka-cluster", AclOperation.CREATE),
+    ]
+    admin = AdminClient({"bootstrap.servers": at})
+    acls = [
+        AclBinding(kind, name, ResourcePatternType.LITERAL, "User:ANONYMOUS", "*", what, permission)
+        for kind, name, operation in denied
+        for what, permission in (
+            (AclOperation.ALL, AclPermissionType.ALLOW),
+            (operation, AclPermissionType.DENY),
+        )
+    ]
+    for future in admin.create_acls(acls).values():
+        future.result(CALL_S)
+    report, code = plan(link)
+    assert code == 1
+    for what in (
+        f"source, topic {topic}: READ not allowed",
+        f"target, topic copy.{topic}: WRITE not allowed",
+        f"target, group {names.link}.deduplicator: READ not allowed",
+        f"topic {link.settings.positions_topic}",
+    ):
+        assert any(what in text for text in report["failures"]), (what, report["failures"])

@@ -1,0 +1,310 @@
+"""Finds out what a link would do, and what would keep it from doing so, by running the production driver code with clients that change
+nothing (verbatim/pretending.py). What is shown is verbatim/plan_report.py's part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from common import link as links
+from common import topics
+from common.control import Control, Destination
+from common.errors import VerbatimError
+from common.kafka import Deadline
+from common.link import Link
+from common.topic_selection import compiled
+from deduplicator.destinations import Destinations
+from replicator.planner import ENVELOPE_BYTES, Planner
+from verbatim import rights, sampling
+from verbatim.plan_report import Action, Change, PlanReport, TopicPlan
+from verbatim.pretending import NoPositions, PretendedControl, PretendingAdmin
+from verbatim.sampling import At, Sampler, unread
+
+if TYPE_CHECKING:
+    from common.settings import Settings
+
+REACH_S = 15.0
+CALL_S = 30.0
+SAMPLES_S = 20.0
+
+
+def make_plan(settings: Settings, seconds: float) -> PlanReport:
+    """Look at both clusters; `seconds` apart, twice, for the rates. Changes nothing. Raises SettingsError."""
+    return _Look(settings, seconds).run()
+
+
+class _Look:
+    def __init__(self, settings: Settings, seconds: float) -> None:
+        self.settings = settings
+        self.seconds = seconds
+        self.report = PlanReport(settings.application_name)
+        self.source = PretendingAdmin(settings.client_config("source", "admin"))
+        self.target = PretendingAdmin(settings.client_config("destination", "admin"))
+        self.group = f"{settings.application_name}.replicator"
+        self.starts: dict[At, tuple[int, int]] = {}
+        """What is to be copied of each partition, [from, to)."""
+
+    def run(self) -> PlanReport:
+        self._reach()
+        if self.report.source_cluster is None or self.report.target_cluster is None:
+            return self.report
+        with closing(self._control()) as control:
+            link = self._own_topics(control)
+            before = dict(control.state.destinations)
+            with self._phase("planning"):
+                self._plan(control)
+            with self._phase("destinations"):
+                # Judged as if for the first time: a destination may have been changed since.
+                control.state.destinations.clear()
+                Destinations(self.settings, link, control, self.target).settle()
+            self._topics(control.state, before)
+        self._changes()
+        with self._phase("rights"):
+            self._rights()
+        with self._phase("looking at the source's records"):
+            self._records()
+        return self.report
+
+    @contextmanager
+    def _phase(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except (VerbatimError, KafkaException) as error:
+            self.report.failures.append(f"{what}: {unread(error)}")
+
+    def _reach(self) -> None:
+        with self._phase("source"):
+            self.report.source_cluster = topics.cluster_id(self.source, "source", Deadline(REACH_S))
+        with self._phase("target"):
+            self.report.target_cluster = topics.cluster_id(self.target, "target", Deadline(REACH_S))
+            links.check_target_version(self.target, Deadline(REACH_S))
+
+    def _control(self) -> PretendedControl:
+        name = self.settings.control_topic
+        there = False
+        with self._phase(f"topic {name}"):
+            there = name in topics.describe(self.target, [name], Deadline(CALL_S))
+        self.report.new = not there
+        return PretendedControl(self.settings, there)
+
+    def _own_topics(self, control: PretendedControl) -> Link:
+        """Make or check the link's own topics, each by itself, and its identity."""
+        s, report = self.settings, self.report
+        for name, wanted in links.own_topics(s).items():
+            found = len(report.failures)
+            with self._phase(f"topic {name}"):
+                links.make_topics(s, self.target, {name: wanted}, Deadline(CALL_S))
+            if len(report.failures) > found and not self._there(name):
+                # Said; taken for made from now on, so that all the rest is found too.
+                self.target.pretended.topics[name] = NewTopic(name, wanted[0], config=wanted[1])
+        with self._phase(f"topic {s.group_offsets_topic}"):
+            compact = {"cleanup.policy": "compact"}
+            links.make_topics(s, self.target, {s.group_offsets_topic: (1, compact)}, Deadline(CALL_S))
+        source, target = report.source_cluster or "", report.target_cluster or ""
+        with self._phase("identity"):
+            links.identify(s, self.target, control, source, target, Deadline(CALL_S), make=True)
+        return Link(source, target, s.source_name or source, source_reached=True)
+
+    def _there(self, name: str) -> bool:
+        try:
+            return name in topics.describe(self.target, [name], Deadline(CALL_S))
+        except (VerbatimError, KafkaException):
+            return False
+
+    def _plan(self, control: PretendedControl) -> None:
+        made = self.settings.positions_topic in self.target.pretended.topics
+        positions = NoPositions() if made else None
+        planner = Planner(self.settings, control, self.group, True, self.target, positions)
+        planner.source = self.source
+        try:
+            for lane in planner.plan(1):
+                for p in lane["partitions"]:
+                    self._partition(p["topic"], p["partition"], p["origin"], p["position"], p["end"])
+            found = planner.planned
+        finally:
+            planner.close()
+        names, _ = compiled(self.settings.source_topic)
+        for name in sorted(names - {info.name for info in found}):
+            self.report.warnings.append(
+                f"source topic {name} is not there, or may not be described; it is copied once it is"
+            )
+        if not found:
+            self.report.failures.append(
+                "no topic of the source is selected that is there and may be described"
+            )
+        for (_, key), halt in sorted(control.state.halts.items(), key=lambda item: item[1].at):
+            self.report.failures.append(
+                f"{halt.topic}-{key[1]} is halted or would be, {halt.reason}: {halt.detail or 'see README, Troubleshooting'}"
+            )
+        for info in sorted(found, key=lambda t: t.name):
+            self.report.topics.append(TopicPlan(info.name, info.id, info.partitions, "", "refused"))
+
+    def _partition(self, topic: str, partition: int, origin: int, position: int | None, end: int) -> None:
+        start = origin if position is None else max(origin, position)
+        if start > end and position is not None:
+            self.report.warnings.append(
+                f"{topic}-{partition} ends at offset {end} at the source, and was read up to {start}: source-truncated, if that stays so"
+            )
+        self.starts[(topic, partition)] = (start, max(start, end))
+
+    def _topics(self, state: Control, before: dict[str, Destination]) -> None:
+        """Where each source topic goes, by the verdicts of the deduplicator's own code."""
+        for plan in self.report.topics:
+            verdict = state.destinations.get(plan.topic_id)
+            if verdict is None:
+                continue
+            plan.destination = verdict.topic
+            if verdict.refused is None:
+                plan.action = self._action(verdict.topic)
+                continue
+            plan.refused = verdict.refused
+            held = before.get(plan.topic_id)
+            if held is not None and held.refused is None:
+                self.report.warnings.append(
+                    f"{verdict.refused} (it was fit when topic {plan.topic} was first copied there)"
+                )
+            else:
+                self.report.failures.append(f"topic {plan.topic}: {verdict.refused}")
+
+    def _action(self, name: str) -> Action:
+        if name in self.target.pretended.topics:
+            return "make"
+        return "grow" if name in self.target.pretended.partitions else "there"
+
+    def _changes(self) -> None:
+        pretended, factor = self.target.pretended, self.settings.replication_factor
+        for name, new in pretended.topics.items():
+            by = "offsets" if name == self.settings.group_offsets_topic else ""
+            config = {**(new.config or {}), **pretended.config.get(name, {})}
+            self.report.changes.append(Change("topic", name, new.num_partitions, factor, config, by))
+        for name, count in pretended.partitions.items():
+            self.report.changes.append(Change("partitions", name, count))
+        for name, config in pretended.config.items():
+            if name not in pretended.topics:
+                self.report.changes.append(Change("config", name, config=config))
+
+    # rights
+
+    def _rights(self) -> None:
+        s, deadline = self.settings, Deadline(CALL_S)
+        granted = rights.of_topics(self.source, [t.topic for t in self.report.topics], deadline)
+        for name, found in granted.items():
+            self._lacking("source", f"topic {name}", rights.SOURCE_TOPIC, found.operations)
+        leaders = [f"{s.application_name}.{name}.leader" for name in ("replicator", "deduplicator")]
+        self._groups("source", self.source, [self.group], rights.SOURCE_GROUP)
+        self._groups("target", self.target, [s.deduplicator_group, *leaders], rights.TARGET_GROUP)
+        self._target_topics(deadline)
+        self.report.notes.append(
+            "nobody can be asked, without changing something, for READ and WRITE on topics still to be made, and for the rights on "
+            f"transactional ids {s.application_name}."
+        )
+
+    def _target_topics(self, deadline: Deadline) -> None:
+        s = self.settings
+        needed = dict.fromkeys(links.own_topics(s), rights.OWN_TOPIC)
+        needed[s.staging_topic] = rights.STAGING_TOPIC
+        needed |= {t.destination: rights.DESTINATION_TOPIC for t in self.report.topics if t.refused is None}
+        real = [name for name in needed if name and name not in self.target.pretended.topics]
+        granted = rights.of_topics(self.target, real, deadline)
+        for name, found in granted.items():
+            self._lacking("target", f"topic {name}", needed[name], found.operations)
+        broker = self._broker()
+        configs = topics.configs(self.target, sorted(granted), deadline) if granted else {}
+        for name, found in granted.items():
+            self._in_sync(name, found.replicas, configs[name].get("min.insync.replicas"))
+        default = broker.get("default.replication.factor")
+        factor = s.replication_factor or (None if default is None else int(default))
+        if self.target.pretended.topics and factor is not None:
+            self._in_sync("topics to be made", factor, broker.get("min.insync.replicas"))
+        for plan in self.report.topics:
+            plan.copies = granted[plan.destination].replicas if plan.destination in granted else factor
+
+    def _broker(self) -> dict[str, str]:
+        try:
+            found = topics.broker_config(self.target, Deadline(CALL_S))
+        except VerbatimError:
+            self.report.notes.append(
+                "the target's version and limits can't be told without DESCRIBE_CONFIGS on the cluster"
+            )
+            return {}
+        takes = int(found.get("socket.request.max.bytes", 1 << 62))
+        configs = topics.configs(self.source, [t.topic for t in self.report.topics], Deadline(CALL_S))
+        for name, config in configs.items():
+            if int(config.get("max.message.bytes", 0)) + ENVELOPE_BYTES > takes:
+                self.report.warnings.append(
+                    f"source topic {name} allows records of {config['max.message.bytes']} bytes, the target's brokers take requests of "
+                    f"{takes} (socket.request.max.bytes): a record as large as that would never arrive"
+                )
+        return found
+
+    def _in_sync(self, what: str, replicas: int, least: str | None) -> None:
+        if least is not None and replicas < int(least):
+            self.report.failures.append(
+                f"target, {what}: {replicas} replicas, and min.insync.replicas is {least}: nothing could be written"
+            )
+
+    def _groups(self, which: str, client: AdminClient, groups: list[str], needed: frozenset[str]) -> None:
+        with self._phase(f"{which}, groups"):
+            if not rights.has_groups(client, which, Deadline(CALL_S)):
+                self.report.notes.append(
+                    f"{which}: rights on the groups {', '.join(groups)} are not told: there are no groups yet, and asking for one would make "
+                    f"{rights.GROUPS_TOPIC}"
+                )
+                return
+            for group in groups:
+                granted = rights.of_group(client, group, Deadline(CALL_S))
+                self._lacking(which, f"group {group}", needed, granted)
+
+    def _lacking(self, which: str, what: str, needed: frozenset[str], granted: frozenset[str] | None) -> None:
+        missing = rights.lacking(needed, granted)
+        if missing:
+            self.report.failures.append(f"{which}, {what}: {', '.join(missing)} not allowed; grant it")
+
+    # records
+
+    def _records(self) -> None:
+        deadline = Deadline(CALL_S + self.seconds)
+        ends, rate = sampling.rates(self.source, sorted(self.starts), self.seconds, deadline)
+        for at, (low, _) in ends.items():
+            start, end = self.starts[at]
+            if start < low:
+                self.report.warnings.append(
+                    f"{at[0]}-{at[1]}: the source begins at offset {low}, and was read up to {start}: source-lost, unless the destination is "
+                    "further"
+                )
+                self.starts[at] = (min(low, end), end)
+        sampler, sizes = self._sampler(), {}
+        if sampler is not None:
+            sizes = sampler.sizes(ends)
+        for plan in self.report.topics:
+            mine = [(plan.topic, p) for p in range(plan.partitions) if (plan.topic, p) in ends]
+            plan.records = sum(ends[at][1] - ends[at][0] for at in mine)
+            plan.to_copy = sum(self.starts[at][1] - self.starts[at][0] for at in mine)
+            plan.rate = sum(rate[at] for at in mine)
+            plan.record_bytes = sizes.get(plan.topic)
+        suspected = sampling.suspects(self.source, self.starts, deadline)
+        for at, offset in sampler.without_timestamp(suspected, self.starts) if sampler is not None else ():
+            self.report.failures.append(
+                f"{at[0]}-{at[1]}: the record at offset {offset} has a timestamp of 0 or less, which can't be kept: it would halt "
+                "(timestamp-unsupported)"
+            )
+        self.report.notes.append(
+            "sizes of logs are not told by this client (DescribeLogDirs): records are counted in offsets, and sized by the last "
+            f"{sampling.SAMPLE} of each topic, without compression"
+        )
+        self.report.notes.append(
+            "timestamps of 0 or less are looked for at the beginning of each partition only; further in they are found when they are copied"
+        )
+
+    def _sampler(self) -> Sampler | None:
+        if rights.has_groups(self.source, "source", Deadline(CALL_S)):
+            return Sampler(self.settings, self.group, Deadline(SAMPLES_S))
+        self.report.notes.append(
+            f"records of the source are not looked at: nobody has consumed there yet, and to do so would make {rights.GROUPS_TOPIC}"
+        )
+        return None

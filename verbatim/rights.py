@@ -1,0 +1,97 @@
+"""What a link must be allowed to do, and what the brokers say that it may; changes nothing. README, Security, has the same list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+
+from common import kafka, topics
+from common.kafka import Deadline
+
+SOURCE_TOPIC = frozenset({"READ", "DESCRIBE", "DESCRIBE_CONFIGS"})
+SOURCE_GROUP = frozenset({"READ", "DESCRIBE"})
+OWN_TOPIC = frozenset({"READ", "WRITE", "DESCRIBE", "DESCRIBE_CONFIGS"})
+STAGING_TOPIC = OWN_TOPIC | {"DELETE", "ALTER_CONFIGS"}
+DESTINATION_TOPIC = frozenset({"WRITE", "DESCRIBE", "DESCRIBE_CONFIGS"})
+TARGET_GROUP = frozenset({"READ"})
+GROUPS_TOPIC = "__consumer_offsets"
+_BATCH = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """What the brokers tell of a topic. `operations` None: they do not say. `replicas`: the fewest that one of its partitions has."""
+
+    operations: frozenset[str] | None
+    replicas: int
+
+
+def lacking(needed: frozenset[str], granted: frozenset[str] | None) -> list[str]:
+    """Rights that are missing; none where the brokers don't say which there are. Pure."""
+    return [] if granted is None else sorted(needed - granted)
+
+
+def of_topics(client: AdminClient, names: Iterable[str], deadline: Deadline) -> dict[str, Granted]:
+    """Of those topics that are there. Raises LinkRefused where one may not even be described."""
+    out: dict[str, Granted] = {}
+
+    def ask(batch: list[str], timeout: float) -> None:
+        asked = client.describe_topics(
+            TopicCollection(batch), request_timeout=timeout, include_authorized_operations=True
+        )
+        for name, future in asked.items():
+            try:
+                found = kafka.result(future, timeout + 1)
+            except KafkaException as exception:
+                error = kafka.kafka_error(exception)
+                if error is not None and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    continue
+                raise
+            replicas = min((len(p.replicas) for p in found.partitions), default=0)
+            out[name] = Granted(_names(found.authorized_operations), replicas)
+
+    wanted = sorted(names)
+    for begin in range(0, len(wanted), _BATCH):
+        batch = wanted[begin : begin + _BATCH]
+        kafka.patiently(f"describing {len(batch)} topics", partial(ask, batch), deadline)
+    return out
+
+
+def has_groups(client: AdminClient, which: str, deadline: Deadline) -> bool:
+    """Whether a cluster is known to have the topic in which groups are kept: where it has not, asking for a group makes it."""
+    if GROUPS_TOPIC in topics.names(client, which, deadline):
+        return True
+    # One that may not be seen is there all the same where there are groups.
+    found = kafka.patiently(
+        "listing groups",
+        lambda t: kafka.result(client.list_consumer_groups(request_timeout=t), t + 1),
+        deadline,
+    )
+    return bool(found.valid)
+
+
+def of_group(client: AdminClient, group: str, deadline: Deadline) -> frozenset[str] | None:
+    """None where the brokers don't say. Raises LinkRefused where it may not even be described."""
+
+    def ask(timeout: float) -> frozenset[str] | None:
+        asked = client.describe_consumer_groups(
+            [group], request_timeout=timeout, include_authorized_operations=True
+        )
+        try:
+            return _names(kafka.result(asked[group], timeout + 1).authorized_operations)
+        except KafkaException as exception:
+            error = kafka.kafka_error(exception)
+            if error is not None and error.code() == KafkaError.GROUP_ID_NOT_FOUND:
+                return None
+            raise
+
+    return kafka.patiently(f"describing group {group}", ask, deadline)
+
+
+def _names(operations: Any) -> frozenset[str] | None:
+    return None if operations is None else frozenset(operation.name for operation in operations)
