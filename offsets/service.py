@@ -58,6 +58,10 @@ class Service:
         with serving(self.health, self.settings):
             return self._run()
 
+    def run_within(self) -> int:
+        """The same for a command that has its own signals, and serves no health."""
+        return self._run()
+
     def _run(self) -> int:
         s = self.settings
         self.link, self.control = link.prepare(s, self.once, Deadline(CALL_S))

@@ -79,6 +79,12 @@ class PositionLog:
         self._consumer.close()
 
 
+def selected(settings: Settings, source: AdminClient, deadline: Deadline) -> list[TopicInfo]:
+    """The source topics that the settings select, as they are now."""
+    wanted = [name for name in topics.names(source, "source", deadline) if settings.selects(name)]
+    return sorted(topics.describe(source, wanted, deadline).values(), key=lambda t: t.name)
+
+
 class Planner:
     """Makes the replicator's plans while it leads. `target` and `positions` are its own unless given."""
 
@@ -175,10 +181,7 @@ class Planner:
 
     def selected(self, deadline: Deadline) -> list[TopicInfo]:
         """The source topics to copy, as they are now."""
-        wanted = [
-            name for name in topics.names(self.source, "source", deadline) if self.settings.selects(name)
-        ]
-        return sorted(topics.describe(self.source, wanted, deadline).values(), key=lambda t: t.name)
+        return selected(self.settings, self.source, deadline)
 
     def _without_halted_recreations(
         self, found: list[TopicInfo], state: Control, deadline: Deadline

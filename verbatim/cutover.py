@@ -1,0 +1,266 @@
+"""Moves consumers from source to target: makes sure of each step before the next, and refuses on any doubt. Writes nothing itself; where no
+`offsets` runs, one round of it does. Options and output are verbatim/cutover_command.py's part.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+from confluent_kafka.admin import OffsetSpec
+
+from common import link as links
+from common import topics
+from common.control import Key
+from common.kafka import Deadline
+from offsets.service import NAME as OFFSETS
+from offsets.service import Service
+from offsets.survey import Row, Survey
+from replicator.planner import selected
+from verbatim import cutover_rules as rules
+from verbatim.cutover_rules import At
+from verbatim.standing import Standings
+from verbatim.steps import Doubt, Step, Steps, listed, wait_for
+from verbatim.verify import Kind
+from verbatim.verify_link import Options as VerifyOptions
+from verbatim.verify_link import verify_link
+
+if TYPE_CHECKING:
+    from common.settings import Settings
+    from common.topics import TopicInfo
+
+CALL_S = 30.0
+
+
+@dataclass
+class Options:
+    """`quiet_s`: for so long the source must stand still; `wait_s`: how long each step waits for what it needs; `sample` and `seed`: as of
+    `verify`; `memory`: where the result of a verification is kept for the next run."""
+
+    quiet_s: float = 5.0
+    wait_s: float = 60.0
+    sample: float | None = None
+    seed: int = 0
+    accept_redelivery: bool = False
+    memory: Path | None = None
+    tell: Callable[[Step], None] = lambda step: None
+
+
+class Cutover:
+    """One run. `steps` is the report; `groups` what became of each group."""
+
+    def __init__(self, settings: Settings, options: Options) -> None:
+        self.settings = settings
+        self.options = options
+        self.steps = Steps(options.tell)
+        self.rows: list[Row] = []
+        self._found: list[TopicInfo] = []
+        self._ends: dict[At, int] = {}
+
+    def run(self) -> None:
+        """Raises Doubt, or whatever else stopped it; `steps` says where. It may be run again at any time."""
+        deadline = Deadline(CALL_S)
+        with self.steps.step("link") as step:
+            link, control = links.prepare(self.settings, True, deadline, make=False)
+            survey = Survey(self.settings, link, control)
+            step.found = [f"source cluster {link.source_cluster}, target cluster {link.target_cluster}"]
+        with (
+            closing(survey),
+            closing(Standings(self.settings, survey.target_admin, control, survey.tail)) as standings,
+        ):
+            self._run(survey, standings)
+
+    def _run(self, survey: Survey, standings: Standings) -> None:
+        with self.steps.step("producers") as step:
+            self._producers(survey, step)
+        with self.steps.step("lag") as step:
+            self._lag(survey, standings, step)
+        with self.steps.step("groups") as step:
+            self._groups(survey, standings, step)
+        with self.steps.step("verify") as step:
+            self._verify(survey, step)
+        with self.steps.step("still") as step:
+            self._still(survey, step)
+
+    # producers
+
+    def _producers(self, survey: Survey, step: Step) -> None:
+        deadline = Deadline(self.options.wait_s + self.options.quiet_s)
+        while True:
+            before = self._source_ends(survey)
+            time.sleep(self.options.quiet_s)
+            found, after = self._found, self._source_ends(survey)
+            obstacles = rules.moved(before, after, self._stable(survey, list(after)))
+            if {t.id for t in found} != {t.id for t in self._found}:
+                obstacles.append("a topic was made again")
+            if not obstacles:
+                break
+            if deadline.passed():
+                raise Doubt(f"the source does not stand still: {listed(obstacles)}; stop the producers")
+        if not after:
+            raise Doubt("KAFKA_CLUSTERS_SOURCE_TOPIC selects no topic that is there")
+        self._ends = after
+        step.found = [
+            f"{len(after)} partitions of {len(self._found)} topics stood still for {self.options.quiet_s:g} s"
+        ]
+
+    def _source_ends(self, survey: Survey) -> dict[At, int]:
+        deadline = Deadline(CALL_S)
+        self._found = selected(self.settings, survey.source_admin, deadline)
+        specs = {(t.name, p): OffsetSpec.latest() for t in self._found for p in range(t.partitions)}
+        return topics.offsets(survey.source_admin, specs, deadline)
+
+    @staticmethod
+    def _stable(survey: Survey, partitions: list[At]) -> dict[At, int]:
+        latest = dict.fromkeys(partitions, OffsetSpec.latest())
+        return topics.offsets(survey.source_admin, latest, Deadline(CALL_S), committed=True)
+
+    # lag
+
+    def _lag(self, survey: Survey, standings: Standings, step: Step) -> None:
+        ids = {t.name: t.id for t in self._found}
+        ends: dict[Key, int] = {(ids[topic], p): end for (topic, p), end in self._ends.items()}
+        names = {(ids[topic], p): f"{topic}-{p}" for topic, p in self._ends}
+
+        def look() -> list[str]:
+            link = standings.look(Deadline(CALL_S))
+            if over := rules.beyond(link, ends, names):
+                raise Doubt(f"the source has gone on, or has lost records: {listed(over)}")
+            return rules.behind(link, ends, names)
+
+        try:
+            wait_for(look, Deadline(self.options.wait_s))
+        except Doubt as doubt:
+            idle = [
+                name for name in ("replicator", "deduplicator") if not standings.led(name, Deadline(CALL_S))
+            ]
+            more = f" (not running: {', '.join(idle)})" if idle else ""
+            raise Doubt(f"{doubt}{more}") from None
+        step.found = [f"all of {len(ends)} partitions delivered up to their ends"]
+
+    # groups
+
+    def _groups(self, survey: Survey, standings: Standings, step: Step) -> None:
+        survey.load()
+        judged = rules.Groups([], [], 0)
+        ran = False
+
+        def look() -> list[str]:
+            nonlocal judged, ran
+            found = survey.look().rows
+            in_use = survey.source.members(Deadline(CALL_S))
+            judged = rules.judge_groups(found, in_use, self.options.accept_redelivery)
+            if judged.doubts:
+                return judged.doubts
+            if judged.due and not ran and not standings.led(OFFSETS, Deadline(CALL_S)):
+                ran = True
+                Service(self.settings, once=True).run_within()
+                survey.load()
+                found = survey.look().rows
+                judged = rules.judge_groups(found, in_use, self.options.accept_redelivery)
+            self.rows = found
+            return judged.doubts or [
+                f"group {k.group}, {k.topic}-{k.partition}: not written yet" for k in judged.due
+            ]
+
+        wait_for(look, Deadline(self.options.wait_s))
+        groups = {row.key.group for row in self.rows}
+        step.found = [f"{len(groups)} groups, {len(self.rows)} partitions in step"]
+        if judged.inexact:
+            step.found.append(f"{judged.inexact} of them not exact: records will be read again")
+
+    def _look_at_groups(self, survey: Survey) -> rules.Groups:
+        names = {t.name for t in self._found}
+        self.rows = [row for row in survey.look().rows if row.key.topic in names]
+        # Members after offsets: had somebody committed since, the group would show members, unless they left again at once.
+        in_use = survey.source.members(Deadline(CALL_S))
+        return rules.judge_groups(self.rows, in_use, self.options.accept_redelivery)
+
+    # verification
+
+    def _verify(self, survey: Survey, step: Step) -> None:
+        basis = self._basis(survey)
+        if self._remembered() == basis:
+            step.state = "kept"
+            step.found = ["source and target were compared, and neither has changed since"]
+            return
+        report = verify_link(self.settings, VerifyOptions(sample=self.options.sample, seed=self.options.seed))
+        if report.failed(complete=True):
+            raise Doubt(listed(_findings(report.partitions)) + "; see `verbatim verify --complete`")
+        # What was written at the target since the look is not what was compared.
+        if self._basis(survey) != basis:
+            raise Doubt("source or target has changed while they were compared")
+        if self.options.memory is not None:
+            self.options.memory.write_bytes(orjson.dumps(basis, option=orjson.OPT_INDENT_2))
+        equal = sum(p.equal for p in report.partitions)
+        step.found = [f"{equal:,} records equal", *report.notes]
+
+    def _basis(self, survey: Survey) -> dict[str, Any]:
+        """What a verification speaks of: the same later on, it needs not be done again."""
+        deadline = Deadline(CALL_S)
+        known = survey.control.refresh(deadline).destinations
+        names = {known[t.id].topic for t in self._found if t.id in known}
+        there = topics.describe(survey.target_admin, sorted(names), deadline)
+        specs = {(t.name, p): OffsetSpec.latest() for t in there.values() for p in range(t.partitions)}
+        ends = topics.offsets(survey.target_admin, specs, deadline)
+        return {
+            "link": self.settings.application_name,
+            "sample": self.options.sample,
+            "seed": self.options.seed if self.options.sample is not None else None,
+            "source": {f"{topic}-{p}": end for (topic, p), end in sorted(self._ends.items())},
+            "source_ids": {t.name: t.id for t in self._found},
+            "target": {f"{topic}-{p}": end for (topic, p), end in sorted(ends.items())},
+            "target_ids": {name: t.id for name, t in sorted(there.items())},
+        }
+
+    def _remembered(self) -> Any:
+        if self.options.memory is None or not self.options.memory.exists():
+            return None
+        try:
+            return orjson.loads(self.options.memory.read_bytes())
+        except orjson.JSONDecodeError:
+            return None
+
+    # once more
+
+    def _still(self, survey: Survey, step: Step) -> None:
+        """Nothing of what the steps before made sure of has changed meanwhile."""
+        found = {t.name: t.id for t in self._found}
+        ends = self._source_ends(survey)
+        obstacles = rules.moved(self._ends, ends, self._stable(survey, list(ends)))
+        if {t.name: t.id for t in self._found} != found:
+            obstacles.append("a topic was made again, or another one selected")
+        if obstacles:
+            raise Doubt(f"the source has not stood still: {listed(obstacles)}; stop the producers")
+        rows = survey.look().rows
+        judged = rules.judge_groups(
+            rows, survey.source.members(Deadline(CALL_S)), self.options.accept_redelivery
+        )
+        if judged.doubts or judged.due:
+            raise Doubt(listed(judged.doubts) or "groups were moved meanwhile")
+        before, after = rules.positions(self.rows), rules.positions(rows)
+        if before != after:
+            changed = sorted(k for k in before.keys() | after.keys() if before.get(k) != after.get(k))
+            raise Doubt(
+                listed([f"group {k.group}, {k.topic}-{k.partition} was moved meanwhile" for k in changed])
+            )
+        self.rows = rows
+        step.found = ["neither the source nor a group has moved; consumers may be started at the target"]
+
+
+def _findings(partitions: list[Any]) -> list[str]:
+    out = []
+    for p in partitions:
+        out += [
+            f"{p.topic}-{p.partition}: {p.findings[kind].count:,} {kind}"
+            for kind in Kind
+            if kind in p.findings
+        ]
+        if p.behind:
+            out.append(f"{p.topic}-{p.partition}: {p.behind:,} records not at the destination")
+    return out

@@ -1,0 +1,97 @@
+"""What a cutover takes for sure, and what it refuses to go on with. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from common.control import Key
+from offsets.decision import MEANINGS
+from offsets.records import GroupKey
+from offsets.survey import Row
+from verbatim.standing import Link
+
+At = tuple[str, int]
+"""Topic, partition."""
+
+
+def moved(before: Mapping[At, int], after: Mapping[At, int], stable: Mapping[At, int]) -> list[str]:
+    """Why the source can't be said to stand still: ends that differ between two looks, partitions that came or went, open transactions
+    (`stable`: last stable offsets, of the second look)."""
+    out = [
+        f"{topic}-{p}: its end has moved from offset {before[(topic, p)]} to {after[(topic, p)]}"
+        for topic, p in sorted(before.keys() & after.keys())
+        if before[(topic, p)] != after[(topic, p)]
+    ]
+    out += [f"{topic}-{p} has come or gone" for topic, p in sorted(before.keys() ^ after.keys())]
+    out += [
+        f"{topic}-{p}: a transaction is open from offset {stable[(topic, p)]}"
+        for topic, p in sorted(after)
+        if stable[(topic, p)] < after[(topic, p)]
+    ]
+    return out
+
+
+def behind(link: Link, ends: Mapping[Key, int], names: Mapping[Key, str]) -> list[str]:
+    """Partitions of which something is not delivered yet, or that can't be told of; all of `ends` must be."""
+    out = []
+    for key, end in ends.items():
+        known = link.partitions.get(key)
+        if known is None:
+            out.append(f"{names[key]} is not copied yet")
+            continue
+        delivered = known.delivered(link.drained)
+        if known.stuck is not None:
+            out.append(f"{names[key]} stands still: {known.stuck}")
+        elif delivered is None:
+            out.append(f"{names[key]}: how far it is delivered can't be told yet")
+        elif delivered < end:
+            out.append(f"{names[key]}: delivered up to offset {delivered} of {end}")
+    return out
+
+
+def beyond(link: Link, ends: Mapping[Key, int], names: Mapping[Key, str]) -> list[str]:
+    """Partitions of which more was delivered than the source had: it has gone on since, or its log was cut, and no wait mends that."""
+    return [
+        f"{names[key]}: delivered up to offset {known.mapped}, but the source ended at {end}"
+        for key, end in ends.items()
+        if (known := link.partitions.get(key)) is not None and known.mapped is not None and known.mapped > end
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """`due`: to be written by a round of `offsets`; `doubts`: what keeps them from going on exactly where they stopped; `inexact`: how
+    many partitions would read some records again, where that is accepted."""
+
+    due: list[GroupKey]
+    doubts: list[str]
+    inexact: int
+
+
+def judge_groups(rows: list[Row], in_use: Mapping[str, bool], accept_redelivery: bool) -> Groups:
+    """`in_use`: source groups -> whether they have members there."""
+    due, inexact = [], 0
+    doubts = [
+        f"group {group} has members at the source: stop its consumers"
+        for group in sorted({row.key.group for row in rows if in_use.get(row.key.group, False)})
+    ]
+    for row in rows:
+        record, name = row.record, f"group {row.key.group}, {row.key.topic}-{row.key.partition}"
+        if record.outcome not in ("written", "in-step"):
+            detail = f" ({record.detail})" if record.detail else ""
+            doubts.append(f"{name}: {record.outcome}: {MEANINGS[record.outcome]}{detail}")
+            continue
+        if not record.exact and not accept_redelivery:
+            doubts.append(
+                f"{name}: source offset {record.source_offset} can't be translated exactly ({record.why}): records would be read again"
+            )
+        inexact += not record.exact
+        if record.outcome == "written":
+            due.append(row.key)
+    return Groups(due, doubts, inexact)
+
+
+def positions(rows: list[Row]) -> dict[GroupKey, tuple[int, int | None, int | None]]:
+    """What must not have changed at the end: source offset, translation, and what the target's group has."""
+    return {row.key: (row.record.source_offset, row.record.offset, row.committed) for row in rows}
