@@ -70,16 +70,17 @@ def own_topics(settings: Settings) -> dict[str, tuple[int, dict[str, str]]]:
 
 
 def prepare(
-    settings: Settings, needs_source: bool, deadline: Deadline, make: bool = True
+    settings: Settings, needs_source: bool, deadline: Deadline, make: bool = True, ask_source: bool = True
 ) -> tuple[Link, ControlLog]:
     """Reach the clusters, make and check the link's topics, check its identity.
 
     `needs_source`: the replicator can't do without the source; the deduplicator delivers what is staged even when it is gone.
-    `make` false: nothing is written, and a link that is not there yet is refused. Raises LinkRefused, naming what does not fit.
+    `make` false: nothing is written, and a link that is not there yet is refused. `ask_source` false: no connection is made to the source.
+    Raises LinkRefused, naming what does not fit.
     """
     target = kafka.admin(settings.client_config("destination", "admin"))
     target_cluster = topics.cluster_id(target, "target", deadline)
-    source_cluster = _source_cluster(settings, needs_source, deadline)
+    source_cluster = _source_cluster(settings, needs_source, deadline) if ask_source else None
     check_target_version(target, deadline)
     if not make and not topics.describe(target, [settings.control_topic], deadline):
         raise LinkRefused(
@@ -201,7 +202,7 @@ def identify(
 ) -> dict[str, str]:
     """What the control topic says that the link was made with; written there first where it is new and `make` is set.
 
-    `source_cluster` None: it can't be reached. Raises LinkRefused where something else is found.
+    `source_cluster` None: it can't be reached, or is not to be asked. Raises LinkRefused where something else is found.
     """
     ids = {name: info.id for name, info in _described(target, list(own_topics(settings)), deadline).items()}
     mine = {

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from common import kafka, topics
 from common.control_log import ControlLog
@@ -60,12 +61,20 @@ class Survey:
         self.source_reached = link.source_reached
         self.records: dict[GroupKey, GroupOffset] = {}
         """The group-offsets topic, as it was read last and written since."""
-        self.source_admin = kafka.admin(settings.client_config("source", "admin"))
         self.target_admin = kafka.admin(settings.client_config("destination", "admin"))
-        self.source = Groups(self.source_admin, "source")
         self.target = Groups(self.target_admin, "target")
         self.tail = MappingTail(settings, self.target_admin)
         self._ids: dict[str, str] = {}
+
+    # Made when they are asked for: who never does, makes no connection to the source.
+
+    @cached_property
+    def source_admin(self) -> AdminClient:
+        return kafka.admin(self.settings.client_config("source", "admin"))
+
+    @cached_property
+    def source(self) -> Groups:
+        return Groups(self.source_admin, "source")
 
     def close(self) -> None:
         self.tail.close()
@@ -92,7 +101,7 @@ class Survey:
         self.source_reached = True
         self.tail.catch_up()
         there = self._destinations(offsets, deadline)
-        bounds = self._bounds(there, deadline)
+        bounds = self.bounds(there.values(), deadline)
         source_ends = self._ends_beyond(offsets)
         names = {group: self.target_name(group) for group in offsets}
         # Members after offsets: had somebody committed since, the group would show members, unless they left again at once.
@@ -108,7 +117,7 @@ class Survey:
                 have = committed.get(name, {}).get((to.topic, to.partition))
                 beyond = at in source_ends and source.offset > source_ends[at]
                 rows.append(
-                    self._row(
+                    self.row(
                         GroupKey(group, *at),
                         source,
                         to,
@@ -135,8 +144,12 @@ class Survey:
         self._ids = {name: info.id for name, info in described.items()}
         return self._ids
 
+    def recall(self, topic: str, topic_id: str) -> None:
+        """Take a source topic's id from what is on record, without asking for it."""
+        self._ids[topic] = topic_id
+
     def topic_id(self, topic: str) -> str:
-        """The id that the topic had when it was last asked for."""
+        """The id that the topic had when it was last asked for, or that was recalled."""
         return self._ids[topic]
 
     def partition(self, at: At) -> PartitionIndex | None:
@@ -217,16 +230,16 @@ class Survey:
             if to.topic in there and to.partition < there[to.topic].partitions
         }
 
-    def _bounds(self, there: dict[At, Destination], deadline: Deadline) -> dict[Destination, tuple[int, int]]:
+    def bounds(self, there: Iterable[Destination], deadline: Deadline) -> dict[Destination, tuple[int, int]]:
         """Log start and high watermark of the destinations."""
-        partitions = sorted({(to.topic, to.partition) for to in there.values()})
+        partitions = sorted({(to.topic, to.partition) for to in there})
         if not partitions:
             return {}
         low = topics.offsets(self.target_admin, dict.fromkeys(partitions, OffsetSpec.earliest()), deadline)
         high = topics.offsets(self.target_admin, dict.fromkeys(partitions, OffsetSpec.latest()), deadline)
         return {Destination(*at): (low[at], high[at]) for at in partitions}
 
-    def _row(
+    def row(
         self,
         key: GroupKey,
         source: Committed,
@@ -236,6 +249,8 @@ class Survey:
         committed: int | None,
         active: bool,
     ) -> Row:
+        """What is to be said of a partition of a group. `beyond`: its offset lies beyond the source's log; `committed` and `active`: the
+        target's group. The topic's id was asked for, or recalled."""
         at = (key.topic, key.partition)
         known = self.partition(at)
         assert known is not None

@@ -9,6 +9,7 @@ import click
 from common.cli import entry
 from verbatim.accept_loss import accept_loss
 from verbatim.cutover_command import cutover
+from verbatim.failover_command import failover
 from verbatim.plan_command import plan
 from verbatim.quickstart import quickstart
 from verbatim.verify_command import verify
@@ -29,6 +30,7 @@ def cli() -> None:
 
 cli.add_command(accept_loss)
 cli.add_command(cutover)
+cli.add_command(failover)
 cli.add_command(plan)
 cli.add_command(quickstart)
 cli.add_command(verify)

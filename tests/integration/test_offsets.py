@@ -341,6 +341,8 @@ def test_kafka_itself_refuses_a_group_that_got_members_meanwhile(
         member.close()
     assert KafkaError.UNKNOWN_MEMBER_ID in refused
     assert row.record.written is None
+    # Or it would be written in the middle of another test.
+    copied.settled(group, topic, 30, "in-step")
 
 
 def test_a_dry_run_and_describe_write_nothing(copied: Copied) -> None:

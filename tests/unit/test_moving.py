@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from common import kafka, topics
 from common.control import Control, encode
+from common.errors import PartitionsHalted
 from common.kafka import Deadline
 from offsets.decision import MEANINGS
 from offsets.records import GroupKey, GroupOffset
 from offsets.survey import Row
 from verbatim import cutover_rules as rules
+from verbatim.failover import missing
+from verbatim.failover_command import as_json, as_text
+from verbatim.newest import newest_records
 from verbatim.standing import Link, Standing, stand
 from verbatim.steps import Doubt, Step, Steps, listed, wait_for
 
@@ -138,6 +144,95 @@ def test_a_group_that_has_moved_anywhere_is_seen() -> None:
     assert rules.positions([a_row(source=11)]) != before
     assert rules.positions([a_row(offset=13)]) != before
     assert rules.positions([Row(a_row().key, a_row().record, 13)]) != before
+
+
+# failover
+
+
+def test_what_is_missing_is_told_by_what_is_known_to_have_been_there() -> None:
+    (found,) = missing(a_link(), [a_row(source=8)], {("t", 0): 77})
+    assert (found.delivered, found.known_to, found.at_least, found.newest_ms) == (10, 10, 0, 77)
+    # A group had read further than what was copied.
+    (found,) = missing(a_link(), [a_row(source=14)], {})
+    assert (found.at_least, found.newest_ms) == (4, None)
+    (found,) = missing(a_link(), [a_row("beyond-source", source=14)], {})
+    assert found.at_least == 0
+    # Staged, and held back.
+    (found,) = missing(a_link(staged=13, stuck="halted"), [], {})
+    assert (found.at_least, found.why) == (3, "halted")
+    (found,) = missing(a_link(mapped=None, staged=13, stuck="halted"), [], {})
+    assert (found.delivered, found.known_to) == (None, 13)
+    (found,) = missing(a_link(mapped=None, staged=None), [], {})
+    assert found.delivered == PARTITION.origin
+
+
+def test_of_a_topic_that_was_made_again_the_newest_counts_and_what_stands_still() -> None:
+    older = replace(PARTITION, topic_id="old")
+    link = Link({("old", 0): older, KEY: PARTITION}, {})
+    assert [m.delivered for m in missing(link, [], {})] == [10]
+    link = Link({("old", 0): replace(older, stuck="halted"), KEY: PARTITION}, {})
+    assert sorted(m.why or "" for m in missing(link, [], {})) == ["", "halted"]
+
+
+class FakeReader:
+    """Hands out the records it is given, in place of a consumer and its broker."""
+
+    def close(self) -> None:
+        pass
+
+
+def test_the_newest_record_is_looked_for_behind_the_markers_of_transactions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of one partition the last offsets are markers; one is empty; one holds nothing but markers."""
+    held = {0: {990: 5, 991: 9, 992: 7}, 1: {10: 3}, 2: {}, 3: {}}
+    ends = {("t", 0): 993, ("t", 1): 900, ("t", 2): 0, ("t", 3): 2000}
+    asked: list[dict[int, tuple[int, int]]] = []
+
+    def offsets(_: Any, specs: dict[Any, Any], deadline: Deadline, committed: bool = False) -> dict[Any, int]:
+        return {at: ends[at] if committed else 0 for at in specs}
+
+    def read(_: Any, topic: str, ranges: dict[int, tuple[int, int]]) -> Any:
+        asked.append(ranges)
+        for p, (start, end) in ranges.items():
+            for offset, at in held[p].items():
+                if start <= offset < end:
+                    yield SimpleNamespace(partition=lambda p=p: p, timestamp=lambda at=at: (1, at))
+
+    monkeypatch.setattr(topics, "offsets", offsets)
+    monkeypatch.setattr("verbatim.newest.records", read)
+    monkeypatch.setattr(kafka, "consumer", lambda *_, **__: FakeReader())
+    settings: Any = SimpleNamespace(application_name="l", client_config=lambda *_: {})
+    found = newest_records(settings, None, list(ends), Deadline(5))  # type: ignore[arg-type]
+    assert found == {("t", 0): 9, ("t", 1): 3, ("t", 2): None, ("t", 3): None}
+    assert asked == [
+        {0: (973, 993), 1: (880, 900), 3: (1980, 2000)},
+        {1: (0, 900), 3: (1000, 2000)},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("error", "last"),
+    [
+        (None, "ok: done in"),
+        (PartitionsHalted("1 partitions stand still"), "but 1 partitions stand still"),
+        (Doubt("no"), "REFUSED"),
+    ],
+)
+def test_a_failover_ends_with_what_may_be_done_now(error: Any, last: str) -> None:
+    run: Any = SimpleNamespace(
+        rows=[a_row("written")],
+        missing=missing(a_link(staged=13, stuck="halted"), [], {("t", 0): 1_700_000_000_049}),
+        steps=Steps(),
+        last_staged_ms=1_700_000_000_123,
+    )
+    lines = as_text(run, error)
+    assert "source offset 10 is 12 there: the translated offset was written" in lines[0]
+    assert "up to source offset 10 (newest record of 2023-11-14T22:13:20.049Z)" in lines[1]
+    assert "at least 3 offsets missing; stands still: halted" in lines[1]
+    assert "2023-11-14T22:13:20.123Z" in lines[2]
+    assert last in lines[-1]
+    assert as_json(run, error)["ok"] == (error is None)
 
 
 # steps
