@@ -134,7 +134,9 @@ class PretendingAdmin(AdminClient):
         for number, name in enumerate(made, 1):
             if name in topics.topic_names:
                 count = self.pretended.partitions.get(name, made[name].num_partitions)
-                told = SimpleNamespace(topic_id=Uuid(1, number), partitions=[None] * count)
+                led = SimpleNamespace(id=0)
+                partitions = [SimpleNamespace(id=p, leader=led) for p in range(count)]
+                told = SimpleNamespace(topic_id=Uuid(1, number), partitions=partitions)
                 out[name] = now(told)
         return out
 
