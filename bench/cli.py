@@ -22,6 +22,7 @@ QUICK = Scale(
     rates=(1_000, 5_000),
     rate_s=6.0,
     pause_minutes=0.0,
+    warm_s=20.0,
 )
 _SHAPES = {shape.name: shape for shape in sitting.MAIN_SHAPES + sitting.SIDE_SHAPES}
 
@@ -129,6 +130,7 @@ def _scale(
         rates=rates or base.rates,
         rate_s=base.rate_s,
         pause_minutes=base.pause_minutes if pause_minutes is None else pause_minutes,
+        warm_s=base.warm_s,
     )
 
 

@@ -21,20 +21,21 @@ SETTLE_S = 3.0
 
 
 def measure(
-    pair: Pair, name: str, link: str, rates: Sequence[int], seconds: float, pause_s: float
+    pair: Pair, name: str, link: str, rates: Sequence[int], seconds: float, pause_s: float, warm_s: float
 ) -> Iterator[dict[str, Any]]:
-    """One copier through all rates, then, if asked for, `pause_s` at 1,000 records/s to look for the longest pause."""
+    """One copier through all rates, then, if asked for, `pause_s` at 1,000 records/s to look for the longest pause. For `warm_s` before that
+    nothing is counted: brokers and copiers compile what they are going to do, transactions above all."""
     topic = f"{link}-latency"
     pair.source.create(topic, paced.PARTITIONS)
     copier = copiers.make(name, pair, link, topic, paced.PARTITIONS, linger_ms=1)
-    yield from _measure(pair, name, link, copier, topic, rates, seconds, pause_s)
+    yield from _measure(pair, name, link, copier, topic, rates, seconds, pause_s, warm_s)
 
 
 def measure_bare(pair: Pair, link: str, rates: Sequence[int], seconds: float) -> Iterator[dict[str, Any]]:
     """The same with nothing between producer and reader but a topic."""
     topic = f"{link}-latency"
     pair.target.create(topic, paced.PARTITIONS)
-    yield from _measure(pair, BARE, link, None, topic, rates, seconds, 0.0)
+    yield from _measure(pair, BARE, link, None, topic, rates, seconds, 0.0, 0.0)
 
 
 def _measure(
@@ -46,9 +47,13 @@ def _measure(
     rates: Sequence[int],
     seconds: float,
     pause_s: float,
+    warm_s: float,
 ) -> Iterator[dict[str, Any]]:
     phases: list[tuple[str, Phase]] = []
     with paced.through(pair, link, copier, topic) as run:
+        if warm_s:
+            run.phase(PAUSE_RATE, warm_s, copier)
+            run.settle()
         with Watch(copier.pids() if copier else {}, pair.target.log_folder) as watch:
             for rate in rates:
                 phases.append(("latency", run.phase(rate, SETTLE_S + seconds, copier)))

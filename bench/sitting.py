@@ -44,7 +44,7 @@ WARM_UP = Shape(200, 1_000_000)
 
 @dataclass(frozen=True)
 class Scale:
-    """How long a sitting takes. `chosen` copiers, if there are any, are all that is measured. `records`: the share of each shape's records. Seconds of each rate, minutes of looking for a pause."""
+    """How long a sitting takes. `chosen` copiers, if there are any, are all that is measured. `records`: the share of each shape's records. Seconds of each rate, minutes of looking for a pause, seconds before that which are not counted."""
 
     records: float = 1.0
     shapes: tuple[Shape, ...] = MAIN_SHAPES + SIDE_SHAPES
@@ -53,6 +53,7 @@ class Scale:
     rates: tuple[int, ...] = RATES
     rate_s: float = 10.0
     pause_minutes: float = 2.0
+    warm_s: float = 60.0
 
     def copiers_of(self, shape: Shape) -> tuple[str, ...]:
         if self.chosen:
@@ -99,7 +100,10 @@ class Sitting:
             for name in self.scale.chosen or LATENCY_COPIERS:
                 pause_s = self.scale.pause_minutes * 60 if repetition == 0 else 0.0
                 with self._noted(f"latency of {name}"):
-                    for found in latency.measure(self.pair, name, self.link(), rates, rate_s, pause_s):
+                    warm_s = self.scale.warm_s
+                    for found in latency.measure(
+                        self.pair, name, self.link(), rates, rate_s, pause_s, warm_s
+                    ):
                         self._add(found, repetition, latency.line)
 
     def recovery(self, repetitions: int) -> None:
