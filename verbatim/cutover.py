@@ -195,10 +195,8 @@ class Cutover:
         # What was written at the target since the look is not what was compared.
         if self._basis(survey) != basis:
             raise Doubt("source or target has changed while they were compared")
-        if self.options.memory is not None:
-            self.options.memory.write_bytes(orjson.dumps(basis, option=orjson.OPT_INDENT_2))
         equal = sum(p.equal for p in report.partitions)
-        step.found = [f"{equal:,} records equal", *report.notes]
+        step.found = [f"{equal:,} records equal", *report.notes, *self._remember(basis)]
 
     def _basis(self, survey: Survey) -> dict[str, Any]:
         """What a verification speaks of: the same later on, it needs not be done again."""
@@ -218,12 +216,20 @@ class Cutover:
             "target_ids": {name: t.id for name, t in sorted(there.items())},
         }
 
+    def _remember(self, basis: dict[str, Any]) -> list[str]:
+        if self.options.memory is not None:
+            try:
+                self.options.memory.write_bytes(orjson.dumps(basis, option=orjson.OPT_INDENT_2))
+            except OSError as error:
+                return [f"another run will compare them again: {self.options.memory}: {error.strerror}"]
+        return []
+
     def _remembered(self) -> Any:
-        if self.options.memory is None or not self.options.memory.exists():
+        if self.options.memory is None:
             return None
         try:
             return orjson.loads(self.options.memory.read_bytes())
-        except orjson.JSONDecodeError:
+        except (OSError, orjson.JSONDecodeError):
             return None
 
     # once more

@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, Producer
 
 from tests.brokers import Record, create_topic, produce, wait_until
 from tests.conftest import Kafka, Names
-from tests.harness import Link, eventually
+from tests.harness import Link
 from tests.integration.test_offsets import commit, committed, in_step
 from verbatim.main import cli
 from verbatim.verify_link import verify_link
@@ -202,8 +202,8 @@ def test_a_halted_partition_keeps_everybody_where_they_are(
     produce(at, fine, [Record(b"v")])
     produce(at, kept, [Record(b"v")])
     link = Link(at, to, names.link, f"{fine},{kept}")
+    assert link.copy() == (0, 3)
     with link.running():
-        eventually(link.halted, "the partition to halt")
         report, code = cutover(link, tmp_path / "memory.json", wait_s=1)
         assert (code, refused_at(report)) == (1, "lag") and "destination-refused" in report["refused"]
 
@@ -235,11 +235,13 @@ def test_what_moves_at_the_source_while_both_sides_are_compared_is_noticed(
     if what == "a group":
         report, code = cutover(link, tmp_path / "memory.json", wait_s=5, quiet_s=0.1)
         assert (code, _state(report, "verify")) == (0, "kept")
-        options = ["--memory", str(tmp_path / "memory.json"), "--quiet", "0.1"]
+        # Also where the result can't be kept.
+        options = ["--memory", str(tmp_path / "nowhere" / "memory.json"), "--quiet", "0.1"]
         text = CliRunner().invoke(cli.commands["cutover"], options, env=link.variables)
         assert text.exit_code == 0
         lines = text.stdout.splitlines()
         assert [line.split()[:2] for line in lines[:6]] == [["ok", s["name"]] for s in report["steps"]]
+        assert "10 records equal; another run will compare them again" in lines[4]
         assert f"group {group}, {topic}-0: goes on at offset" in lines[6] and lines[-1].startswith(
             "ok: done in "
         )
