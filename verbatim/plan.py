@@ -46,8 +46,11 @@ class _Look:
         self.source = PretendingAdmin(settings.client_config("source", "admin"))
         self.target = PretendingAdmin(settings.client_config("destination", "admin"))
         self.group = f"{settings.application_name}.replicator"
-        self.starts: dict[At, tuple[int, int]] = {}
-        """What is to be copied of each partition, [from, to)."""
+        self.starts: dict[At, int] = {}
+        """Where each partition is read from."""
+        self.read: set[At] = set()
+        """Those that were read before."""
+        self.leaderless: set[At] = set()
 
     def run(self) -> PlanReport:
         self._reach()
@@ -119,12 +122,15 @@ class _Look:
     def _plan(self, control: PretendedControl) -> None:
         made = self.settings.positions_topic in self.target.pretended.topics
         positions = NoPositions() if made else None
-        planner = Planner(self.settings, control, self.group, True, self.target, positions)
+        planner = Planner(self.settings, control, self.group, False, self.target, positions)
         planner.source = self.source
         try:
             for lane in planner.plan(1):
                 for p in lane["partitions"]:
-                    self._partition(p["topic"], p["partition"], p["origin"], p["position"], p["end"])
+                    at, position = (p["topic"], p["partition"]), p["position"]
+                    self.starts[at] = p["origin"] if position is None else max(p["origin"], position)
+                    if position is not None:
+                        self.read.add(at)
             found = planner.planned
         finally:
             planner.close()
@@ -142,15 +148,8 @@ class _Look:
                 f"{halt.topic}-{key[1]} is halted or would be, {halt.reason}: {halt.detail or 'see README, Troubleshooting'}"
             )
         for info in sorted(found, key=lambda t: t.name):
+            self.leaderless |= {(info.name, p) for p in info.leaderless}
             self.report.topics.append(TopicPlan(info.name, info.id, info.partitions, "", "refused"))
-
-    def _partition(self, topic: str, partition: int, origin: int, position: int | None, end: int) -> None:
-        start = origin if position is None else max(origin, position)
-        if start > end and position is not None:
-            self.report.warnings.append(
-                f"{topic}-{partition} ends at offset {end} at the source, and was read up to {start}: source-truncated, if that stays so"
-            )
-        self.starts[(topic, partition)] = (start, max(start, end))
 
     def _topics(self, state: Control, before: dict[str, Destination]) -> None:
         """Where each source topic goes, by the verdicts of the deduplicator's own code."""
@@ -269,26 +268,25 @@ class _Look:
 
     def _records(self) -> None:
         deadline = Deadline(CALL_S + self.seconds)
-        ends, rate = sampling.rates(self.source, sorted(self.starts), self.seconds, deadline)
-        for at, (low, _) in ends.items():
-            start, end = self.starts[at]
-            if start < low:
-                self.report.warnings.append(
-                    f"{at[0]}-{at[1]}: the source begins at offset {low}, and was read up to {start}: source-lost, unless the destination is "
-                    "further"
-                )
-                self.starts[at] = (min(low, end), end)
+        for topic, p in sorted(self.leaderless):
+            self.report.warnings.append(
+                f"{topic}-{p} has no leader at the source; it is copied once it has one"
+            )
+        ends, rate = sampling.rates(
+            self.source, sorted(self.starts.keys() - self.leaderless), self.seconds, deadline
+        )
+        due = {at: self._due(at, ends[at]) for at in ends}
         sampler, sizes = self._sampler(), {}
         if sampler is not None:
             sizes = sampler.sizes(ends)
         for plan in self.report.topics:
             mine = [(plan.topic, p) for p in range(plan.partitions) if (plan.topic, p) in ends]
             plan.records = sum(ends[at][1] - ends[at][0] for at in mine)
-            plan.to_copy = sum(self.starts[at][1] - self.starts[at][0] for at in mine)
+            plan.to_copy = sum(due[at][1] - due[at][0] for at in mine)
             plan.rate = sum(rate[at] for at in mine)
             plan.record_bytes = sizes.get(plan.topic)
-        suspected = sampling.suspects(self.source, self.starts, deadline)
-        for at, offset in sampler.without_timestamp(suspected, self.starts) if sampler is not None else ():
+        suspected = sampling.suspects(self.source, due, deadline)
+        for at, offset in sampler.without_timestamp(suspected, due) if sampler is not None else ():
             self.report.failures.append(
                 f"{at[0]}-{at[1]}: the record at offset {offset} has a timestamp of 0 or less, which can't be kept: it would halt "
                 "(timestamp-unsupported)"
@@ -300,6 +298,19 @@ class _Look:
         self.report.notes.append(
             "timestamps of 0 or less are looked for at the beginning of each partition only; further in they are found when they are copied"
         )
+
+    def _due(self, at: At, bounds: tuple[int, int]) -> tuple[int, int]:
+        """What is to be copied of a partition, [from, to), of what its log holds."""
+        (low, end), start, name = bounds, self.starts[at], f"{at[0]}-{at[1]}"
+        if start > end and at in self.read:
+            self.report.warnings.append(
+                f"{name} ends at offset {end} at the source, and was read up to {start}: source-truncated, if that stays so"
+            )
+        if start < low:
+            self.report.warnings.append(
+                f"{name} begins at offset {low} at the source, and was read up to {start}: source-lost, unless the destination is further"
+            )
+        return min(max(start, low), end), end
 
     def _sampler(self) -> Sampler | None:
         if rights.has_groups(self.source, "source", Deadline(CALL_S)):

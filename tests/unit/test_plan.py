@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
 
 from common import kafka, topics
 from common.kafka import Deadline
-from verbatim import sampling
+from verbatim import plan, sampling
 from verbatim.plan_report import Change, PlanReport, TopicPlan, as_json, as_text, cost, size
 from verbatim.pretending import PretendingAdmin, now, refused
 from verbatim.rights import lacking
@@ -154,13 +154,14 @@ def test_other_topics_are_asked_of_the_brokers(
 
 def a_topic(**more: Any) -> TopicPlan:
     fields: dict[str, Any] = {
+        "partitions": 1,
         "records": 1000,
         "to_copy": 100,
         "record_bytes": 10.0,
         "rate": 2.0,
         "copies": 3,
     }
-    return TopicPlan("t", "id", 1, "t", "there", **{**fields, **more})
+    return TopicPlan("t", "id", destination="t", action="there", **{**fields, **more})
 
 
 def test_copying_costs_four_crossings_of_the_network_and_the_disk_of_each_replica() -> None:
@@ -225,3 +226,42 @@ def test_a_record_that_begins_a_copy_without_a_timestamp_is_found(monkeypatch: p
     assert suspected == [("none", 0), ("late", 0), ("gap", 0)]
     sampler = sampling.Sampler(SimpleNamespace(client_config=lambda *_: {}), "g", Deadline(CALL_S))  # type: ignore[arg-type]
     assert sampler.without_timestamp(suspected, starts) == [(("none", 0), 5), (("late", 0), 5)]
+
+
+def a_look(**fields: Any) -> Any:
+    """The part of a look at the source that needs no cluster."""
+    look = plan._Look.__new__(plan._Look)
+    found = {"report": PlanReport("l"), "starts": {("t", 0): 5}, "read": {("t", 0)}, "leaderless": set()}
+    for name, value in {**found, "source": None, "seconds": 0.0, **fields}.items():
+        setattr(look, name, value)
+    return look
+
+
+@pytest.mark.parametrize(
+    ("bounds", "due", "warning"),
+    [((0, 9), (5, 9), None), ((7, 9), (7, 9), "source-lost"), ((0, 3), (3, 3), "source-truncated")],
+)
+def test_what_is_to_be_copied_is_what_the_source_still_has(
+    bounds: tuple[int, int], due: tuple[int, int], warning: str | None
+) -> None:
+    look = a_look()
+    assert look._due(("t", 0), bounds) == due
+    assert (look.report.warnings == []) if warning is None else (warning in look.report.warnings[0])
+
+
+def test_a_partition_that_nobody_leads_is_told_and_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def rates(_: Any, partitions: list[Any], *rest: Any) -> Any:
+        asked.extend(partitions)
+        return dict.fromkeys(partitions, (0, 9)), dict.fromkeys(partitions, 1.0)
+
+    monkeypatch.setattr(sampling, "rates", rates)
+    monkeypatch.setattr(sampling, "suspects", lambda *_: [])
+    look = a_look(starts={("t", 0): 5, ("t", 1): 5}, leaderless={("t", 1)}, _sampler=lambda: None)
+    look.report.topics.append(a_topic(partitions=2))
+    look._records()
+    assert asked == [("t", 0)]
+    (topic,) = look.report.topics
+    assert (topic.records, topic.to_copy, topic.rate) == (9, 4, 1.0)
+    assert look.report.warnings == ["t-1 has no leader at the source; it is copied once it has one"]
