@@ -174,13 +174,6 @@ class Cutover:
         if judged.inexact:
             step.found.append(f"{judged.inexact} of them not exact: records will be read again")
 
-    def _look_at_groups(self, survey: Survey) -> rules.Groups:
-        names = {t.name for t in self._found}
-        self.rows = [row for row in survey.look().rows if row.key.topic in names]
-        # Members after offsets: had somebody committed since, the group would show members, unless they left again at once.
-        in_use = survey.source.members(Deadline(CALL_S))
-        return rules.judge_groups(self.rows, in_use, self.options.accept_redelivery)
-
     # verification
 
     def _verify(self, survey: Survey, step: Step) -> None:
