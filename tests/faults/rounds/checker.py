@@ -194,10 +194,12 @@ def compare_mapped(where: Partition, mapped: list[Mapped], there: list[Seen], he
         problems.append(f"{name}: destination offsets of the mappings do not go upwards")
     held = {r.offset: frozen(r) for r in here}
     source = {r.offset: frozen(r) for r in there}
-    wrong = [s for s, d in pairs if held.get(d) != source.get(s)]
+    wrong = [(s, d) for s, d in pairs if held.get(d) != source.get(s)]
     if wrong:
+        (s, d), (t, e) = wrong[0], wrong[-1]
+        empty = sum(d not in held for _, d in wrong)
         problems.append(
-            f"{name}: {len(wrong)} mappings point at another record, first source offset {wrong[0]}"
+            f"{name}: {len(wrong)} mappings point at another record, {empty} of them at none: first {s} at {d}, last {t} at {e}"
         )
     return problems
 
