@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PLAN_S = 120.0
+LED_S = 10.0
+"""How long leaders are waited for before those are left out that have none."""
 REFUSED_S = 60.0
 """How long a partition is left out of the plan once staging has refused one of its frames."""
 COPIED_CONFIG = (
@@ -254,15 +256,9 @@ class Planner:
         initial = not state.started
         missing = [(i, p) for i in found for p in range(i.partitions) if (i.id, p) not in state.origins]
         start = self.settings.start_offsets if initial else "earliest"
-        self._undecided = set()
-        if start == "earliest" and not self.bounded:
-            # One partition that nobody leads would hold up all others. Its beginning will be the same later; where copying does not begin
-            # there, later is too late: what comes meanwhile would be taken for older than the link.
-            self._undecided = {(i.name, p) for i, p in missing if p in i.leaderless}
-            missing = [(i, p) for i, p in missing if p not in i.leaderless]
+        offsets = self._beginnings(missing, start, deadline)
+        missing = [(i, p) for i, p in missing if (i.name, p) in offsets]
         if missing:
-            where = {(i.name, p): _spec(start) for i, p in missing}
-            offsets = topics.offsets(self.source, where, deadline, committed=True)
             late = [at for at, offset in offsets.items() if offset < 0]
             if late:  # no record at or after the timestamp
                 offsets |= topics.offsets(
@@ -291,6 +287,29 @@ class Planner:
             self.control.append("started", deadline)
         if missing or initial:
             self.control.refresh(deadline)
+
+    def _beginnings(
+        self, missing: list[tuple[TopicInfo, int]], start: str | int, deadline: Deadline
+    ) -> dict[tuple[str, int], int]:
+        """Where copying of new partitions begins, as their leaders say: topic and partition -> offset, or -1.
+
+        Partitions without a leader are left out for now: one would hold up all others. Not where copying begins elsewhere than at the
+        beginning: later is too late there, what comes meanwhile would be taken for older than the link.
+        """
+        can_wait = start == "earliest" and not self.bounded
+        leaderless = {(i.name, p) for i, p in missing if p in i.leaderless}
+        while True:
+            self._undecided = leaderless if can_wait else set()
+            where = {(i.name, p): _spec(start) for i, p in missing if (i.name, p) not in self._undecided}
+            try:
+                within = Deadline(deadline.left(LED_S)) if can_wait else deadline
+                return topics.offsets(self.source, where, within, committed=True)
+            except KafkaTimeout:
+                if not can_wait or deadline.passed():
+                    raise
+            # A broker that has just died is said to lead what it led until the others have noticed.
+            again = topics.describe(self.source, sorted({i.name for i, _ in missing}), deadline)
+            leaderless = {(i.name, p) for i in again.values() for p in i.leaderless}
 
     def _ends(self, found: list[TopicInfo], deadline: Deadline) -> dict[tuple[str, int], int]:
         specs = {(i.name, p): OffsetSpec.latest() for i in found for p in range(i.partitions)}
