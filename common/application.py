@@ -295,6 +295,7 @@ class Application(ABC):
             )
         self._known_halts = set(halts)
         self.health.halted = {partition: halt.reason for partition, halt in halts.items()}
+        self.health.deleted = state.deleted_topics()
 
     def _count(self, rows: list[Progress]) -> None:
         """Add up what an epoch that ended did."""

@@ -116,6 +116,14 @@ def _spark_conf(pairs: Sequence[str]) -> dict[str, str]:
     return found
 
 
+def aligned(rows: list[list[str]]) -> str:
+    """Rows of cells, a heading first, as text whose columns are aligned."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
 def entry(
     command: click.Command, args: Sequence[str] | None = None, prog_name: str | None = None
 ) -> NoReturn:

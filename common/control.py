@@ -83,16 +83,23 @@ class SourceTopic:
     topic_id: str
     partitions: int
     config: dict[str, str]
+    """All its settings, as they count."""
+    explicit: frozenset[str] = frozenset()
+    """The settings that were set on the topic itself; the others are its cluster's defaults."""
 
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where a source topic's records go. `refused` says why nothing may be written there."""
+    """Where a source topic's records go. `refused` says why nothing may be written there.
+
+    `config` is what the link has set on it: what somebody else has set may be kept where it is no longer the same.
+    """
 
     topic: str
     partitions: int
     max_message_bytes: int
     refused: str | None = None
+    config: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -109,6 +116,8 @@ class Control:
     """topic id -> newest description."""
     destinations: dict[str, Destination] = field(default_factory=dict)
     """topic id -> newest destination."""
+    deleted: set[str] = field(default_factory=set)
+    """Ids of topics that are gone from the source. Their copies are kept."""
     ended: dict[tuple[str, int], int] = field(default_factory=dict)
     """(application, term) -> highest epoch told to end."""
     asks: dict[Key, Request] = field(default_factory=dict)
@@ -145,6 +154,16 @@ class Control:
         """Whether the lanes of this epoch are to finish."""
         return self.deposed(application, term) or self.ended.get((application, term), -1) >= epoch
 
+    def newest_topics(self) -> dict[str, SourceTopic]:
+        """Source topics by name, as last described; of one that was made again, the last."""
+        return {source.topic: source for source in self.topics.values()}
+
+    def deleted_topics(self) -> list[str]:
+        """Names of copied topics that are gone from the source, and have not been made again."""
+        if not self.deleted:
+            return []
+        return sorted(name for name, t in self.newest_topics().items() if t.topic_id in self.deleted)
+
     def topic_id_history(self, topic: str) -> list[str]:
         """The ids under which a topic's name has been copied, oldest first."""
         return list(dict.fromkeys(tid for (tid, _), origin in self.origins.items() if origin.topic == topic))
@@ -173,14 +192,30 @@ class Control:
         self.origins.setdefault(key, origin)
 
     def _on_topic(self, offset: int, r: dict[str, Any]) -> None:
-        config = {name: _text(r["config"], name) for name in r["config"]}
-        topic = SourceTopic(_text(r, "topic"), _text(r, "topic_id"), _number(r, "partitions"), config)
+        explicit = r.get("explicit", [])
+        if not isinstance(explicit, list) or not all(isinstance(name, str) for name in explicit):
+            raise TypeError(f"explicit is {explicit!r}, not a list of settings")
+        topic = SourceTopic(
+            _text(r, "topic"),
+            _text(r, "topic_id"),
+            _number(r, "partitions"),
+            _texts(r["config"]),
+            frozenset(explicit),
+        )
         self.topics[topic.topic_id] = topic
+        self.deleted.discard(topic.topic_id)
+
+    def _on_topic_deleted(self, offset: int, r: dict[str, Any]) -> None:
+        self.deleted.add(_text(r, "topic_id"))
 
     def _on_destination(self, offset: int, r: dict[str, Any]) -> None:
         refused = None if r.get("refused") is None else _text(r, "refused")
         self.destinations[_text(r, "topic_id")] = Destination(
-            _text(r, "destination"), _number(r, "partitions"), _number(r, "max_message_bytes"), refused
+            _text(r, "destination"),
+            _number(r, "partitions"),
+            _number(r, "max_message_bytes"),
+            refused,
+            _texts(r.get("config", {})),
         )
 
     def _on_end_epoch(self, offset: int, r: dict[str, Any]) -> None:
@@ -256,6 +291,10 @@ def _text(record: dict[str, Any], name: str) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{name} is {value!r}, not a text")
     return value
+
+
+def _texts(values: dict[str, Any]) -> dict[str, str]:
+    return {name: _text(values, name) for name in values}
 
 
 def _number(record: dict[str, Any], name: str) -> int:

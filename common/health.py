@@ -31,6 +31,8 @@ class Health:
     target_reached: bool = False
     halted: dict[str, str] = field(default_factory=dict)
     """partition name -> reason"""
+    deleted: list[str] = field(default_factory=list)
+    """Topics that are gone from the source; their copies are kept."""
     counters: dict[str, int] = field(default_factory=dict)
     turned: float = field(default_factory=time.monotonic)
 
@@ -50,6 +52,7 @@ class Health:
             "source_reached": self.source_reached,
             "target_reached": self.target_reached,
             "halted": dict(self.halted),
+            "deleted_at_source": list(self.deleted),
         }
 
     def metrics(self) -> str:
@@ -59,6 +62,8 @@ class Health:
             f"verbatim_leader{label} {int(self.role == 'leader')}",
             "# TYPE verbatim_halted_partitions gauge",
             f"verbatim_halted_partitions{label} {len(self.halted)}",
+            "# TYPE verbatim_deleted_topics gauge",
+            f"verbatim_deleted_topics{label} {len(self.deleted)}",
         ]
         for name, value in sorted(self.counters.items()):
             kind = "gauge" if name.endswith("lag") else "counter"

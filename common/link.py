@@ -14,6 +14,7 @@ from common import kafka, topics
 from common.control_log import ControlLog
 from common.errors import LinkRefused, VerbatimError
 from common.kafka import Deadline
+from common.topic_configs import WIDE_TIMESTAMPS
 from common.topics import TopicInfo
 
 if TYPE_CHECKING:
@@ -27,12 +28,6 @@ MAPPING_MESSAGE_BYTES = 16 << 20
 MAPPING_RETENTION_MS = 7 * 24 * 3600 * 1000
 SOURCE_S = 10.0
 """How long the source is waited for by who can do without it."""
-
-WIDE_TIMESTAMPS = {
-    "message.timestamp.type": "CreateTime",
-    "message.timestamp.before.max.ms": "9223372036854775807",
-    "message.timestamp.after.max.ms": "9223372036854775807",
-}
 
 
 @dataclass(frozen=True, slots=True)

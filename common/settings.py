@@ -197,6 +197,19 @@ class Settings(BaseModel):
     replication_factor: int | None = _setting(
         "REPLICATION_FACTOR", None, "of topics the link makes", "the cluster's default", ge=1, le=32767
     )
+    topic_config_sync: Annotated[bool, BeforeValidator(_switch)] = _setting(
+        "TOPIC_CONFIG_SYNC", True, "keep the configuration of destination topics in step with their source's; `false`: it is "
+        "copied when Verbatim makes the topic, and left alone then", "`true`",
+    )  # fmt: skip
+    topic_config_exclude: Annotated[str, BeforeValidator(_selection)] = _setting(
+        "TOPIC_CONFIG_EXCLUDE",
+        r"min.insync.replicas,unclean.leader.election.enable,remote\..*,local\..*",
+        "topic settings that do not follow the source: names or regular expressions, as for topics",
+    )
+    topic_config_defaults: Literal["source", "target"] = _setting(
+        "TOPIC_CONFIG_DEFAULTS", "source", "what a setting follows that the source topic does not set itself: the `source` cluster's "
+        "default or the `target`'s; never one that would delete or refuse what the source keeps",
+    )  # fmt: skip
     state_path: str = _setting(
         "STATE_PATH", "./state", "where the Delta tables live: a local path, or any Hadoop file system URL"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -11,6 +12,7 @@ from confluent_kafka.admin import (
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
+    ConfigSource,
     NewPartitions,
     NewTopic,
     OffsetSpec,
@@ -18,8 +20,10 @@ from confluent_kafka.admin import (
 )
 
 from common import kafka, outside
+from common.control import SourceTopic
 from common.errors import LinkRefused
 from common.kafka import Deadline
+from common.topic_configs import Value
 
 NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 """The zero UUID: what brokers before 2.8 answer, since they have no topic ids."""
@@ -91,26 +95,69 @@ def describe(client: AdminClient, topics: list[str], deadline: Deadline) -> dict
 
 def configs(client: AdminClient, topics: list[str], deadline: Deadline) -> dict[str, dict[str, str]]:
     """The effective configuration of each topic."""
-    return _configs(client, ResourceType.TOPIC, topics, deadline)
+    found = _configs(client, ResourceType.TOPIC, topics, deadline)
+    return {name: {key: value.value for key, value in found[name].items()} for name in found}
+
+
+def source_topics(client: AdminClient, found: list[TopicInfo], deadline: Deadline) -> list[SourceTopic]:
+    """Topics with their settings; one that was deleted since it was found is left out."""
+    settings = topic_settings(client, [info.name for info in found], deadline)
+    return [
+        SourceTopic(
+            info.name,
+            info.id,
+            info.partitions,
+            {key: value.value for key, value in settings[info.name].items()},
+            frozenset(key for key, value in settings[info.name].items() if value.explicit),
+        )
+        for info in found
+        if info.name in settings
+    ]
+
+
+def settings_of(client: AdminClient, topic: str, deadline: Deadline) -> dict[str, Value]:
+    """The settings of a topic that is there, or was just made: waited for where it does not show yet."""
+    return _configs(client, ResourceType.TOPIC, [topic], deadline)[topic]
+
+
+def topic_settings(client: AdminClient, topics: list[str], deadline: Deadline) -> dict[str, dict[str, Value]]:
+    """The settings of those of the topics that exist, and which of them were set on the topic itself."""
+    return _configs(client, ResourceType.TOPIC, topics, deadline, missing_ok=True)
 
 
 def broker_config(client: AdminClient, deadline: Deadline) -> dict[str, str]:
     """The configuration of one broker of the cluster."""
     brokers = kafka.patiently("listing brokers", lambda t: client.list_topics(timeout=t), deadline).brokers
     broker = str(min(brokers))
-    return _configs(client, ResourceType.BROKER, [broker], deadline)[broker]
+    found = _configs(client, ResourceType.BROKER, [broker], deadline)[broker]
+    return {key: value.value for key, value in found.items()}
 
 
 def _configs(
-    client: AdminClient, kind: ResourceType, resources: list[str], deadline: Deadline
-) -> dict[str, dict[str, str]]:
-    out: dict[str, dict[str, str]] = {}
+    client: AdminClient,
+    kind: ResourceType,
+    resources: list[str],
+    deadline: Deadline,
+    missing_ok: bool = False,
+) -> dict[str, dict[str, Value]]:
+    out: dict[str, dict[str, Value]] = {}
 
     def ask(batch: list[str], timeout: float) -> None:
         futures = client.describe_configs([ConfigResource(kind, n) for n in batch], request_timeout=timeout)
         for resource, future in futures.items():
-            entries = kafka.result(future, timeout + 1)
-            out[resource.name] = {k: e.value for k, e in entries.items() if e.value is not None}
+            try:
+                entries = kafka.result(future, timeout + 1)
+            except KafkaException as exception:
+                error = kafka.kafka_error(exception)
+                if missing_ok and error is not None and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    out.pop(resource.name, None)
+                    continue
+                raise
+            out[resource.name] = {
+                k: Value(e.value, e.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value)
+                for k, e in entries.items()
+                if e.value is not None
+            }
 
     for begin in range(0, len(resources), _BATCH):
         batch = resources[begin : begin + _BATCH]
@@ -168,13 +215,18 @@ def add_partitions(client: AdminClient, name: str, partitions: int, deadline: De
     kafka.patiently(f"adding partitions to topic {name}", grow, deadline)
 
 
-def alter(client: AdminClient, name: str, changes: dict[str, str], deadline: Deadline) -> None:
-    """Set some of a topic's configuration."""
+def alter(client: AdminClient, name: str, changes: Mapping[str, str | None], deadline: Deadline) -> None:
+    """Set some of a topic's configuration; None unsets, so that the cluster's default counts."""
     resource = ConfigResource(
         ResourceType.TOPIC,
         name,
         incremental_configs=[
-            ConfigEntry(k, v, incremental_operation=AlterConfigOpType.SET) for k, v in changes.items()
+            ConfigEntry(
+                k,
+                v,
+                incremental_operation=AlterConfigOpType.DELETE if v is None else AlterConfigOpType.SET,
+            )
+            for k, v in changes.items()
         ],
     )
     kafka.patiently(

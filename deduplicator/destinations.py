@@ -1,7 +1,7 @@
-"""Destination topics: made when missing, grown, and refused by name when they would alter, refuse or delete what is copied.
+"""Destination topics: made when missing, grown, kept in step, and refused by name when they would alter, refuse or delete what is copied.
 
 What the source topics are like comes from the control topic, so nothing here needs access to the source. The verdict goes back there,
-for the lanes, which wait for it.
+for the lanes, which wait for it. What a configuration should be is decided in common/topic_configs.py.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from common import kafka, topics
+from common import kafka, topic_configs, topics
 from common.control import Destination, SourceTopic
 from common.control_log import ControlLog
 from common.errors import LinkRefused, SettingsError, VerbatimError
 from common.kafka import Deadline
-from common.link import WIDE_TIMESTAMPS, Link
+from common.link import Link
+from common.topic_configs import Change, Rules, Value
 
 if TYPE_CHECKING:
     from common.settings import Settings
@@ -25,34 +26,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CALL_S = 30.0
-FOREVER = 2**63 - 1
-_TIMESTAMPS = ("message.timestamp.type", "message.timestamp.after.max.ms")
-
-
-def refusal(source: SourceTopic, name: str, config: dict[str, str]) -> str | None:
-    """Why records of a source topic may not be written to a destination with this configuration, or None."""
-    want = source.config
-
-    def refused(key: str, why: str) -> str:
-        return f"destination topic {name} has {key}={config.get(key)}: {why} (source topic {source.topic} has {want.get(key)}); change it"
-
-    if config.get("message.timestamp.type") == "LogAppendTime":
-        return refused("message.timestamp.type", "it would replace the records' timestamps")
-    if int(config["max.message.bytes"]) < int(want.get("max.message.bytes", 0)):
-        return refused("max.message.bytes", "it would refuse the source's largest records")
-    if _limit(config, "message.timestamp.before.max.ms") < FOREVER:
-        return refused("message.timestamp.before.max.ms", "it would refuse old records")
-    if _limit(config, "message.timestamp.after.max.ms") < _limit(want, "message.timestamp.after.max.ms"):
-        return refused("message.timestamp.after.max.ms", "it would refuse records that the source takes")
-    policy, wanted = (set(filter(None, c.get("cleanup.policy", "").split(","))) for c in (config, want))
-    if "compact" in policy and "compact" not in wanted:
-        return refused("cleanup.policy", "compaction would delete records that the source keeps")
-    if "delete" in policy:
-        for key in ("retention.ms", "retention.bytes"):
-            kept = _limit(want, key) if "delete" in wanted else FOREVER
-            if _limit(config, key) < kept:
-                return refused(key, "it would delete records that the source keeps")
-    return None
 
 
 class Destinations:
@@ -68,9 +41,16 @@ class Destinations:
         self.admin = (
             admin if admin is not None else kafka.admin(settings.client_config("destination", "admin"))
         )
+        self.rules = Rules.of(settings)
+        self._in_step: dict[str, SourceTopic] = {}
+        """Topic id -> the description that its destination was last brought in step with."""
+        self._said: dict[str, str] = {}
 
     def settle(self, again: bool = False) -> None:
-        """Make or check what has no verdict yet, or has grown; `again`: also what was refused."""
+        """Make or check what has no verdict yet, or has grown; bring in step what its source has left behind.
+
+        `again`: look also at what was refused, and at all configurations.
+        """
         state = self.control.state
         for source in list(state.topics.values()):
             have = state.destinations.get(source.topic_id)
@@ -78,6 +58,71 @@ class Destinations:
                 verdict = self._verdict(source)
                 if verdict != have:
                     self._record(source, verdict)
+        if self.settings.topic_config_sync:
+            self._keep_in_step(again)
+
+    def _keep_in_step(self, again: bool) -> None:
+        state = self.control.state
+        due = {
+            source.topic_id: source
+            for source in state.newest_topics().values()
+            if source.topic_id not in state.deleted
+            and (again or self._in_step.get(source.topic_id) != source)
+            and (have := state.destinations.get(source.topic_id)) is not None
+            and have.refused is None
+        }
+        if not due:
+            return
+        deadline = Deadline(CALL_S)
+        names = sorted({state.destinations[topic_id].topic for topic_id in due})
+        there = topics.topic_settings(self.admin, names, deadline)
+        for topic_id, source in due.items():
+            have = state.destinations[topic_id]
+            if have.topic not in there:
+                continue  # deleted at the target: its lanes ride out that there is none
+            config, applied = self._bring_in_step(source, have, there[have.topic], deadline)
+            verdict = _judged(source, have.topic, config, applied)
+            if verdict != have:
+                self._record(source, verdict)
+            self._in_step[topic_id] = source
+
+    def _bring_in_step(
+        self, source: SourceTopic, have: Destination, there: dict[str, Value], deadline: Deadline
+    ) -> tuple[dict[str, Value], dict[str, str]]:
+        """Change a destination's configuration as far as it can be; what it is then, and what of it the link has set."""
+        wanted = topic_configs.differences(source, there, have.config, self.rules)
+        done = self._alter(have.topic, wanted, deadline)
+        there = topic_configs.after(there, done, source)
+        return there, topic_configs.settled(source, there, have.config, self.rules)
+
+    def _alter(self, name: str, changes: list[Change], deadline: Deadline) -> list[Change]:
+        """Make the changes, all at once, or one by one where the target refuses one; those that were made."""
+        due = [change for change in changes if change.kept is None]
+        if not due:
+            return []
+        done, refused = due, []
+        try:
+            topics.alter(self.admin, name, {change.key: change.to for change in due}, deadline)
+        except (KafkaException, LinkRefused) as error:
+            if isinstance(error, KafkaException) and passing(error):
+                raise
+            done = []
+            for change in due:
+                try:
+                    topics.alter(self.admin, name, {change.key: change.to}, deadline)
+                    done.append(change)
+                except (KafkaException, LinkRefused) as reason:
+                    refused.append(f"{change.key}={change.to}: {reason}")
+        if done:
+            said = ", ".join(f"{change.key}={change.to or '(default)'}" for change in done)
+            log.info("destination topic %s: set %s, to be in step with its source", name, said)
+        self._say_once(name, "; ".join(refused))
+        return done
+
+    def _say_once(self, name: str, refused: str) -> None:
+        if refused and self._said.get(name) != refused:
+            log.error("destination topic %s can't be kept in step with its source: %s", name, refused)
+        self._said[name] = refused
 
     def _verdict(self, source: SourceTopic) -> Destination:
         deadline = Deadline(CALL_S)
@@ -111,16 +156,24 @@ class Destinations:
 
     def _fit(self, source: SourceTopic, name: str, deadline: Deadline) -> Destination:
         there = topics.describe(self.admin, [name], deadline)
+        made = False
         if name not in there:
-            config = {k: v for k, v in source.config.items() if k not in _TIMESTAMPS} | WIDE_TIMESTAMPS
+            config = topic_configs.first_config(source, self.rules)
             factor = self.settings.replication_factor
-            if topics.create(self.admin, name, source.partitions, factor, config, deadline):
+            made = topics.create(self.admin, name, source.partitions, factor, config, deadline)
+            if made:
                 log.info("made destination topic %s with %d partitions", name, source.partitions)
-        config = topics.configs(self.admin, [name], deadline)[name]
-        why = refusal(source, name, config)
-        if why is None:
+        have = self.control.state.destinations.get(source.topic_id)
+        if have is None or have.topic != name:
+            have = Destination(name, source.partitions, 1)
+        settings, applied = topics.settings_of(self.admin, name, deadline), have.config
+        if made or self.settings.topic_config_sync:
+            settings, applied = self._bring_in_step(source, have, settings, deadline)
+            self._in_step[source.topic_id] = source
+        verdict = _judged(source, name, settings, applied)
+        if verdict.refused is None:
             topics.add_partitions(self.admin, name, source.partitions, deadline)
-        return Destination(name, source.partitions, int(config["max.message.bytes"]), why)
+        return verdict
 
     def _record(self, source: SourceTopic, verdict: Destination) -> None:
         if verdict.refused is not None:
@@ -134,6 +187,7 @@ class Destinations:
             partitions=verdict.partitions,
             max_message_bytes=verdict.max_message_bytes,
             refused=verdict.refused,
+            config=verdict.config,
         )
         self.control.refresh(Deadline(CALL_S))
 
@@ -144,6 +198,9 @@ def passing(error: Exception) -> bool:
     return isinstance(error, VerbatimError) or (reason is not None and kafka.retriable(reason))
 
 
-def _limit(config: dict[str, str], key: str) -> int:
-    value = int(config.get(key, -1))
-    return FOREVER if value < 0 else value
+def _judged(
+    source: SourceTopic, name: str, settings: dict[str, Value], applied: dict[str, str]
+) -> Destination:
+    config = {key: value.value for key, value in settings.items()}
+    why = topic_configs.refusal(source, name, config)
+    return Destination(name, source.partitions, int(config["max.message.bytes"]), why, applied)

@@ -108,7 +108,8 @@ class Deduplicator(Application):
         try:
             self.destinations.settle(again)
             self._settled = position
-            self._look_again_at = now + self.settings.topic_refresh_interval_s
+            if again:
+                self._look_again_at = now + self.settings.topic_refresh_interval_s
         except (KafkaException, VerbatimError) as error:
             log.warning("destination topics: %s", error)
             self._settle_at = now + SETTLE_AGAIN_S

@@ -9,6 +9,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from common import topics
+from common.cli import aligned
 from common.errors import KafkaTimeout
 from common.kafka import Deadline
 from offsets.groups import At
@@ -49,11 +50,7 @@ def table(lines: list[dict[str, Any]]) -> str:
     """The lines as aligned text, with a heading."""
     cells = [list(COLUMNS.values())]
     cells += [["-" if line[name] is None else str(line[name]) for name in COLUMNS] for line in lines]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in cells
-    )
+    return aligned(cells)
 
 
 def _recorded(survey: Survey) -> list[Row]:

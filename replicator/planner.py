@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, TopicPartition
@@ -11,7 +12,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from common import kafka, outside, topics
 from common.control import REPLICATOR, Control, Key
 from common.control_log import ControlLog
-from common.errors import KafkaTimeout
+from common.errors import KafkaTimeout, LinkRefused
 from common.kafka import Deadline
 from common.lanes import Plan
 from common.routing import spread
@@ -29,19 +30,6 @@ LED_S = 10.0
 """How long leaders are waited for before those are left out that have none."""
 REFUSED_S = 60.0
 """How long a partition is left out of the plan once staging has refused one of its frames."""
-COPIED_CONFIG = (
-    "cleanup.policy",
-    "retention.ms",
-    "retention.bytes",
-    "max.message.bytes",
-    "delete.retention.ms",
-    "min.compaction.lag.ms",
-    "max.compaction.lag.ms",
-    "segment.bytes",
-    "segment.ms",
-    "message.timestamp.type",
-    "message.timestamp.after.max.ms",
-)
 ENVELOPE_BYTES = 1 << 20
 
 
@@ -132,6 +120,7 @@ class Planner:
         state = self.control.refresh(deadline)
         found = self._without_halted_recreations(found, state, deadline)
         self._describe_topics(found, state, deadline)
+        self._flag_deleted(found, state, deadline)
         self._decide_origins(found, state, deadline)
         known = self.positions.refresh(deadline)
         ends = self._ends(found, deadline) if self.bounded else {}
@@ -171,10 +160,14 @@ class Planner:
         ]
 
     def changed(self) -> bool:
-        """Whether the topics to copy are others than planned."""
-        found = self.selected(Deadline(PLAN_S))
+        """Whether the topics to copy are others than planned. Where only their configuration is, that is told, and no reason to plan."""
+        deadline = Deadline(PLAN_S)
+        found = self.selected(deadline)
         led = {(i.name, p) for i in found for p in range(i.partitions) if p not in i.leaderless}
-        return bool(self._due()) or set(found) != self.planned or bool(self._undecided & led)
+        if self._due() or set(found) != self.planned or self._undecided & led:
+            return True
+        self._describe_topics(found, self.control.refresh(deadline), deadline)
+        return False
 
     def _due(self) -> list[Key]:
         """Partitions that were left out for long enough."""
@@ -214,27 +207,43 @@ class Planner:
 
     def _describe_topics(self, found: list[TopicInfo], state: Control, deadline: Deadline) -> None:
         """Tell the deduplicator what each source topic is like, so that it needs no access to the source."""
-        configs = topics.configs(self.source, [info.name for info in found], deadline)
-        records: list[tuple[str, dict[str, Any]]] = []
-        for info in found:
-            config = {k: configs[info.name][k] for k in COPIED_CONFIG if k in configs[info.name]}
-            have = state.topics.get(info.id)
-            if have is None or have.partitions != info.partitions or have.config != config:
-                records.append(
-                    (
-                        "topic",
-                        {
-                            "topic": info.name,
-                            "topic_id": info.id,
-                            "partitions": info.partitions,
-                            "config": config,
-                        },
-                    )
-                )
+        described = topics.source_topics(self.source, found, deadline)
+        records: list[tuple[str, dict[str, Any]]] = [
+            ("topic", asdict(topic) | {"explicit": sorted(topic.explicit)})
+            for topic in described
+            if state.topics.get(topic.topic_id) != topic or topic.topic_id in state.deleted
+        ]
+        largest = max((int(t.config.get("max.message.bytes", 0)) for t in described), default=0)
         if records:
             self.control.append_all(records, deadline)
-        largest = max((int(configs[i.name].get("max.message.bytes", 0)) for i in found), default=0)
         self._fit_staging(largest + ENVELOPE_BYTES, deadline)
+
+    def _flag_deleted(self, found: list[TopicInfo], state: Control, deadline: Deadline) -> None:
+        """Say which copied topics are gone from the source. Their copies are kept: what deletes them is no part of a link."""
+        missing = {
+            name: source
+            for name, source in state.newest_topics().items()
+            if source.topic_id not in state.deleted and self.settings.selects(name)
+        }
+        for info in found:
+            missing.pop(info.name, None)
+        if not missing:
+            return
+        # A topic that may not be described is not listed either; asked by name, the answer is another.
+        gone = [name for name in sorted(missing) if self._is_gone(name, deadline)]
+        for name in gone:
+            log.warning("topic %s was deleted at the source; its copy is kept", name)
+        if gone:
+            self.control.append_all(
+                [("topic-deleted", {"topic": n, "topic_id": missing[n].topic_id}) for n in gone], deadline
+            )
+
+    def _is_gone(self, name: str, deadline: Deadline) -> bool:
+        try:
+            return name not in topics.describe(self.source, [name], deadline)
+        except LinkRefused as refused:
+            log.warning("%s; it is not copied", refused)
+            return False
 
     def _fit_staging(self, wanted: int, deadline: Deadline) -> None:
         name = self.settings.staging_topic

@@ -12,6 +12,7 @@ from verbatim.cutover_command import cutover
 from verbatim.failover_command import failover
 from verbatim.plan_command import plan
 from verbatim.quickstart import quickstart
+from verbatim.topics_command import topics_command
 from verbatim.verify_command import verify
 
 
@@ -33,4 +34,5 @@ cli.add_command(cutover)
 cli.add_command(failover)
 cli.add_command(plan)
 cli.add_command(quickstart)
+cli.add_command(topics_command)
 cli.add_command(verify)

@@ -684,6 +684,7 @@ class Offset:
 @dataclass(frozen=True)
 class Value:
     value: str
+    source: int = 5
 
 
 @dataclass(frozen=True)

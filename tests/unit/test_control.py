@@ -109,6 +109,16 @@ def test_topics_and_destinations_are_the_newest() -> None:
     assert state.destinations == {"id": Destination("d", 2, 9, None)}
 
 
+def test_a_topic_is_deleted_until_it_is_described_again_and_not_while_another_has_its_name() -> None:
+    topic = {"topic": "orders", "topic_id": "id", "partitions": 2, "config": {}, "explicit": ["a"]}
+    gone = ("topic-deleted", {"topic": "orders", "topic_id": "id"})
+    assert control(("topic", topic), gone).deleted_topics() == ["orders"]
+    assert control(("topic", topic), gone, ("topic", topic)).deleted_topics() == []
+    again = control(("topic", topic), gone, ("topic", {**topic, "topic_id": "id2"}))
+    assert again.deleted_topics() == []
+    assert again.newest_topics()["orders"].topic_id == "id2"
+
+
 def test_a_resend_answers_the_ask_that_it_names() -> None:
     state = control(("ask", WHERE))
     assert state.asks == {KEY: Request(0, "orders", None)}

@@ -45,6 +45,7 @@ FIXED_INTERFACE = [
     ),
     *("CONSUMER_GROUPS", "CONSUMER_GROUPS_EXCLUDE", "OFFSETS_INTERVAL", "GROUP_NAME", "ON_ACTIVE_GROUP"),
     *("ON_SEVERAL_TARGETS", "REWIND", "MAPPINGS_RETENTION", "MAPPINGS_LIMIT"),
+    *("TOPIC_CONFIG_SYNC", "TOPIC_CONFIG_EXCLUDE", "TOPIC_CONFIG_DEFAULTS"),
 ]
 legal_name = st.text("abcXYZ019._-", min_size=1, max_size=40).filter(lambda name: name not in (".", ".."))
 
