@@ -92,7 +92,8 @@ class SourceTopic:
 class Destination:
     """Where a source topic's records go. `refused` says why nothing may be written there.
 
-    `config` is what the link has set on it: what somebody else has set may be kept where it is no longer the same.
+    `config` is what the link has set on it: what somebody else has set may be kept where it is no longer the same. `compacted`: it
+    takes no record without a key.
     """
 
     topic: str
@@ -100,6 +101,7 @@ class Destination:
     max_message_bytes: int
     refused: str | None = None
     config: dict[str, str] = field(default_factory=dict)
+    compacted: bool = False
 
 
 @dataclass(slots=True)
@@ -116,6 +118,8 @@ class Control:
     """topic id -> newest description."""
     destinations: dict[str, Destination] = field(default_factory=dict)
     """topic id -> newest destination."""
+    copied_into: dict[str, set[str]] = field(default_factory=dict)
+    """Destination -> names of the source topics whose records have been let in, now or before."""
     deleted: set[str] = field(default_factory=set)
     """Ids of topics that are gone from the source. Their copies are kept."""
     ended: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -210,13 +214,18 @@ class Control:
 
     def _on_destination(self, offset: int, r: dict[str, Any]) -> None:
         refused = None if r.get("refused") is None else _text(r, "refused")
-        self.destinations[_text(r, "topic_id")] = Destination(
+        destination = Destination(
             _text(r, "destination"),
             _number(r, "partitions"),
             _number(r, "max_message_bytes"),
             refused,
             _texts(r.get("config", {})),
+            bool(r.get("compacted", False)),
         )
+        topic = _text(r, "topic")
+        self.destinations[_text(r, "topic_id")] = destination
+        if refused is None:
+            self.copied_into.setdefault(destination.topic, set()).add(topic)
 
     def _on_end_epoch(self, offset: int, r: dict[str, Any]) -> None:
         key = (_text(r, "application"), _number(r, "term"))

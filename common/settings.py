@@ -56,6 +56,16 @@ def _selection(value: str) -> str:
     return value
 
 
+def _topic_map(value: str) -> str:
+    topic_selection.topic_map(value)
+    return value
+
+
+def _rewrites(value: str) -> str:
+    topic_selection.rewrites(value)
+    return value
+
+
 def _some_topics(value: str) -> str:
     if not topic_selection.split_entries(value):
         raise ValueError("names no topic")
@@ -178,8 +188,17 @@ class Settings(BaseModel):
     destination_topic_template: Annotated[str, BeforeValidator(topic_selection.check_template)] = _setting(
         "KAFKA_CLUSTERS_DESTINATION_TOPIC",
         "{topic}",
-        "destination name; `{topic}` and `{source}` stand for the source's",
+        "destination name; `{topic}` and `{source}` stand for the source's (`eu.{topic}`: a prefix)",
     )
+    destination_topic_map: Annotated[str, BeforeValidator(_topic_map)] = _setting(
+        "KAFKA_CLUSTERS_DESTINATION_TOPIC_MAP", "", "`topic=destination`, comma-separated: names of their own; wins over all below",
+        "none",
+    )  # fmt: skip
+    destination_topic_rewrite: Annotated[str, BeforeValidator(_rewrites)] = _setting(
+        "KAFKA_CLUSTERS_DESTINATION_TOPIC_REWRITE", "", "`expression=name`, comma-separated: the first regular expression that matches a "
+        "topic's whole name gives the destination's, where `\\1` and `\\g<name>` stand for its groups and `{source}` for the source's "
+        "name; a topic that none matches goes by the template", "none",
+    )  # fmt: skip
     destination_client_config: str | None = _setting(
         "KAFKA_CLUSTERS_DESTINATION_CLIENT_CONFIG",
         None,
@@ -412,16 +431,22 @@ class Settings(BaseModel):
 
     def destination_topic(self, topic: str, source_name: str) -> str:
         """The destination's name for a source topic. Raises SettingsError for a name that can't be written to."""
-        variable, template = _PREFIX + "DESTINATION_TOPIC", self.destination_topic_template
+        variable, rule = _PREFIX + "DESTINATION_TOPIC_MAP", self.destination_topic_map
+        name = topic_selection.topic_map(rule).get(topic)
         try:
-            name = topic_selection.expand_template(template, topic=topic, source=source_name)
+            if name is None:
+                variable, rule = _PREFIX + "DESTINATION_TOPIC_REWRITE", self.destination_topic_rewrite
+                name = topic_selection.rewritten(rule, topic=topic, source=source_name)
+            if name is None:
+                variable, rule = _PREFIX + "DESTINATION_TOPIC", self.destination_topic_template
+                name = topic_selection.expand_template(rule, topic=topic, source=source_name)
         except ValueError as error:
             raise SettingsError(
-                f"{variable}: {template!r} for topic {topic!r} of {source_name!r}: {error}"
+                f"{variable}: {rule!r} for topic {topic!r} of {source_name!r}: {error}"
             ) from None
         if topic_selection.is_internal(name) or name in self.own_topics:
             raise SettingsError(
-                f"{variable}: {template!r} makes {name!r} of topic {topic!r}, which is not for copies"
+                f"{variable}: {rule!r} makes {name!r} of topic {topic!r}, which is not for copies"
             )
         return name
 
@@ -634,8 +659,16 @@ def _doubts(settings: Settings) -> list[str]:
         for name in sorted(names)
         if topic_selection.is_internal(name) or name in settings.own_topics
     ]
-    if "{topic}" not in settings.destination_topic_template and (expressions or len(names) > 1):
-        found.append(f"{_PREFIX}DESTINATION_TOPIC: without {{topic}}, all topics go into one")
+    by_template = names - topic_selection.topic_map(settings.destination_topic_map).keys()
+    several = expressions or len(by_template) > 1
+    if (
+        "{topic}" not in settings.destination_topic_template
+        and several
+        and not settings.destination_topic_rewrite
+    ):
+        found.append(
+            f"{_PREFIX}DESTINATION_TOPIC: without {{topic}}, all topics go into one: the first is copied, the others are refused"
+        )
     return found
 
 

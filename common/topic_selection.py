@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from typing import NamedTuple
 
 MAX_TOPIC_LENGTH = 249
 """Kafka's own limit (org.apache.kafka.common.internals.Topic): log directories add a suffix to the name."""
@@ -11,6 +12,8 @@ MAX_TOPIC_LENGTH = 249
 _LEGAL = re.compile(r"[A-Za-z0-9._-]+")
 _QUANTIFIER = re.compile(r"\{\d*,\d*\}")
 _PLACEHOLDER = re.compile(r"\{(topic|source)\}")
+_REFERENCE = re.compile(r"\\(?:(\d{1,2})|g<(\w+)>)|\{(source)\}")
+"""What stands for something else in the new name of a rewrite."""
 _GROUP_PLACEHOLDER = re.compile(r"\{(group|source)\}")
 
 
@@ -117,6 +120,73 @@ def expand_template(template: str, *, topic: str, source: str) -> str:
     """The destination's name for a topic. ValueError when Kafka would not allow it."""
     values = {"topic": topic, "source": source}
     return check_topic_name(_PLACEHOLDER.sub(lambda found: values[found[1]], template))
+
+
+class Rewrite(NamedTuple):
+    """Topics whose whole name the expression matches are called `name`, with what its groups matched."""
+
+    expression: re.Pattern[str]
+    name: str
+
+
+@lru_cache(maxsize=16)
+def topic_map(text: str) -> dict[str, str]:
+    """`topic=destination`, comma-separated. ValueError names the first entry that is none, or a name that is given twice."""
+    found: dict[str, str] = {}
+    for entry in split_entries(text):
+        topic, equals, name = (part.strip() for part in entry.partition("="))
+        if not equals:
+            raise ValueError(f"entry {entry!r} is not of the form topic=destination")
+        check_topic_name(topic)
+        check_topic_name(name)
+        if topic in found:
+            raise ValueError(f"topic {topic!r} is named twice")
+        for other, taken in found.items():
+            if taken == name:
+                raise ValueError(f"topics {other!r} and {topic!r} can't both become {name!r}")
+        found[topic] = name
+    return found
+
+
+@lru_cache(maxsize=16)
+def rewrites(text: str) -> tuple[Rewrite, ...]:
+    """`expression=name`, comma-separated. In the name `\\1` or `\\g<group>` stand for what a group of the expression matched, `{source}` for
+    the source's name. ValueError names the first entry that is none."""
+    found = []
+    for entry in split_entries(text):
+        expression, equals, name = (part.strip() for part in entry.rpartition("="))
+        if not equals or not expression:
+            raise ValueError(f"entry {entry!r} is not of the form expression=name")
+        try:
+            compiled_expression = re.compile(expression)
+        except (re.error, OverflowError, RecursionError) as error:
+            raise ValueError(f"entry {entry!r}: no regular expression: {error}") from None
+        for reference in _REFERENCE.finditer(name):
+            number, group = reference[1], reference[2]
+            if (number is not None and not 1 <= int(number) <= compiled_expression.groups) or (
+                group is not None and group not in compiled_expression.groupindex
+            ):
+                raise ValueError(f"entry {entry!r}: the expression has no group {number or group}")
+        rest = _REFERENCE.sub("", name)
+        if (rest and not _LEGAL.fullmatch(rest)) or not name:
+            raise ValueError(f"entry {entry!r}: {name!r} makes no legal topic name")
+        found.append(Rewrite(compiled_expression, name))
+    return tuple(found)
+
+
+def rewritten(text: str, *, topic: str, source: str) -> str | None:
+    """The destination's name by the first rewrite that matches; None where none does. ValueError when Kafka would not allow it."""
+    for rewrite in rewrites(text):
+        matched = rewrite.expression.fullmatch(topic)
+        if matched:
+
+            def expand(reference: re.Match[str], matched: re.Match[str] = matched) -> str:
+                if reference[3] is not None:
+                    return source
+                return matched[int(reference[1]) if reference[1] is not None else reference[2]] or ""
+
+            return check_topic_name(_REFERENCE.sub(expand, rewrite.name))
+    return None
 
 
 def check_group_template(template: str) -> str:

@@ -47,19 +47,32 @@ class Destinations:
         self._said: dict[str, str] = {}
 
     def settle(self, again: bool = False) -> None:
-        """Make or check what has no verdict yet, or has grown; bring in step what its source has left behind.
+        """Make or check what has no verdict yet, has grown or goes by another name; bring in step what its source has left behind.
 
         `again`: look also at what was refused, and at all configurations.
         """
         state = self.control.state
+        present = {t.topic_id for t in state.newest_topics().values()} - state.deleted
         for source in list(state.topics.values()):
             have = state.destinations.get(source.topic_id)
-            if have is None or have.partitions < source.partitions or (again and have.refused is not None):
+            if (
+                have is None
+                or have.partitions < source.partitions
+                or (again and have.refused is not None)
+                or (have.refused is None and source.topic_id in present and self._renamed(source, have))
+            ):
                 verdict = self._verdict(source)
                 if verdict != have:
                     self._record(source, verdict)
         if self.settings.topic_config_sync:
             self._keep_in_step(again)
+
+    def _renamed(self, source: SourceTopic, have: Destination) -> bool:
+        """Whether the settings give the destination another name than it had."""
+        try:
+            return self.settings.destination_topic(source.topic, self.link.source_name) != have.topic
+        except SettingsError:
+            return True
 
     def _keep_in_step(self, again: bool) -> None:
         state = self.control.state
@@ -146,13 +159,12 @@ class Destinations:
             )
         if self.link.source_cluster == self.link.target_cluster and name == source.topic:
             raise LinkRefused("it is the source topic itself; change KAFKA_CLUSTERS_DESTINATION_TOPIC")
-        state = self.control.state
-        for topic_id, other in state.destinations.items():
-            of = state.topics.get(topic_id)
-            if other.topic == name and other.refused is None and of is not None and of.topic != source.topic:
-                raise LinkRefused(
-                    f"topic {of.topic} is copied there already; give each a destination of its own"
-                )
+        others = self.control.state.copied_into.get(name, set()) - {source.topic}
+        if others:
+            # Group offsets could not be translated: a partition would hold the records of several, at one offset for all.
+            raise LinkRefused(
+                f"topic {min(others)} is copied there already; several topics in one are not supported: give each a destination of its own"
+            )
 
     def _fit(self, source: SourceTopic, name: str, deadline: Deadline) -> Destination:
         there = topics.describe(self.admin, [name], deadline)
@@ -176,8 +188,16 @@ class Destinations:
         return verdict
 
     def _record(self, source: SourceTopic, verdict: Destination) -> None:
+        before = self.control.state.destinations.get(source.topic_id)
         if verdict.refused is not None:
             log.error("%s; topic %s is not copied", verdict.refused, source.topic)
+        elif before is not None and before.refused is None and before.topic != verdict.topic:
+            log.warning(
+                "topic %s goes to %s from now on; what was copied before stays in %s",
+                source.topic,
+                verdict.topic,
+                before.topic,
+            )
         self.control.append(
             "destination",
             Deadline(CALL_S),
@@ -188,6 +208,7 @@ class Destinations:
             max_message_bytes=verdict.max_message_bytes,
             refused=verdict.refused,
             config=verdict.config,
+            compacted=verdict.compacted,
         )
         self.control.refresh(Deadline(CALL_S))
 
@@ -203,4 +224,5 @@ def _judged(
 ) -> Destination:
     config = {key: value.value for key, value in settings.items()}
     why = topic_configs.refusal(source, name, config)
-    return Destination(name, source.partitions, int(config["max.message.bytes"]), why, applied)
+    compacted = "compact" in config.get("cleanup.policy", "")
+    return Destination(name, source.partitions, int(config["max.message.bytes"]), why, applied, compacted)

@@ -25,6 +25,9 @@ log = logging.getLogger(__name__)
 
 CALL_S = 30.0
 
+Bad = tuple[int, str, str]
+"""A record that can't be delivered: source offset, reason, detail."""
+
 
 class Waiting(Exception):
     """The destination of a frame is not made yet."""
@@ -173,7 +176,10 @@ class Judgement:
     ) -> None:
         assert decision.next is not None
         reached = decision.next
-        rows, bad = self._deliverable(key, frame, rows)
+        if (under_way := self._transaction.moved.get(key)) is not None:
+            # Its mapping names one destination: another name counts from the next transaction on.
+            destination = under_way.destination
+        rows, bad = self._deliverable(key, frame, rows, destination)
         if bad is not None:
             reached = bad[0]
         if bad is None or decision.first or reached > self.owned.next.get(key, -1):
@@ -205,21 +211,14 @@ class Judgement:
         else:
             self._close_gap(key)
 
-    def _deliverable(self, key: Key, frame: Frame, rows: Rows) -> tuple[Rows, tuple[int, str, str] | None]:
+    def _deliverable(
+        self, key: Key, frame: Frame, rows: Rows, destination: Destination
+    ) -> tuple[Rows, Bad | None]:
         """The rows up to the first one that can't be delivered, and why that one can't."""
         bad = self._transaction.bad.get(key)
-        if rows.timestamps and min(rows.timestamps) <= 0:
-            at = next(i for i, t in enumerate(rows.timestamps) if t <= 0)
-            if bad is None or rows.offsets[at] < bad[0]:
-                # librdkafka takes 0 for "now" and can't send less, so the timestamp would be altered.
-                bad = (
-                    rows.offsets[at],
-                    stuck.TIMESTAMP,
-                    (
-                        f"record {rows.offsets[at]} of {frame.topic}-{frame.partition} has timestamp {rows.timestamps[at]}, which can't "
-                        "be produced unaltered"
-                    ),
-                )
+        for found in (_unsupported_timestamp(frame, rows), _missing_key(frame, rows, destination)):
+            if found is not None and (bad is None or found[0] < bad[0]):
+                bad = found
         if bad is None or not rows.offsets or bad[0] > rows.offsets[-1] or bad[0] < rows.offsets[0]:
             return rows, None
         keep = sum(1 for o in rows.offsets if o < bad[0])
@@ -231,3 +230,22 @@ class Judgement:
     def _close_gap(self, key: Key) -> None:
         moved = self._transaction.moved.get(key)
         self._troubles.close_gap(key, moved.frame.topic if moved is not None else "")
+
+
+def _unsupported_timestamp(frame: Frame, rows: Rows) -> Bad | None:
+    if not rows.timestamps or min(rows.timestamps) > 0:
+        return None
+    # librdkafka takes 0 for "now" and can't send less, so the timestamp would be altered.
+    at = next(i for i, t in enumerate(rows.timestamps) if t <= 0)
+    offset, what = rows.offsets[at], f"timestamp {rows.timestamps[at]}, which can't be produced unaltered"
+    return offset, stuck.TIMESTAMP, f"record {offset} of {frame.topic}-{frame.partition} has {what}"
+
+
+def _missing_key(frame: Frame, rows: Rows, destination: Destination) -> Bad | None:
+    """Kafka refuses a record without a key in a compacted topic, and with it the transaction, each time anew. The source may hold some
+    from before it was compacted."""
+    if not destination.compacted or None not in rows.keys:
+        return None
+    offset = rows.offsets[rows.keys.index(None)]
+    why = f"has no key, and {destination.topic} is compacted (cleanup.policy), so it takes none without"
+    return offset, stuck.NO_KEY, f"record {offset} of {frame.topic}-{frame.partition} {why}"

@@ -14,6 +14,7 @@ REFUSED = "destination-refused"
 STATE_LOST = "state-lost"
 TIMESTAMP = "timestamp-unsupported"
 TOO_LARGE = "destination-too-small"
+NO_KEY = "key-missing"
 
 FIRST_ASK_AGAIN_S = 5.0
 LAST_ASK_AGAIN_S = 600.0

@@ -134,13 +134,15 @@ class Troubles:
         self._closing = {}
 
     def go_back_where_cleared(self) -> None:
-        """A destination that was refused is accepted now: go back to the first frame that was skipped for it."""
+        """A destination that was refused is accepted now, or takes records without a key: go back to the first frame skipped for it."""
         cleared: list[str] = []
         for key, trouble in self.stuck.items():
-            if trouble.reason != stuck.REFUSED:
+            if trouble.reason not in (stuck.REFUSED, stuck.NO_KEY):
                 continue
             destination = self.term.state.destinations.get(key[0])
-            if destination is not None and destination.refused is None:
+            if destination is None or (trouble.reason == stuck.NO_KEY and destination.compacted):
+                continue
+            if destination.refused is None:
                 trouble.reason = stuck.MISSING
                 trouble.until = max(trouble.until, self.owned.position)
                 trouble.returning = True

@@ -168,3 +168,31 @@ def test_another_writer_at_the_destination_does_not_spoil_the_mappings(
     assert [contents(r) for r in copied] == [contents(r) for r in there[0]]
     assert any(b.offset > a.offset + 1 and b.offset - a.offset < 50 for a, b in pairwise(copied))
     assert_mapped(link, topic, there, here)
+
+
+def test_a_record_without_a_key_halts_where_the_destination_has_become_compacted_and_comes_when_it_is_not(
+    source: Kafka, target: Kafka, names: Names, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Promise: a staged record without a key, which a compacted destination refuses, halts its partition by name, after all that came
+    before it and without holding up others; when the topic is compacted no longer, it is delivered, and what came after it."""
+    at = source.bootstrap_servers
+    once, other = names.topic("once-plain"), names.topic("other")
+    create_topic(at, once)
+    create_topic(at, other)
+    produce(at, once, [*records(0, 3), Record(b"no key"), *records(4, 6)])
+    produce(at, other, records(0, 3))
+    there = read_all(at, once)
+    link = link_of(source, target, names)
+    assert link.replicate() == 0
+    alter(at, once, cleanup_policy="compact", min_compaction_lag_ms="3600000")
+    assert link.replicate() == 0
+    capsys.readouterr()
+    assert link.deduplicate() == 3
+    assert f"error: {once}-0 halted: record 3 of {once}-0 has no key" in capsys.readouterr().err
+    assert link.halted() == {(once, 0): "key-missing"}
+    assert link.arrived(once) == [3]
+    assert_copied(link, other)
+    alter(at, once, cleanup_policy="delete")
+    assert link.copy() == (0, 0)
+    assert_copied(link, once, there=there)
+    assert link.halted() == {}

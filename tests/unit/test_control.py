@@ -107,6 +107,18 @@ def test_topics_and_destinations_are_the_newest() -> None:
     )
     assert state.topics == {"id": SourceTopic("orders", "id", 3, {"a": "1"})}
     assert state.destinations == {"id": Destination("d", 2, 9, None)}
+    assert state.copied_into == {"d": {"orders"}}
+
+
+def test_a_destination_remembers_every_topic_that_was_let_in_and_none_that_was_refused() -> None:
+    to = {"topic": "a", "topic_id": "A", "destination": "d", "partitions": 2, "max_message_bytes": 9}
+    state = control(
+        ("destination", to),
+        ("destination", {**to, "destination": "e", "config": {"k": "v"}, "compacted": True}),
+        ("destination", {**to, "topic": "b", "topic_id": "B", "refused": "why"}),
+    )
+    assert state.copied_into == {"d": {"a"}, "e": {"a"}}
+    assert state.destinations["A"] == Destination("e", 2, 9, None, {"k": "v"}, True)
 
 
 def test_a_topic_is_deleted_until_it_is_described_again_and_not_while_another_has_its_name() -> None:
@@ -250,7 +262,14 @@ GOOD: list[dict[str, Any]] = [
     {"kind": "leader", "application": REPLICATOR},
     {"kind": "origin", **WHERE, "offset": 5},
     {"kind": "topic", "topic": "orders", "topic_id": "id", "partitions": 2, "config": {}},
-    {"kind": "destination", "topic_id": "id", "destination": "d", "partitions": 2, "max_message_bytes": 9},
+    {
+        "kind": "destination",
+        "topic": "orders",
+        "topic_id": "id",
+        "destination": "d",
+        "partitions": 2,
+        "max_message_bytes": 9,
+    },
     {"kind": "end-epoch", "application": REPLICATOR, "term": 0, "epoch": 1},
     {"kind": "ask", **WHERE},
     {"kind": "resend", **WHERE},

@@ -41,6 +41,7 @@ def test_every_outcome_of_a_group_and_every_reason_against_exactness_is_explaine
 def test_every_reason_for_a_halt_has_a_way_on_in_the_readme() -> None:
     reasons = {
         stuck.MISSING,
+        stuck.NO_KEY,
         stuck.REFUSED,
         stuck.STATE_LOST,
         stuck.TIMESTAMP,

@@ -33,7 +33,10 @@ REQUIRED = {
 FIXED_INTERFACE = [
     "APPLICATION_NAME",
     *(SOURCE + name for name in ("BOOTSTRAP_SERVERS", "NAME", "TOPIC", "TOPIC_EXCLUDE", "CLIENT_CONFIG")),
-    *(TARGET + name for name in ("BOOTSTRAP_SERVERS", "TOPIC", "CLIENT_CONFIG")),
+    *(
+        TARGET + name
+        for name in ("BOOTSTRAP_SERVERS", "TOPIC", "TOPIC_MAP", "TOPIC_REWRITE", "CLIENT_CONFIG")
+    ),
     *("START_OFFSETS", "TOPIC_RECREATED", "REPLICATION_FACTOR", "STATE_PATH", "SPARK_MASTER", "HEALTH_PORT"),
     *(
         "HEALTH_ADDRESS",
@@ -412,8 +415,62 @@ def test_a_destination_is_a_legal_name_or_refused(topic: str, source: str, templ
 
 
 def test_several_topics_into_one_are_warned_of() -> None:
+    several = {TARGET + "TOPIC": "all", SOURCE + "TOPIC": "a,b"}
     assert load(**{TARGET + "TOPIC": "all"}).warnings == []
-    assert len(load(**{TARGET + "TOPIC": "all", SOURCE + "TOPIC": "a,b"}).warnings) == 1
+    assert len(load(**several).warnings) == 1
+    assert load(**several, **{TARGET + "TOPIC_MAP": "a=one"}).warnings == []
+
+
+def test_the_map_wins_over_the_rewrites_and_these_over_the_template() -> None:
+    settings = load(
+        **{
+            TARGET + "TOPIC_MAP": "eu.orders = shop, plain=p",
+            TARGET
+            + "TOPIC_REWRITE": r"eu\.(.*)=europe.\1 , (?P<where>[a-z]{1,2})\.(?P<what>[a-z,=]+)=\g<what>.\2.{source}",
+            TARGET + "TOPIC": "copy.{topic}",
+        }
+    )
+    made = {
+        topic: settings.destination_topic(topic, "west")
+        for topic in ("eu.orders", "plain", "eu.payments", "us.payments", "usa.payments", "xeu.payments")
+    }
+    assert made == {
+        "eu.orders": "shop",
+        "plain": "p",
+        "eu.payments": "europe.payments",
+        "us.payments": "payments.payments.west",
+        "usa.payments": "copy.usa.payments",
+        "xeu.payments": "copy.xeu.payments",
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["orders", "a=b=c", "a=", "=b", "a.*=b", "a=b c", "a=x,a=y", "a=x,b=x", "a=" + "x" * 250, "a=.."],
+)
+def test_a_map_that_is_none_or_joins_two_topics_is_refused(text: str) -> None:
+    assert refusal(**{TARGET + "TOPIC_MAP": text}).startswith(f"{TARGET}TOPIC_MAP: ")
+
+
+@pytest.mark.parametrize(
+    "text", ["orders", "(=x", "a=", "=b", r"a=\1", r"(a)=\2", r"(a)=\g<b>", "a=b c", "a={topic}", r"a=\0"]
+)
+def test_a_rewrite_that_is_none_is_refused(text: str) -> None:
+    assert refusal(**{TARGET + "TOPIC_REWRITE": text}).startswith(f"{TARGET}TOPIC_REWRITE: ")
+
+
+@pytest.mark.parametrize(
+    ("variable", "rule"),
+    [
+        ("TOPIC_REWRITE", r"o(.*)=__\1"),
+        ("TOPIC_REWRITE", r"orders=verbatim.staging"),
+        ("TOPIC_REWRITE", r"o(x?)rders=\1"),
+        ("TOPIC_MAP", "orders=verbatim.control"),
+    ],
+)
+def test_a_rule_that_makes_no_name_for_copies_is_refused_by_its_own_name(variable: str, rule: str) -> None:
+    with pytest.raises(SettingsError, match=f"^{TARGET}{variable}: "):
+        load(**{TARGET + variable: rule}).destination_topic("orders", "west")
 
 
 # --- state path and master

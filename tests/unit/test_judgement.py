@@ -1,0 +1,106 @@
+"""What becomes of a frame, where the state alone does not decide it: one destination a transaction, records that Kafka would refuse."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from common.control import Control, encode
+from common.frame import Frame, Rows, encode_headers, encode_rows
+from deduplicator import stuck
+from deduplicator.judgement import Judgement
+from deduplicator.owned import Owned
+
+KEY = ("id", 0)
+
+
+class Message:
+    """A frame as staging holds it."""
+
+    def __init__(self, offset: int, start: int, keys: list[bytes | None]) -> None:
+        at = list(range(start, start + len(keys)))
+        self._value = encode_rows(at, [1] * len(at), [1] * len(at), keys, [b"v"] * len(at), None).to_pybytes()
+        frame = Frame("c", "orders", "id", 0, start, start + len(keys), len(keys), "w")
+        self._headers = encode_headers(frame, self._value)
+        self._offset = offset
+
+    def __len__(self) -> int:
+        return len(self._value)
+
+    def error(self) -> None:
+        return None
+
+    def offset(self) -> int:
+        return self._offset
+
+    def value(self) -> bytes:
+        return self._value  # type: ignore[no-any-return]
+
+    def headers(self) -> Any:
+        return self._headers
+
+
+class Recorder:
+    """Stands in for the transaction under way, and for the partitions in trouble."""
+
+    def __init__(self) -> None:
+        self.moved: dict[Any, Any] = {}
+        self.bad: dict[Any, Any] = {}
+        self.bytes = 0
+        self.batch_bytes = 1
+        self.produced: list[tuple[str, list[int]]] = []
+        self.skipped: list[tuple[str, int | None]] = []
+        self.stuck: dict[Any, Any] = {}
+
+    def begin(self) -> None:
+        pass
+
+    def close_gap(self, key: Any, topic: str) -> None:
+        pass
+
+    def produce(self, moved: Any, destination: Any, partition: int, rows: Rows) -> None:
+        self.produced.append((destination.topic, rows.offsets))
+
+    def skip(
+        self, key: Any, frame: Frame, offset: int, reason: str, detail: str, available: int | None = None
+    ) -> None:
+        self.skipped.append((reason, available))
+
+
+def judgement() -> tuple[Judgement, Recorder, Control]:
+    control = Control()
+    owned = Owned("staging-0", 0, {KEY: 0}, True)
+    recorder: Any = Recorder()
+    term: Any = SimpleNamespace(state=control)
+    return Judgement({"cluster": "c"}, term, owned, recorder, recorder), recorder, control
+
+
+def go_to(control: Control, destination: str, **more: Any) -> None:
+    said = {"topic": "orders", "topic_id": "id", "partitions": 1, "max_message_bytes": 1 << 20}
+    control.apply(control.position, encode("destination", **said, destination=destination, **more))
+
+
+def take(judge: Judgement, message: Any) -> None:
+    judge.take(message)
+
+
+def test_a_transaction_goes_to_one_destination_though_its_name_is_changed_meanwhile() -> None:
+    judge, recorder, control = judgement()
+    go_to(control, "old")
+    take(judge, Message(0, 0, [b"k"]))
+    go_to(control, "new")
+    take(judge, Message(1, 1, [b"k"]))
+    recorder.moved.clear()
+    take(judge, Message(2, 2, [b"k"]))
+    assert recorder.produced == [("old", [0]), ("old", [1]), ("new", [2])]
+
+
+def test_records_without_a_key_stop_a_partition_at_a_compacted_destination_and_nowhere_else() -> None:
+    judge, recorder, control = judgement()
+    go_to(control, "plain")
+    take(judge, Message(0, 0, [None, b"k"]))
+    recorder.moved.clear()
+    go_to(control, "compacted", compacted=True)
+    take(judge, Message(1, 2, [b"k", b"", None, b"k"]))
+    assert recorder.produced == [("plain", [0, 1]), ("compacted", [2, 3])]
+    assert recorder.skipped == [(stuck.NO_KEY, 5)]
