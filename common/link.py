@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from common import kafka, topics
+from common import kafka, link_topics, topics
 from common.control_log import ControlLog
 from common.errors import LinkRefused, VerbatimError
 from common.kafka import Deadline
@@ -137,7 +137,8 @@ def make_topics(
     there = topics.describe(target, list(wanted), deadline)
     for name, (partitions, config) in wanted.items():
         if name not in there and make:
-            topics.create(target, name, partitions, settings.replication_factor, config, deadline)
+            own = link_topics.configured(settings.link_topic_config)[settings.own_topic_kinds[name]]
+            _make_topic(settings, target, name, partitions, config | own, deadline)
         elif name not in there:
             raise LinkRefused(
                 f"topic {name} is missing on the target: start the link's replicator, which makes it"
@@ -151,6 +152,22 @@ def make_topics(
                 "link is made"
             )
         _check_config(name, config, have[name])
+
+
+def _make_topic(
+    settings: Settings,
+    target: AdminClient,
+    name: str,
+    partitions: int,
+    config: dict[str, str],
+    deadline: Deadline,
+) -> None:
+    if not settings.create_topics:
+        wanted = ", ".join(f"{key}={value}" for key, value in sorted(config.items()))
+        raise LinkRefused(
+            f"topic {name} is missing on the target, and CREATE_TOPICS is false: make it with {partitions} partitions and {wanted}"
+        )
+    topics.create(target, name, partitions, settings.replication_factor, config, deadline)
 
 
 def _described(target: AdminClient, names: list[str], deadline: Deadline) -> dict[str, TopicInfo]:
@@ -173,11 +190,11 @@ def _check_config(name: str, wanted: dict[str, str], have: dict[str, str]) -> No
         found = have.get(key)
         if key == "max.message.bytes":
             # Those made by hand may be smaller: then a frame that does not fit halts its partition by name.
-            good = found is not None and int(found) >= 1 << 20
+            good = found is not None and int(found) >= link_topics.LEAST_MESSAGE_BYTES
         elif key.startswith("message.timestamp.") and key.endswith("max.ms"):
             continue  # staging's own timestamps are of now
         elif key == "retention.ms" and value != "-1":
-            good = found is not None and (found == "-1" or int(found) >= 3600 * 1000)
+            good = found is not None and (found == "-1" or int(found) >= link_topics.HOUR_MS)
         else:
             good = found == value
         if not good:

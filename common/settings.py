@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from common import client_properties, topic_selection
+from common import client_properties, link_topics, topic_selection
 from common.client_properties import Given, Kind
 from common.errors import SettingsError
 
@@ -63,6 +63,11 @@ def _topic_map(value: str) -> str:
 
 def _rewrites(value: str) -> str:
     topic_selection.rewrites(value)
+    return value
+
+
+def _link_topic_config(value: str) -> str:
+    link_topics.configured(value)
     return value
 
 
@@ -141,6 +146,10 @@ def _setting(variable: str, default: Any, description: str, shown: str | None = 
     return Field(default, description=description, json_schema_extra=extra, validate_default=False, **limits)
 
 
+def _own_topic(variable: str, ending: str, what: str) -> Any:
+    return _setting(variable, None, f"name of the link's topic with {what}", f"`<link>.{ending}`")
+
+
 Servers = Annotated[str, BeforeValidator(_servers)]
 Name = Annotated[str, BeforeValidator(topic_selection.check_topic_name)]
 OptionalName = Annotated[str | None, BeforeValidator(_optional_name)]
@@ -216,6 +225,10 @@ class Settings(BaseModel):
     replication_factor: int | None = _setting(
         "REPLICATION_FACTOR", None, "of topics the link makes", "the cluster's default", ge=1, le=32767
     )
+    create_topics: Annotated[bool, BeforeValidator(_switch)] = _setting(
+        "CREATE_TOPICS", True, "make missing topics and partitions on the target; `false`: they are made by hand beforehand, and what is "
+        "missing is refused by name", "`true`",
+    )  # fmt: skip
     topic_config_sync: Annotated[bool, BeforeValidator(_switch)] = _setting(
         "TOPIC_CONFIG_SYNC", True, "keep the configuration of destination topics in step with their source's; `false`: it is "
         "copied when Verbatim makes the topic, and left alone then", "`true`",
@@ -293,9 +306,24 @@ class Settings(BaseModel):
     mappings_limit: int = _setting(
         "MAPPINGS_LIMIT", 4_000_000, "the same, in runs of records (24 bytes each)", ge=1000, le=1_000_000_000
     )
-    staging_topic_name: OptionalName = Field(
-        None, json_schema_extra={"variable": _PREFIX + "DESTINATION_TOPIC_PROXY"}
+    staging_topic_name: OptionalName = _own_topic("STAGING_TOPIC", "staging", "frames")
+    control_topic_name: OptionalName = _own_topic(
+        "CONTROL_TOPIC", "control", "what was decided; one partition"
     )
+    positions_topic_name: OptionalName = _own_topic(
+        "POSITIONS_TOPIC", "positions", "where the replicator is; one partition"
+    )
+    mappings_topic_name: OptionalName = _own_topic(
+        "OFFSET_MAPPINGS_TOPIC", "offset-mappings", "which offset became which"
+    )
+    group_offsets_topic_name: OptionalName = _own_topic(
+        "GROUP_OFFSETS_TOPIC", "group-offsets", "translated offsets of groups; one partition"
+    )
+    link_topic_config: Annotated[str, BeforeValidator(_link_topic_config)] = _setting(
+        "LINK_TOPIC_CONFIG", "", "`key=value`, comma-separated: configuration of the link's own topics when Verbatim makes them "
+        "(`min.insync.replicas=2`); `staging:`, `control:`, `positions:`, `offset-mappings:` or `group-offsets:` before the key means "
+        "that one only (`offset-mappings:retention.ms=1209600000`)", "none",
+    )  # fmt: skip
     client_properties: dict[str, dict[str, str | int]] = Field(default_factory=dict)
     spark_conf: dict[str, str] = Field(default_factory=dict)
     warnings: list[str] = Field(default_factory=list)
@@ -341,6 +369,10 @@ class Settings(BaseModel):
             if given:
                 values[field], labels[field] = given.value.strip(), given.label
         settings = _validated(cls, values, labels)
+        if len(settings.own_topics) < len(link_topics.KINDS):
+            raise SettingsError(
+                "STAGING_TOPIC, CONTROL_TOPIC and the like: two topics of the link have one name"
+            )
         properties: dict[str, dict[str, str | int]] = {}
         for cluster in CLUSTERS:
             for kind in KINDS:
@@ -387,35 +419,38 @@ class Settings(BaseModel):
 
     @property
     def positions_topic(self) -> str:
-        return f"{self.application_name}.positions"
+        return self.positions_topic_name or f"{self.application_name}.positions"
 
     @property
     def control_topic(self) -> str:
-        return f"{self.application_name}.control"
+        return self.control_topic_name or f"{self.application_name}.control"
 
     @property
     def mappings_topic(self) -> str:
-        return f"{self.application_name}.offset-mappings"
+        return self.mappings_topic_name or f"{self.application_name}.offset-mappings"
 
     @property
     def group_offsets_topic(self) -> str:
-        return f"{self.application_name}.group-offsets"
+        return self.group_offsets_topic_name or f"{self.application_name}.group-offsets"
 
     @property
     def deduplicator_group(self) -> str:
         return f"{self.application_name}.deduplicator"
 
     @property
+    def own_topic_kinds(self) -> dict[str, str]:
+        """The link's own topics, and what each is called in LINK_TOPIC_CONFIG."""
+        return {
+            self.staging_topic: "staging",
+            self.positions_topic: "positions",
+            self.control_topic: "control",
+            self.mappings_topic: "offset-mappings",
+            self.group_offsets_topic: "group-offsets",
+        }
+
+    @property
     def own_topics(self) -> frozenset[str]:
-        return frozenset(
-            {
-                self.staging_topic,
-                self.positions_topic,
-                self.control_topic,
-                self.mappings_topic,
-                self.group_offsets_topic,
-            }
-        )
+        return frozenset(self.own_topic_kinds)
 
     def selects(self, topic: str) -> bool:
         """Whether the link copies this source topic: never an internal one or one of its own, even when named."""
@@ -477,9 +512,7 @@ class Successor(NamedTuple):
 
 
 OLD_VARIABLES: dict[str, Successor] = {
-    "KAFKA_CLUSTERS_DESTINATION_TOPIC_PROXY": Successor(
-        "name of the staging topic", _PREFIX + "DESTINATION_TOPIC_PROXY"
-    ),
+    "KAFKA_CLUSTERS_DESTINATION_TOPIC_PROXY": Successor("`STAGING_TOPIC`", "STAGING_TOPIC"),
     "KAFKA_CONFIG_CONSUMER_AUTO_RESET": Successor("`START_OFFSETS`", "START_OFFSETS"),
     "KAFKA_CONFIG_CONSUMER_FETCH_MIN_BYTES": Successor(
         "`fetch.min.bytes` of every consumer", None, "fetch.min.bytes", "consumer"

@@ -19,6 +19,7 @@ from common.errors import LinkRefused, SettingsError, VerbatimError
 from common.kafka import Deadline
 from common.link import Link
 from common.topic_configs import Change, Rules, Value
+from common.topics import TopicInfo
 
 if TYPE_CHECKING:
     from common.settings import Settings
@@ -169,6 +170,7 @@ class Destinations:
     def _fit(self, source: SourceTopic, name: str, deadline: Deadline) -> Destination:
         there = topics.describe(self.admin, [name], deadline)
         made = False
+        self._check_made_by_hand(source, name, there)
         if name not in there:
             config = topic_configs.first_config(source, self.rules)
             factor = self.settings.replication_factor
@@ -186,6 +188,18 @@ class Destinations:
         if verdict.refused is None:
             topics.add_partitions(self.admin, name, source.partitions, deadline)
         return verdict
+
+    def _check_made_by_hand(self, source: SourceTopic, name: str, there: dict[str, TopicInfo]) -> None:
+        if self.settings.create_topics:
+            return
+        if name not in there:
+            raise LinkRefused(
+                f"it is missing, and CREATE_TOPICS is false: make it with {source.partitions} partitions"
+            )
+        if there[name].partitions < source.partitions:
+            raise LinkRefused(
+                f"it has {there[name].partitions} partitions, its source {source.partitions}, and CREATE_TOPICS is false: add them"
+            )
 
     def _record(self, source: SourceTopic, verdict: Destination) -> None:
         before = self.control.state.destinations.get(source.topic_id)

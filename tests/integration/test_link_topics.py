@@ -1,0 +1,103 @@
+"""The link's own topics: made by Verbatim or by hand beforehand, with names and configurations of the operator's choice."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from click.testing import CliRunner
+
+from common.errors import LinkRefused
+from tests.brokers import Record, create_topic, end_offsets, produce, topics
+from tests.conftest import Kafka, Names
+from tests.harness import Link, assert_copied
+from tests.integration.test_destinations import config
+from tests.integration.test_topics_change import add_partitions
+from verbatim.main import cli
+
+WANTED = re.compile(r"topic (\S+) is missing on the target, .* make it with (\d+) partitions and (\S.*)$")
+
+
+def of_link(bootstrap: str, names: Names) -> set[str]:
+    """The topics of this test."""
+    return {name for name in topics(bootstrap) if names.link in name}
+
+
+def test_nothing_is_made_where_topics_are_made_by_hand_and_each_that_is_missing_is_named(
+    source: Kafka, target: Kafka, names: Names, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Promise: with CREATE_TOPICS=false a missing topic of the link is refused in one line that says what to make, a missing destination,
+    or one with too few partitions, is refused by name while the others are copied; nothing is made; made as was said, all is copied."""
+    at, to = source.bootstrap_servers, target.bootstrap_servers
+    there, missing, small = names.topic("there"), names.topic("missing"), names.topic("small")
+    for topic, partitions in ((there, 1), (missing, 2), (small, 2)):
+        create_topic(at, topic, partitions)
+        produce(at, topic, [Record(b"one")])
+    link = Link(at, to, names.link, rf"{names.link}\.t\..*", CREATE_TOPICS="false")
+    made = set()
+    for _ in range(4):
+        before = of_link(to, names)
+        with pytest.raises(LinkRefused) as refused:
+            link.replicate()
+        assert of_link(to, names) == before
+        told = WANTED.search(str(refused.value))
+        assert told is not None
+        wanted = dict(pair.split("=") for pair in told[3].split(", "))
+        create_topic(to, told[1], int(told[2]), wanted)
+        made.add(told[1])
+    assert made == link.settings.own_topics - {link.settings.group_offsets_topic}
+    create_topic(to, there)
+    create_topic(to, small)
+    before = of_link(to, names)
+    assert link.replicate() == 0
+    capsys.readouterr()
+    assert link.deduplicate() == 3
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert [line.split(" halted: ")[0] for line in lines] == [
+        f"error: {t}-{p}" for t in (missing, small) for p in (0, 1)
+    ]
+    assert all("CREATE_TOPICS is false" in line for line in lines)
+    assert of_link(to, names) == before
+    assert_copied(link, there)
+    create_topic(to, missing, 2)
+    add_partitions(to, small, 2)
+    assert link.copy() == (0, 0)
+    for topic in (there, missing, small):
+        assert_copied(link, topic)
+
+
+def test_the_links_topics_have_the_names_and_the_configuration_that_were_asked_for(
+    source: Kafka, target: Kafka, names: Names
+) -> None:
+    """Promise: each topic of a link can be named, and what is asked for is added to its configuration; copying, verifying and consumer
+    groups work with them, and no topic of another name is made."""
+    at, to, link_name = source.bootstrap_servers, target.bootstrap_servers, names.link
+    topic = names.topic()
+    create_topic(at, topic)
+    produce(at, topic, [Record(b"one"), Record(b"two")])
+    own = {
+        "STAGING_TOPIC": f"ops.{link_name}.a",
+        "CONTROL_TOPIC": f"ops.{link_name}.b",
+        "POSITIONS_TOPIC": f"ops.{link_name}.c",
+        "OFFSET_MAPPINGS_TOPIC": f"ops.{link_name}.d",
+        "GROUP_OFFSETS_TOPIC": f"ops.{link_name}.e",
+    }
+    asked = "segment.ms=7777777,staging:segment.bytes=20971520,offset-mappings:retention.ms=1209600000"
+    link = Link(at, to, link_name, topic, LINK_TOPIC_CONFIG=asked, **own)
+    assert link.copy() == (0, 0)
+    assert_copied(link, topic)
+    from offsets.main import command
+
+    for what, arguments in ((cli.commands["verify"], ()), (command, ("--once",))):
+        result = CliRunner().invoke(what, list(arguments), env=link.variables)
+        assert result.exit_code in (0, None), result.output
+    assert {name for name in topics(to) if link_name in name} == {topic, *own.values()}
+    for name in own.values():
+        assert config(to, name)["segment.ms"] == "7777777"
+    assert config(to, own["STAGING_TOPIC"])["segment.bytes"] == "20971520"
+    assert config(to, own["OFFSET_MAPPINGS_TOPIC"])["retention.ms"] == "1209600000"
+    # Named, they are known as the link's at the next start too.
+    produce(at, topic, [Record(b"three")])
+    assert link.copy() == (0, 0)
+    assert end_offsets(at, topic) == {0: 3}
+    assert_copied(link, topic)
