@@ -17,7 +17,7 @@ from common import link, outside
 from common.control import Control
 from common.control_log import ControlLog
 from common.counters import CounterTail
-from common.errors import KafkaTimeout, VerbatimError
+from common.errors import KafkaTimeout, LinkRefused, VerbatimError
 from common.health import Health, serving
 from common.kafka import Deadline
 from common.lanes import LaneQuery, Plan, Progress, RunLane
@@ -202,6 +202,8 @@ class Application(ABC):
             elif not query.active:
                 running = False
                 failures += 1
+                if denied := _denied(query.failure()):
+                    raise LinkRefused(f"the {self.name} may not do all that it must: {denied}")
                 log.error(
                     "epoch %d failed (%d of %d): %s",
                     self.epoch,
@@ -232,6 +234,7 @@ class Application(ABC):
         return {
             **plan,
             "application": self.name,
+            "link": s.application_name,
             "instance": self.instance,
             "term": self.term,
             "epoch": self.epoch,
@@ -327,6 +330,12 @@ def halted_lines(rows: list[Progress], control: Control, application: str) -> li
         if row.kind == "halted":
             seen[(row.body["topic"], row.body["partition"])] = row.body["detail"]
     return [f"{topic}-{partition} halted: {detail}" for (topic, partition), detail in sorted(seen.items())]
+
+
+def _denied(failure: str | None) -> str | None:
+    """The line that tells of a missing right, which no other try makes good."""
+    lines = [line.strip() for line in (failure or "").splitlines() if "authorization failed" in line]
+    return lines[-1] if lines else None
 
 
 def _first_line(text: str | None) -> str:

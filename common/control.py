@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from common.acls import Acl
 from common.errors import ControlError
 
 Key = tuple[str, int]
@@ -106,9 +107,10 @@ class Destination:
 
 @dataclass(slots=True)
 class Control:
-    """All that the control topic says up to `position`."""
+    """All that the control topic says of one link up to `position`. `link` None: of whatever link, where it has one only."""
 
     position: int = 0
+    link: str | None = None
     identity: dict[str, Any] | None = None
     leaders: dict[str, int] = field(default_factory=dict)
     """application -> control offset of its newest leader record: that leader's term."""
@@ -120,6 +122,10 @@ class Control:
     """topic id -> newest destination."""
     copied_into: dict[str, set[str]] = field(default_factory=dict)
     """Destination -> names of the source topics whose records have been let in, now or before."""
+    acls: dict[str, list[Acl]] = field(default_factory=dict)
+    """Source topic -> the access rules that concern it."""
+    granted: dict[str, frozenset[Acl]] = field(default_factory=dict)
+    """Destination -> the access rules that the link has made there, or is about to make."""
     deleted: set[str] = field(default_factory=set)
     """Ids of topics that are gone from the source. Their copies are kept."""
     ended: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -138,6 +144,9 @@ class Control:
             return
         try:
             record = orjson.loads(value or b"")
+            if self.link is not None and record.get("link", self.link) != self.link:
+                self.position = offset + 1
+                return  # of another link that shares the topic
             kind = record["kind"]
             handler = None if "_" in kind else getattr(self, "_on_" + kind.replace("-", "_"), None)
             if handler is None:
@@ -161,6 +170,16 @@ class Control:
     def newest_topics(self) -> dict[str, SourceTopic]:
         """Source topics by name, as last described; of one that was made again, the last."""
         return {source.topic: source for source in self.topics.values()}
+
+    def copies(self) -> dict[str, str]:
+        """Source topic -> destination, of the topics that are copied."""
+        return {
+            name: to.topic
+            for name, source in self.newest_topics().items()
+            if source.topic_id not in self.deleted
+            and (to := self.destinations.get(source.topic_id)) is not None
+            and to.refused is None
+        }
 
     def deleted_topics(self) -> list[str]:
         """Names of copied topics that are gone from the source, and have not been made again."""
@@ -208,6 +227,12 @@ class Control:
         )
         self.topics[topic.topic_id] = topic
         self.deleted.discard(topic.topic_id)
+
+    def _on_topic_acls(self, offset: int, r: dict[str, Any]) -> None:
+        self.acls[_text(r, "topic")] = _acls(r["acls"])
+
+    def _on_granted(self, offset: int, r: dict[str, Any]) -> None:
+        self.granted[_text(r, "destination")] = frozenset(_acls(r["acls"]))
 
     def _on_topic_deleted(self, offset: int, r: dict[str, Any]) -> None:
         self.deleted.add(_text(r, "topic_id"))
@@ -300,6 +325,14 @@ def _text(record: dict[str, Any], name: str) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{name} is {value!r}, not a text")
     return value
+
+
+def _acls(values: Any) -> list[Acl]:
+    found = [Acl(*value) for value in values]
+    for acl in found:
+        if not all(isinstance(part, str) for part in acl):
+            raise TypeError(f"{acl!r} is no access rule")
+    return found
 
 
 def _texts(values: dict[str, Any]) -> dict[str, str]:

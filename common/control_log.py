@@ -25,10 +25,12 @@ class ControlLog:
         consumer_config: kafka.Config,
         producer_config: kafka.Config,
         admin_config: kafka.Config,
+        link: str,
     ) -> None:
         self.topic = topic
+        self.link = link
         self._admin = kafka.admin(admin_config)
-        self.state = Control()
+        self.state = Control(link=link)
         self._lock = outside.Lock()
         self._producer_config = producer_config
         self._producer: Any = None
@@ -62,7 +64,7 @@ class ControlLog:
 
         Raises ControlError for one that no reader would understand: the topic is never trimmed, so in the log it would be the link's end.
         """
-        values = [encode(kind, **fields) for kind, fields in records]
+        values = [encode(kind, link=self.link, **fields) for kind, fields in records]
         for value in values:
             Control().apply(0, value)
         with self._lock:
@@ -79,14 +81,22 @@ class ControlLog:
                 else:
                     offsets.append(message.offset())
 
-            for value in values:
-                self._producer.produce(self.topic, value, partition=0, on_delivery=delivered)
-                self._producer.poll(0)
-            self._producer.flush(deadline.left(30.0))
+            try:
+                for value in values:
+                    self._producer.produce(self.topic, value, partition=0, on_delivery=delivered)
+                    self._producer.poll(0)
+                self._producer.flush(deadline.left(30.0))
+            except (KafkaException, SystemError) as exception:
+                # What ends a producer is raised by any call, before it is reported; in the middle of a report the client wraps it.
+                error = kafka.kafka_error(exception.__cause__ or exception)
+                if error is None:
+                    raise
+                failures.append(error)
             if failures or len(offsets) < len(records):
                 # The producer may still deliver later; records are written so that a repeated or late one does no harm.
                 self._producer = None
                 if failures:
+                    _refuse_without_right(self.topic, failures[0])
                     raise KafkaException(failures[0])
                 raise KafkaTimeout(f"writing to {self.topic}: no acknowledgement in time")
             return offsets
@@ -112,3 +122,11 @@ class ControlLog:
 
     def _waiting(self) -> list[Received]:
         return cast("list[Received]", self._consumer.consume(1000, 0))
+
+
+def _refuse_without_right(topic: str, error: KafkaError) -> None:
+    """Raise LinkRefused where the right to write is missing: to the gapless producer it is a fatal error, its reason in the text."""
+    if error.code() in kafka.NO_RIGHTS or "authorization failed" in error.str():
+        raise LinkRefused(
+            f"writing to {topic}: not allowed: {error.str()}; grant the right or mend the credentials"
+        )

@@ -5,6 +5,7 @@ Spark tells what a task did when it ends, which here is after minutes.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,8 @@ import orjson
 from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
 
 from common import kafka
+
+log = logging.getLogger(__name__)
 
 INTERVAL_S = 5.0
 
@@ -41,12 +44,17 @@ class CounterTail:
         self._consumer: Consumer = kafka.consumer(config, queued_max_messages_kbytes=1024)
         self._consumer.assign([TopicPartition(topic, 0, OFFSET_END)])
         self._lanes: dict[int, dict[str, Any]] = {}
+        self._warned = False
 
     def sums(self, term: int, epoch: int) -> dict[str, int]:
         """Take in what has arrived; the sums of this epoch so far."""
         for message in self._consumer.consume(1000, 0):
-            if message.error() is None:
+            error = message.error()
+            if error is None:
                 self._take(message.key(), message.value())
+            elif error.code() in kafka.NO_RIGHTS and not self._warned:
+                self._warned = True
+                log.warning("what the lanes have done can't be read, and is not shown: %s", error.str())
         out: dict[str, int] = {}
         for counters in self._lanes.values():
             if counters.get("term") == term and counters.get("epoch") == epoch:

@@ -87,6 +87,7 @@ def prepare(
         settings.client_config("destination", "consumer"),
         settings.client_config("destination", "producer"),
         settings.client_config("destination", "admin"),
+        settings.application_name,
     )
     identity = identify(settings, target, control, source_cluster, target_cluster, deadline, make)
     name = settings.source_name or identity["source_cluster"]

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from common import kafka
-from common.errors import KafkaTimeout, StateError
+from common.errors import KafkaTimeout, LinkRefused, StateError
 from common.kafka import Received
 
 TIMEOUT_S = 60.0
@@ -69,9 +69,10 @@ def _until(
                     f"{topic}/{partition}: records from offset {ranges.get(partition, (-1, -1))[0]} on are gone "
                     f"({error.str()}); read again from the log start"
                 )
+            elif error.code() in kafka.NO_RIGHTS:
+                raise LinkRefused(f"reading {topic}: {error.str()}; grant the right")
             elif error.fatal() or error.code() in (
                 KafkaError.UNKNOWN_TOPIC_OR_PART,
-                KafkaError.TOPIC_AUTHORIZATION_FAILED,
                 KafkaError._UNKNOWN_PARTITION,
                 KafkaError._UNKNOWN_TOPIC,
             ):

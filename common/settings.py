@@ -18,6 +18,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from common import client_properties, link_topics, topic_selection
+from common.acls import Policy
 from common.client_properties import Given, Kind
 from common.errors import SettingsError
 
@@ -242,6 +243,17 @@ class Settings(BaseModel):
         "TOPIC_CONFIG_DEFAULTS", "source", "what a setting follows that the source topic does not set itself: the `source` cluster's "
         "default or the `target`'s; never one that would delete or refuse what the source keeps",
     )  # fmt: skip
+    acl_sync: Literal["off", "read", "all"] = _setting(
+        "ACL_SYNC", "off", "copy the access rules of copied topics: `off`; `read`, rights to read and what is denied of them; `all`, rights "
+        "to write and alter too",
+    )  # fmt: skip
+    acl_read_only: Annotated[bool, BeforeValidator(_switch)] = _setting(
+        "ACL_READ_ONLY", False, "with `ACL_SYNC=read`: who may write a topic at the source is denied it on the copy", "`false`"
+    )  # fmt: skip
+    acl_exempt: str = _setting(
+        "ACL_EXEMPT", "", "principals to which no access rule denies anything, since they write the copies (`User:verbatim`), separated "
+        "by `;`", "the target's `sasl.username`",
+    )  # fmt: skip
     state_path: str = _setting(
         "STATE_PATH", "./state", "where the Delta tables live: a local path, or any Hadoop file system URL"
     )
@@ -308,7 +320,7 @@ class Settings(BaseModel):
     )
     staging_topic_name: OptionalName = _own_topic("STAGING_TOPIC", "staging", "frames")
     control_topic_name: OptionalName = _own_topic(
-        "CONTROL_TOPIC", "control", "what was decided; one partition"
+        "CONTROL_TOPIC", "control", "what was decided; one partition, which links of one target may share"
     )
     positions_topic_name: OptionalName = _own_topic(
         "POSITIONS_TOPIC", "positions", "where the replicator is; one partition"
@@ -369,10 +381,7 @@ class Settings(BaseModel):
             if given:
                 values[field], labels[field] = given.value.strip(), given.label
         settings = _validated(cls, values, labels)
-        if len(settings.own_topics) < len(link_topics.KINDS):
-            raise SettingsError(
-                "STAGING_TOPIC, CONTROL_TOPIC and the like: two topics of the link have one name"
-            )
+        _check_together(settings)
         properties: dict[str, dict[str, str | int]] = {}
         for cluster in CLUSTERS:
             for kind in KINDS:
@@ -452,6 +461,11 @@ class Settings(BaseModel):
     def own_topics(self) -> frozenset[str]:
         return frozenset(self.own_topic_kinds)
 
+    @property
+    def named_topics(self) -> list[str]:
+        """The source topics that are selected by their names, whether they are there or not."""
+        return sorted(name for name in topic_selection.compiled(self.source_topic)[0] if self.selects(name))
+
     def selects(self, topic: str) -> bool:
         """Whether the link copies this source topic: never an internal one or one of its own, even when named."""
         if topic_selection.is_internal(topic) or topic in self.own_topics:
@@ -485,13 +499,27 @@ class Settings(BaseModel):
             )
         return name
 
+    def acl_policy(self) -> Policy:
+        """How access rules are copied."""
+        own = {name.strip() for name in self.acl_exempt.split(";") if name.strip()}
+        user = self.client_config("destination", "producer").get("sasl.username")
+        if not own and user:
+            own = {f"User:{user}"}
+        return Policy(self.acl_sync == "all", self.acl_read_only, frozenset(own))
+
     def client_config(self, cluster: Cluster, kind: Kind) -> dict[str, str | int]:
         """The user's librdkafka properties for one kind of client, with bootstrap.servers; a new dict at each call.
 
         Aliases are spelled one way (linger.ms, compression.type, acks...); what Verbatim owns is not in it.
         """
         servers = self.source_bootstrap_servers if cluster == "source" else self.destination_bootstrap_servers
-        return {"bootstrap.servers": servers, **self.client_properties.get(f"{cluster}.{kind}", {})}
+        # A consumer of single partitions joins no group, but its client looks for the group's coordinator, for which it needs the right.
+        group = {"group.id": f"{self.application_name}.reader"} if kind == "consumer" else {}
+        return {
+            "bootstrap.servers": servers,
+            **group,
+            **self.client_properties.get(f"{cluster}.{kind}", {}),
+        }
 
 
 FIELDS: dict[str, str] = {
@@ -703,6 +731,14 @@ def _doubts(settings: Settings) -> list[str]:
             f"{_PREFIX}DESTINATION_TOPIC: without {{topic}}, all topics go into one: the first is copied, the others are refused"
         )
     return found
+
+
+def _check_together(settings: Settings) -> None:
+    """What each setting may be by itself, but not beside another. Raises SettingsError."""
+    if len(settings.own_topics) < len(link_topics.KINDS):
+        raise SettingsError("STAGING_TOPIC, CONTROL_TOPIC and the like: two topics of the link have one name")
+    if settings.acl_read_only and settings.acl_sync == "all":
+        raise SettingsError("ACL_READ_ONLY: goes with ACL_SYNC=read, not with all")
 
 
 def _check_state_path(settings: Settings, labels: Mapping[str, str]) -> None:

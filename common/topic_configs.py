@@ -168,7 +168,8 @@ def refusal(source: SourceTopic, name: str, config: Mapping[str, str]) -> str | 
 
     if config.get("message.timestamp.type") == "LogAppendTime":
         return refused("message.timestamp.type", "it would replace the records' timestamps")
-    if int(config["max.message.bytes"]) < int(want.get("max.message.bytes", 0)):
+    largest = want.get("max.message.bytes", "0")
+    if int(config.get("max.message.bytes", largest)) < int(largest):
         return refused("max.message.bytes", "it would refuse the source's largest records")
     if at_most("message.timestamp.before.max.ms", config) < FOREVER:
         return refused("message.timestamp.before.max.ms", "it would refuse old records")

@@ -8,6 +8,7 @@ from functools import partial
 
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition, Uuid
 from confluent_kafka.admin import (
+    AclOperation,
     AdminClient,
     AlterConfigOpType,
     ConfigEntry,
@@ -90,6 +91,33 @@ def describe(client: AdminClient, topics: list[str], deadline: Deadline) -> dict
     for begin in range(0, len(topics), _BATCH):
         batch = topics[begin : begin + _BATCH]
         kafka.patiently(f"describing {len(batch)} topics", partial(ask, batch), deadline)
+    return out
+
+
+def not_writable(client: AdminClient, topics: list[str], deadline: Deadline) -> set[str]:
+    """Those of the topics, which are there, to which this client may not write."""
+    out: set[str] = set()
+
+    def ask(batch: list[str], timeout: float) -> None:
+        asked = client.describe_topics(
+            TopicCollection(batch), include_authorized_operations=True, request_timeout=timeout
+        )
+        for name, future in asked.items():
+            try:
+                may = kafka.result(future, timeout + 1).authorized_operations
+            except KafkaException as exception:
+                error = kafka.kafka_error(exception)
+                if error is not None and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    continue
+                if error is None or error.code() not in kafka.NO_RIGHTS:
+                    raise
+                may = []
+            if may is not None and AclOperation.WRITE not in may:
+                out.add(name)
+
+    for begin in range(0, len(topics), _BATCH):
+        batch = topics[begin : begin + _BATCH]
+        kafka.patiently(f"asking for the right to write to {batch[0]}", partial(ask, batch), deadline)
     return out
 
 

@@ -7,6 +7,7 @@ for the lanes, which wait for it. What a configuration should be is decided in c
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
@@ -65,8 +66,24 @@ class Destinations:
                 verdict = self._verdict(source)
                 if verdict != have:
                     self._record(source, verdict)
+        if again:
+            self._check_rights()
         if self.settings.topic_config_sync:
             self._keep_in_step(again)
+
+    def _check_rights(self) -> None:
+        """Refuse what may not be written any more: in a transaction it would fail, again and again, with all that is in it."""
+        state = self.control.state
+        accepted = {t: d for t, d in state.destinations.items() if d.refused is None}
+        mappings = self.settings.mappings_topic
+        names = sorted({d.topic for d in accepted.values()} | {mappings})
+        denied = topics.not_writable(self.admin, names, Deadline(CALL_S))
+        if mappings in denied:
+            raise LinkRefused(f"topic {mappings}: not allowed to write to it; grant WRITE")
+        for source in list(state.topics.values()):
+            have = accepted.get(source.topic_id)
+            if have is not None and have.topic in denied:
+                self._record(source, replace(have, refused=_no_right(have.topic)))
 
     def _renamed(self, source: SourceTopic, have: Destination) -> bool:
         """Whether the settings give the destination another name than it had."""
@@ -185,6 +202,8 @@ class Destinations:
             settings, applied = self._bring_in_step(source, have, settings, deadline)
             self._in_step[source.topic_id] = source
         verdict = _judged(source, name, settings, applied)
+        if topics.not_writable(self.admin, [name], deadline):
+            verdict = replace(verdict, refused=_no_right(name))
         if verdict.refused is None:
             topics.add_partitions(self.admin, name, source.partitions, deadline)
         return verdict
@@ -233,10 +252,16 @@ def passing(error: Exception) -> bool:
     return isinstance(error, VerbatimError) or (reason is not None and kafka.retriable(reason))
 
 
+def _no_right(name: str) -> str:
+    return f"destination topic {name}: not allowed to write to it; grant WRITE"
+
+
 def _judged(
     source: SourceTopic, name: str, settings: dict[str, Value], applied: dict[str, str]
 ) -> Destination:
     config = {key: value.value for key, value in settings.items()}
     why = topic_configs.refusal(source, name, config)
     compacted = "compact" in config.get("cleanup.policy", "")
-    return Destination(name, source.partitions, int(config["max.message.bytes"]), why, applied, compacted)
+    # Missing only where a topic is not made yet, but planned.
+    largest = int(config.get("max.message.bytes", source.config.get("max.message.bytes", "1")))
+    return Destination(name, source.partitions, largest, why, applied, compacted)

@@ -81,15 +81,20 @@ class FencingProducer:
         producer = self.client
         kafka.patiently(f"fencing {self._name}", lambda t: producer.init_transactions(t), deadline)
         fence: list[int] = []
+        denied: list[KafkaError] = []
         self.begin()
 
         def fenced(error: KafkaError | None, message: Message) -> None:
             offset = message.offset()
             if error is None and offset is not None:
                 fence.append(offset)
+            elif error is not None and error.code() in kafka.NO_RIGHTS:
+                denied.append(error)
 
         producer.produce(self._mappings_topic, b"fence", None, self._partition, on_delivery=fenced)
         producer.flush(deadline.left())
+        if denied:
+            raise KafkaException(denied[0])
         if not fence:
             raise UncleanTransaction("the end of the mappings could not be found")
         began = outside.monotonic()

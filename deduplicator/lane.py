@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterator
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from common import kafka, outside
 from common.control import DEDUPLICATOR
@@ -48,13 +49,18 @@ class Lane:
         self.plan = plan
         self.bounded: bool = plan["bounded"]
         self.control = ControlLog(
-            plan["control_topic"], plan["control_consumer"], plan["control_producer"], plan["control_admin"]
+            plan["control_topic"],
+            plan["control_consumer"],
+            plan["control_producer"],
+            plan["control_admin"],
+            plan["link"],
         )
         self.admin = kafka.admin(plan["control_admin"])
         self.term = LaneTerm(plan, self.control)
         self.counters = Counters(
             DEDUPLICATOR, plan["term"], plan["epoch"], plan["lane"], plan["positions_topic"]
         )
+        self._mute = False
         self.counting: Producer = kafka.producer(plan["control_producer"], linger_ms=0)
         self.consumer: Consumer = kafka.consumer(
             plan["consumer"],
@@ -89,14 +95,15 @@ class Lane:
         for delivery in self.deliveries.values():
             delivery.stopping = True
         self.consumer.close()
-        self.counting.flush(1.0)
+        with contextlib.suppress(KafkaException):
+            self.counting.flush(1.0)
         self.control.close()
 
     def _step(self) -> bool:
         now = outside.monotonic()
         if self.term.look(now):
             if self.counters.due(now):
-                self.counters.write(self.counting, now, self._counts() | {"lag": self._lag()})
+                self._show(now)
             if self.term.over(now):
                 return True
             self._watch(now)
@@ -159,7 +166,17 @@ class Lane:
         deadline = Deadline(STOP_S)
         for delivery in self.deliveries.values():
             delivery.thread.join(deadline.left())
-        self.counters.write(self.counting, outside.monotonic(), self._counts() | {"lag": self._lag()})
+        self._show(outside.monotonic())
+
+    def _show(self, now: float) -> None:
+        """Write the counters. Whoever may not is told once; what they count goes on."""
+        try:
+            self.counters.write(self.counting, now, self._counts() | {"lag": self._lag()})
+            self.counting.poll(0)
+        except KafkaException as error:
+            if not self._mute:
+                log.warning("counters can't be written: %s", error)
+            self._mute = True
 
     def _counts(self) -> dict[str, int]:
         deliveries = self.deliveries.values()

@@ -18,6 +18,7 @@ from common.kafka import Deadline
 from common.lanes import Plan, Progress
 from common.routing import spread
 from deduplicator import lane
+from deduplicator.copied_acls import CopiedAcls
 from deduplicator.destinations import Destinations
 from deduplicator.state import FoldResult, Snapshot, StateTable, start_state_query
 from deduplicator.trim import limits, trim
@@ -42,6 +43,7 @@ class Deduplicator(Application):
     run_lane = staticmethod(lane.run)
     state: StateTable
     destinations: Destinations
+    acls: CopiedAcls
 
     def __init__(self, settings: Settings, until_caught_up: bool) -> None:
         super().__init__(settings, until_caught_up)
@@ -56,6 +58,8 @@ class Deduplicator(Application):
         self.state = StateTable.of(self.spark, self.settings)
         self.destinations = Destinations(self.settings, self.link, self.control)
         self.destinations.settle(again=True)
+        self.acls = CopiedAcls(self.settings, self.control)
+        self.acls.settle(again=True)
         if not self.bounded:
             self.state_query = start_state_query(self.state, on_folded=self._folded)
 
@@ -84,7 +88,6 @@ class Deduplicator(Application):
                 shares[state.mappings_partition]["states"].append([topic_id, partition, state.next])
         s = self.settings
         common: Plan = {
-            "link": s.application_name,
             "consumer": s.client_config("destination", "consumer"),
             "reader": s.client_config("destination", "consumer"),
             "producer": s.client_config("destination", "producer"),
@@ -107,6 +110,7 @@ class Deduplicator(Application):
         position = self.control.state.position
         try:
             self.destinations.settle(again)
+            self.acls.settle(again)
             self._settled = position
             if again:
                 self._look_again_at = now + self.settings.topic_refresh_interval_s

@@ -77,8 +77,8 @@ def consumer(config: Mapping[str, str | int]) -> Consumer:
     """A consumer of committed records that never commits, and that answers an offset out of range with an error."""
     return Consumer(
         {
+            "group.id": "verbatim",  # required by librdkafka, unless settings bring the link's; never joined and never committed
             **config,
-            "group.id": "verbatim-mappings-reader",  # required by librdkafka; never joined and never committed
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,

@@ -114,7 +114,6 @@ def seed(index: Index, known: Iterable[tuple[GroupKey, GroupOffset]]) -> None:
 def _reader(settings: Settings) -> Consumer:
     return kafka.consumer(
         settings.client_config("destination", "consumer"),
-        group_id=f"{settings.application_name}.offsets",  # required by the client; never joined, never committed
         isolation_level="read_committed",
         enable_partition_eof=True,
         check_crcs=True,

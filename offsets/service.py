@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
-from common import kafka, link
+from common import kafka, link, topics
 from common.control_log import ControlLog
-from common.errors import Deposed, GroupRefused, VerbatimError
+from common.errors import Deposed, GroupRefused, LinkRefused, VerbatimError
 from common.health import Health, serving
 from common.kafka import Deadline
 from common.leadership import TICK_S, Leadership, wait_for_lead
@@ -66,7 +66,10 @@ class Service:
         s = self.settings
         self.link, self.control = link.prepare(s, self.once, Deadline(CALL_S))
         wanted = {s.group_offsets_topic: (1, {"cleanup.policy": "compact"})}
-        link.make_topics(s, kafka.admin(s.client_config("destination", "admin")), wanted, Deadline(CALL_S))
+        admin = kafka.admin(s.client_config("destination", "admin"))
+        link.make_topics(s, admin, wanted, Deadline(CALL_S))
+        if topics.not_writable(admin, [s.group_offsets_topic], Deadline(CALL_S)):
+            raise LinkRefused(f"topic {s.group_offsets_topic}: not allowed to write to it; grant WRITE")
         self.health.target_reached = True
         self.health.source_reached = self.link.source_reached
         self.leadership = Leadership(

@@ -65,7 +65,11 @@ class Lane:
         self.plan = plan
         self.bounded: bool = plan["bounded"]
         self.control = ControlLog(
-            plan["control_topic"], plan["control_consumer"], plan["control_producer"], plan["control_admin"]
+            plan["control_topic"],
+            plan["control_consumer"],
+            plan["control_producer"],
+            plan["control_admin"],
+            plan["link"],
         )
         self.term = LaneTerm(plan, self.control)
         self.counters = Counters(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, TopicPartition
@@ -19,6 +18,7 @@ from common.routing import spread
 from common.topics import TopicInfo
 from replicator import positions
 from replicator.positions import Position
+from replicator.telling import Telling
 
 if TYPE_CHECKING:
     from common.settings import Settings
@@ -30,7 +30,6 @@ LED_S = 10.0
 """How long leaders are waited for before those are left out that have none."""
 REFUSED_S = 60.0
 """How long a partition is left out of the plan once staging has refused one of its frames."""
-ENVELOPE_BYTES = 1 << 20
 
 
 class PositionLog:
@@ -60,6 +59,8 @@ class PositionLog:
                         self.known[found[0]] = found[1]
                     elif (key := positions.forgotten(message.key(), message.value())) is not None:
                         self.known.pop(key, None)
+                elif error.code() in kafka.NO_RIGHTS:
+                    raise LinkRefused(f"reading {self.topic}: {error.str()}; grant the right")
                 elif error.code() == KafkaError._PARTITION_EOF:
                     # The last offsets may have been compacted away.
                     self._at = max(self._at, message.offset())
@@ -99,8 +100,8 @@ class Planner:
         self.positions = positions or PositionLog(
             settings.positions_topic, settings.client_config("destination", "consumer"), self.target
         )
+        self.telling = Telling(settings, control, self.source, self.target)
         self.planned: set[TopicInfo] = set()
-        self._staging_limit = 0
         self._left_out: dict[Key, float] = {}
         self._undecided: set[tuple[str, int]] = set()
         """Partitions without a leader when their origin was to be decided."""
@@ -119,8 +120,8 @@ class Planner:
         self.planned = set(found)
         state = self.control.refresh(deadline)
         found = self._without_halted_recreations(found, state, deadline)
-        self._describe_topics(found, state, deadline)
-        self._flag_deleted(found, state, deadline)
+        self.telling.describe(found, state, deadline)
+        self.telling.look_for_missing(found, state, deadline)
         self._decide_origins(found, state, deadline)
         known = self.positions.refresh(deadline)
         ends = self._ends(found, deadline) if self.bounded else {}
@@ -166,7 +167,7 @@ class Planner:
         led = {(i.name, p) for i in found for p in range(i.partitions) if p not in i.leaderless}
         if self._due() or set(found) != self.planned or self._undecided & led:
             return True
-        self._describe_topics(found, self.control.refresh(deadline), deadline)
+        self.telling.describe(found, self.control.refresh(deadline), deadline)
         return False
 
     def _due(self) -> list[Key]:
@@ -204,57 +205,6 @@ class Planner:
                         available=None,
                     )
         return kept
-
-    def _describe_topics(self, found: list[TopicInfo], state: Control, deadline: Deadline) -> None:
-        """Tell the deduplicator what each source topic is like, so that it needs no access to the source."""
-        described = topics.source_topics(self.source, found, deadline)
-        records: list[tuple[str, dict[str, Any]]] = [
-            ("topic", asdict(topic) | {"explicit": sorted(topic.explicit)})
-            for topic in described
-            if state.topics.get(topic.topic_id) != topic or topic.topic_id in state.deleted
-        ]
-        largest = max((int(t.config.get("max.message.bytes", 0)) for t in described), default=0)
-        if records:
-            self.control.append_all(records, deadline)
-        self._fit_staging(largest + ENVELOPE_BYTES, deadline)
-
-    def _flag_deleted(self, found: list[TopicInfo], state: Control, deadline: Deadline) -> None:
-        """Say which copied topics are gone from the source. Their copies are kept: what deletes them is no part of a link."""
-        missing = {
-            name: source
-            for name, source in state.newest_topics().items()
-            if source.topic_id not in state.deleted and self.settings.selects(name)
-        }
-        for info in found:
-            missing.pop(info.name, None)
-        if not missing:
-            return
-        # A topic that may not be described is not listed either; asked by name, the answer is another.
-        gone = [name for name in sorted(missing) if self._is_gone(name, deadline)]
-        for name in gone:
-            log.warning("topic %s was deleted at the source; its copy is kept", name)
-        if gone:
-            self.control.append_all(
-                [("topic-deleted", {"topic": n, "topic_id": missing[n].topic_id}) for n in gone], deadline
-            )
-
-    def _is_gone(self, name: str, deadline: Deadline) -> bool:
-        try:
-            return name not in topics.describe(self.source, [name], deadline)
-        except LinkRefused as refused:
-            log.warning("%s; it is not copied", refused)
-            return False
-
-    def _fit_staging(self, wanted: int, deadline: Deadline) -> None:
-        name = self.settings.staging_topic
-        if not self._staging_limit:
-            self._staging_limit = int(
-                topics.configs(self.target, [name], deadline)[name]["max.message.bytes"]
-            )
-        if wanted > self._staging_limit:
-            log.info("raising max.message.bytes of %s to %d, for the source's largest records", name, wanted)
-            topics.alter(self.target, name, {"max.message.bytes": str(wanted)}, deadline)
-            self._staging_limit = wanted
 
     def _decide_origins(self, found: list[TopicInfo], state: Control, deadline: Deadline) -> None:
         """Decide where copying begins, and write it down before anything is read.

@@ -20,6 +20,7 @@ from common.control import Control, encode
 from common.lanes import Plan, Progress, RunLane
 from common.mappings import Mapping, decode
 from common.settings import Settings
+from deduplicator.copied_acls import CopiedAcls
 from deduplicator.main import Deduplicator
 from deduplicator.state import FoldResult, Snapshot
 from replicator.main import Replicator
@@ -117,6 +118,8 @@ class ThreadDeduplicator(InThreads, Deduplicator):
         self.state = self.table
         self.destinations = Destinations(self.settings, self.link, self.control)
         self.destinations.settle(again=True)
+        self.acls = CopiedAcls(self.settings, self.control)
+        self.acls.settle(again=True)
 
 
 class Running:

@@ -98,6 +98,7 @@ def accept_loss(
         settings.client_config("destination", "consumer"),
         settings.client_config("destination", "producer"),
         settings.client_config("destination", "admin"),
+        settings.application_name,
     )
     try:
         state = control.refresh(deadline)

@@ -8,6 +8,7 @@ import click
 
 from common.cli import entry
 from verbatim.accept_loss import accept_loss
+from verbatim.acls_command import acls_command
 from verbatim.cutover_command import cutover
 from verbatim.failover_command import failover
 from verbatim.plan_command import plan
@@ -30,6 +31,7 @@ def cli() -> None:
 
 
 cli.add_command(accept_loss)
+cli.add_command(acls_command)
 cli.add_command(cutover)
 cli.add_command(failover)
 cli.add_command(plan)

@@ -19,7 +19,8 @@ from common.kafka import Deadline
 from common.link import Link
 from common.topic_selection import compiled
 from deduplicator.destinations import Destinations
-from replicator.planner import ENVELOPE_BYTES, Planner
+from replicator.planner import Planner
+from replicator.telling import ENVELOPE_BYTES
 from verbatim import rights, sampling
 from verbatim.plan_report import Action, Change, PlanReport, TopicPlan
 from verbatim.pretending import NoPositions, PretendedControl, PretendingAdmin

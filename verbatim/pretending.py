@@ -136,7 +136,9 @@ class PretendingAdmin(AdminClient):
                 count = self.pretended.partitions.get(name, made[name].num_partitions)
                 led = SimpleNamespace(id=0)
                 partitions = [SimpleNamespace(id=p, leader=led) for p in range(count)]
-                told = SimpleNamespace(topic_id=Uuid(1, number), partitions=partitions)
+                told = SimpleNamespace(
+                    topic_id=Uuid(1, number), partitions=partitions, authorized_operations=None
+                )
                 out[name] = now(told)
         return out
 
@@ -225,12 +227,16 @@ class PretendedControl(ControlLog):
 
     def __init__(self, settings: Settings, there: bool) -> None:
         self.topic = settings.control_topic
-        self.state = Control()
+        self.link = settings.application_name
+        self.state = Control(link=self.link)
         if there:
-            clients = [
-                settings.client_config("destination", kind) for kind in ("consumer", "producer", "admin")
-            ]
-            real = ControlLog(settings.control_topic, *clients)
+            real = ControlLog(
+                settings.control_topic,
+                settings.client_config("destination", "consumer"),
+                settings.client_config("destination", "producer"),
+                settings.client_config("destination", "admin"),
+                self.link,
+            )
             try:
                 self.state = real.refresh(Deadline(VALIDATION_S))
             finally:
@@ -246,7 +252,7 @@ class PretendedControl(ControlLog):
         offsets = []
         for kind, fields in records:
             offsets.append(self.state.position)
-            self.state.apply(self.state.position, encode(kind, **fields))
+            self.state.apply(self.state.position, encode(kind, link=self.link, **fields))
         return offsets
 
     def close(self) -> None:

@@ -322,8 +322,8 @@ class Origins:
     topic_ids: dict[str, set[str]] = field(default_factory=dict)
 
 
-def read_origins(cluster: Cluster, topic: str) -> Origins:
-    """The origin records of the control topic. The first for a partition counts."""
+def read_origins(cluster: Cluster, topic: str, link: str) -> Origins:
+    """The link's origin records in the control topic. The first for a partition counts."""
     origins = Origins()
     if cluster.topic(topic) is None:
         return origins
@@ -332,7 +332,7 @@ def read_origins(cluster: Cluster, topic: str) -> Origins:
         for message in messages:
             try:
                 record = orjson.loads(message.value() or b"")
-                if record.get("kind") == "origin":
+                if record.get("kind") == "origin" and record.get("link", link) == link:
                     place = record["topic"], plain_id(record["topic_id"]), record["partition"]
                     origins.offsets.setdefault(place, record["offset"])
                     origins.topic_ids.setdefault(record["topic"], set()).add(place[1])

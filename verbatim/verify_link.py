@@ -79,7 +79,7 @@ def verify_link(settings: Settings, options: Options) -> LinkReport:
         topics = {name: (state.topic_id, to[name]) for name, state in states.items()}
         with Mappings(cluster_id, topics) as mappings:
             read_mappings(destination, settings.mappings_topic, mappings)
-            origins = read_origins(destination, settings.control_topic)
+            origins = read_origins(destination, settings.control_topic, settings.application_name)
             link = _Link(settings, options, source, destination, mappings, origins)
             for name, state in states.items():
                 link.add(name, state, to[name], destination.topic(to[name]))

@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from common.errors import LinkRefused
-from tests.brokers import Record, create_topic, end_offsets, produce, topics
+from tests.brokers import Record, create_topic, end_offsets, produce, read_all, topics
 from tests.conftest import Kafka, Names
-from tests.harness import Link, assert_copied
+from tests.harness import Link, assert_copied, eventually
 from tests.integration.test_destinations import config
 from tests.integration.test_topics_change import add_partitions
 from verbatim.main import cli
@@ -101,3 +101,39 @@ def test_the_links_topics_have_the_names_and_the_configuration_that_were_asked_f
     assert link.copy() == (0, 0)
     assert end_offsets(at, topic) == {0: 3}
     assert_copied(link, topic)
+
+
+def test_two_links_share_a_control_topic_and_leave_each_other_alone(
+    source: Kafka, target: Kafka, names: Names
+) -> None:
+    """Promise: links of one target may have one control topic: each leads, copies, and finds its origins and its destinations for itself,
+    also when both copy the same topic, and when one starts again while the other runs."""
+    at, to = source.bootstrap_servers, target.bootstrap_servers
+    topic, shared = names.topic(), f"{names.link}.shared"
+    create_topic(at, topic, 2)
+    produce(at, topic, [Record(b"%d" % i, partition=i % 2) for i in range(4)])
+    first, second = (
+        Link(
+            at,
+            to,
+            f"{names.link}{which}",
+            topic,
+            CONTROL_TOPIC=shared,
+            KAFKA_CLUSTERS_DESTINATION_TOPIC=which + ".{topic}",
+            START_OFFSETS=start,
+        )
+        for which, start in (("a", "earliest"), ("b", "latest"))
+    )
+    assert first.copy() == (0, 0)
+    with first.running():
+        assert second.copy() == (0, 0)
+        assert second.arrived(f"b.{topic}") == [0, 0]
+        produce(at, topic, [Record(b"later", partition=p) for p in range(2)])
+        assert second.copy() == (0, 0)
+        eventually(lambda: first.arrived(f"a.{topic}") == [3, 3], "what came later")
+        assert second.copy() == (0, 0)
+    assert [[r.value for r in p] for p in read_all(to, f"b.{topic}")] == [[b"later"], [b"later"]]
+    assert_copied(first, topic, f"a.{topic}")
+    for link in (first, second):
+        result = CliRunner().invoke(cli.commands["verify"], [], env=link.variables)
+        assert result.exit_code in (0, None), result.output

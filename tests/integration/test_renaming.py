@@ -34,7 +34,7 @@ def test_topics_go_where_map_expression_and_template_say_and_two_into_one_is_ref
         rf"{link_name}\.t\..*",
         **{
             TARGET + "TOPIC_MAP": f"{mapped}={link_name}.shop",
-            TARGET + "TOPIC_REWRITE": rf"(.*)\.t\.(re|un)\.(\w+)=\1.\3",
+            TARGET + "TOPIC_REWRITE": r"(.*)\.t\.(re|un)\.(\w+)=\1.\3",
             TARGET + "TOPIC": "copy.{topic}",
         },
     )

@@ -167,7 +167,8 @@ def test_configurations_are_left_alone_where_they_are_not_to_follow(
     create_topic(at, topic, 1, {"segment.ms": "100000"})
     link = link_of(source, target, names, TOPIC_CONFIG_SYNC="false")
     with link.running():
-        eventually(lambda: link.control().destinations, "the destination")
+        eventually(lambda: link.arrived(topic) == [0], "the destination")
+        eventually(lambda: link.control().destinations, "the verdict")
         assert config(to, topic)["segment.ms"] == "100000"
         alter(at, topic, segment_ms="200000")
         eventually(lambda: due(described(link)[topic]) == {}, "the change to be seen")

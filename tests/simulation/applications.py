@@ -21,6 +21,7 @@ from common.lanes import Plan, Progress, RunLane
 from common.leadership import wait_for_lead
 from common.link import Link
 from common.mappings import decode
+from deduplicator.copied_acls import CopiedAcls
 from deduplicator.destinations import Destinations
 from deduplicator.main import Deduplicator
 from deduplicator.state import FoldResult, PartitionState, Snapshot
@@ -237,6 +238,7 @@ class Simulated(Application):
             s.client_config("destination", "consumer"),
             s.client_config("destination", "producer"),
             s.client_config("destination", "admin"),
+            s.application_name,
         )
         self.leadership = Leadership(self.world, self.name, self.process)  # type: ignore[assignment]
         self.epochs = Waited(self.world)
@@ -262,6 +264,7 @@ class SimulatedDeduplicator(Simulated, Deduplicator):
         self.state = self.world.table  # type: ignore[assignment]
         self.destinations = Destinations(self.settings, self.link, self.control)
         self.destinations.settle(again=True)
+        self.acls = CopiedAcls(self.settings, self.control)
         query = object()
         self.folding: object = query
 

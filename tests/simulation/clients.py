@@ -674,6 +674,7 @@ class Partition:
 class Described:
     topic_id: Any
     partitions: list[Partition]
+    authorized_operations: None = None
 
 
 @dataclass(frozen=True)

@@ -329,7 +329,7 @@ def test_any_bytes_are_refused(value: bytes) -> None:
 def test_what_no_reader_would_understand_is_never_appended() -> None:
     """One such record in the log, which is never trimmed, would end the link."""
     nowhere = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
-    log = ControlLog("control", nowhere, nowhere, nowhere)
+    log = ControlLog("control", nowhere, nowhere, nowhere, "link")
     try:
         with pytest.raises(ControlError, match="available is -1001"):
             log.append(
@@ -345,3 +345,15 @@ def test_what_no_reader_would_understand_is_never_appended() -> None:
             )
     finally:
         log.close()
+
+
+def test_links_that_share_a_control_topic_take_in_their_own_records_only() -> None:
+    leader, origin = {"application": REPLICATOR}, {**WHERE, "offset": 5, "initial": False}
+    mine, other = Control(link="mine"), Control(link="other")
+    for state in (mine, other):
+        state.apply(0, encode("leader", link="mine", **leader))
+        state.apply(1, encode("origin", link="mine", **origin))
+        state.apply(2, encode("leader", link="other", **leader))
+        state.apply(3, encode("of-a-newer-release", link="other" if state is mine else "mine"))
+    assert (mine.leaders, mine.origins, mine.position) == ({REPLICATOR: 0}, {KEY: Origin("orders", 5)}, 4)
+    assert (other.leaders, other.origins, other.position) == ({REPLICATOR: 2}, {}, 4)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from common.rights import rights_table
 from common.settings import settings_table
 from deduplicator import stuck
 from offsets import decision, index
@@ -16,6 +17,10 @@ README = (ROOT / "README.md").read_text()
 
 def test_the_readme_holds_the_generated_settings_table() -> None:
     assert settings_table().strip() in README
+
+
+def test_the_readme_holds_the_generated_table_of_rights() -> None:
+    assert rights_table().strip() in README
 
 
 def test_every_command_is_in_the_readme() -> None:

@@ -48,6 +48,7 @@ FIXED_INTERFACE = [
     ),
     *("CONSUMER_GROUPS", "CONSUMER_GROUPS_EXCLUDE", "OFFSETS_INTERVAL", "GROUP_NAME", "ON_ACTIVE_GROUP"),
     *("ON_SEVERAL_TARGETS", "REWIND", "MAPPINGS_RETENTION", "MAPPINGS_LIMIT"),
+    *("ACL_SYNC", "ACL_READ_ONLY", "ACL_EXEMPT"),
     *("CREATE_TOPICS", "STAGING_TOPIC", "CONTROL_TOPIC", "POSITIONS_TOPIC", "OFFSET_MAPPINGS_TOPIC"),
     *("GROUP_OFFSETS_TOPIC", "LINK_TOPIC_CONFIG"),
     *("TOPIC_CONFIG_SYNC", "TOPIC_CONFIG_EXCLUDE", "TOPIC_CONFIG_DEFAULTS"),
@@ -528,13 +529,17 @@ def test_the_kinds_own_variable_beats_the_clusters_beats_the_file(tmp_path: Path
         **{SOURCE + "CONSUMER_SOCKET_TIMEOUT_MS": "3000"},
     )
     assert settings.client_config("source", "consumer") == {
+        "group.id": "verbatim.reader",
         "bootstrap.servers": "source:9092",
         "client.id": "file",
         "client.rack": "all",
         "socket.timeout.ms": 3000,
     }
     assert settings.client_config("source", "admin")["socket.timeout.ms"] == 2000
-    assert settings.client_config("destination", "consumer") == {"bootstrap.servers": "target:9092"}
+    assert settings.client_config("destination", "consumer") == {
+        "bootstrap.servers": "target:9092",
+        "group.id": "verbatim.reader",
+    }
 
 
 def test_another_spelling_of_a_property_does_not_escape_precedence(tmp_path: Path) -> None:
@@ -575,8 +580,8 @@ def test_an_underscore_of_librdkafka_itself_is_found() -> None:
 
 def test_changing_a_config_that_was_handed_out_changes_no_settings() -> None:
     settings = load()
-    settings.client_config("source", "consumer")["group.id"] = "mine"
-    assert "group.id" not in settings.client_config("source", "consumer")
+    settings.client_config("source", "consumer")["client.id"] = "mine"
+    assert "client.id" not in settings.client_config("source", "consumer")
 
 
 @pytest.mark.parametrize(
@@ -714,6 +719,7 @@ def test_pem_stores_of_java_become_librdkafkas_files(tmp_path: Path) -> None:
     )
     config = load(**file).client_config("source", "consumer")
     assert config == {
+        "group.id": "verbatim.reader",
         "bootstrap.servers": "source:9092",
         "ssl.ca.location": "/ca.pem",
         "ssl.certificate.location": "/me.pem",
