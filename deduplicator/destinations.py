@@ -198,7 +198,9 @@ class Destinations:
         if have is None or have.topic != name:
             have = Destination(name, source.partitions, 1)
         settings, applied = topics.settings_of(self.admin, name, deadline), have.config
-        if made or self.settings.topic_config_sync:
+        # One that the link has neither made nor accepted is somebody's: judged as it is, altered only once it is accepted.
+        known = source.topic in self.control.state.copied_into.get(name, ())
+        if made or (known and self.settings.topic_config_sync):
             settings, applied = self._bring_in_step(source, have, settings, deadline)
             self._in_step[source.topic_id] = source
         verdict = _judged(source, name, settings, applied)

@@ -45,7 +45,7 @@ def test_a_destination_is_made_like_its_source_and_refused_by_name_where_it_woul
     source: Kafka, target: Kafka, names: Names, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Promise: a missing destination gets the source's partitions and configuration, one with fewer partitions is grown; one that
-    would stamp, refuse, compact or delete records, and is not to be altered, is refused, that topic only, by name, with exit code 3 in a bounded run; mended while
+    would stamp, refuse, compact or delete records is refused, that topic only, by name, with exit code 3 in a bounded run; mended while
     the link runs, it gets all that it missed."""
     at, to = source.bootstrap_servers, target.bootstrap_servers
     made, grown = names.topic("made"), names.topic("grown")
@@ -72,7 +72,7 @@ def test_a_destination_is_made_like_its_source_and_refused_by_name_where_it_woul
         produce(at, topic, records(0, 5))
     for topic, partitions in ((made, 4), (grown, 3)):
         produce(at, topic, [r for p in range(partitions) for r in records(0, 5, p)])
-    link = link_of(source, target, names, TOPIC_CONFIG_SYNC="false")
+    link = link_of(source, target, names)
     assert link.replicate() == 0
     capsys.readouterr()
     assert link.deduplicate() == 3

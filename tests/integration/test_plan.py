@@ -126,7 +126,7 @@ def test_what_would_halt_or_be_refused_is_found_beforehand(
     produce(at, old, [Record(b"x")])
     consume_somewhere(at)
     selected = f"{kept},{old},{fine},{names.link}.absent"
-    link = Link(at, to, names.link, selected, TOPIC_CONFIG_SYNC="false")
+    link = Link(at, to, names.link, selected)
     report, code = plan(link)
     assert code == 1
     first, second = sorted(report["failures"])
