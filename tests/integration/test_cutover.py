@@ -122,6 +122,8 @@ def test_a_group_stopped_in_mid_topic_goes_on_at_the_target_missing_nothing_and_
             with load(at, topic, written), closing(member(at, group, topic)) as consumer:
                 here = work(consumer, 150)
             assert 150 == len(here) < len(written)
+            # Before the link is made, a cutover refuses.
+            wait_until(lambda: sum(link.arrived(topic)) > 0, "the link to be made")
             report, code = cutover(link, tmp_path / "memory.json")
             assert (code, report["ok"], report["refused"]) == (0, True, None)
             assert [s["name"] for s in report["steps"]] == [
