@@ -200,13 +200,16 @@ def read(client: Consumer, timeout_s: float, most: int) -> list[Received]:
 
 
 def admin(config: Config) -> AdminClient:
-    """An admin client that finds its way when the broker that it takes for the controller is gone.
+    return outside.AdminClient(admin_config(config), logger=client_log)
+
+
+def admin_config(config: Config) -> dict[str, Any]:
+    """What an admin client needs to find its way when the broker that it takes for the controller is gone.
 
     Descriptions are asked of the controller that the last metadata named, which with KRaft is any broker. When that one dies, the client
     waits for it to come back until its metadata is renewed: after five minutes by default, and an idle client has no other reason to.
     """
-    base = {"socket.keepalive.enable": True, "topic.metadata.refresh.interval.ms": 3000}
-    return outside.AdminClient({**base, **config}, logger=client_log)
+    return {"socket.keepalive.enable": True, "topic.metadata.refresh.interval.ms": 3000, **config}
 
 
 def found_offset(offset: int) -> int:

@@ -77,7 +77,7 @@ def selected(settings: Settings, source: AdminClient, deadline: Deadline) -> lis
 
 
 class Planner:
-    """Makes the replicator's plans while it leads. `target` and `positions` are its own unless given."""
+    """Makes the replicator's plans while it leads. `source`, `target` and `positions` are its own unless given."""
 
     def __init__(
         self,
@@ -85,6 +85,7 @@ class Planner:
         control: ControlLog,
         source_group: str,
         bounded: bool,
+        source: AdminClient | None = None,
         target: AdminClient | None = None,
         positions: PositionLog | None = None,
     ) -> None:
@@ -92,8 +93,8 @@ class Planner:
         self.control = control
         self.bounded = bounded
         self.source_group = source_group
-        self.source = kafka.admin(settings.client_config("source", "admin"))
         # A client with nothing in its queue counts as false.
+        self.source = source if source is not None else kafka.admin(settings.client_config("source", "admin"))
         self.target = (
             target if target is not None else kafka.admin(settings.client_config("destination", "admin"))
         )

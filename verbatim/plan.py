@@ -123,8 +123,7 @@ class _Look:
     def _plan(self, control: PretendedControl) -> None:
         made = self.settings.positions_topic in self.target.pretended.topics
         positions = NoPositions() if made else None
-        planner = Planner(self.settings, control, self.group, False, self.target, positions)
-        planner.source = self.source
+        planner = Planner(self.settings, control, self.group, False, self.source, self.target, positions)
         try:
             for lane in planner.plan(1):
                 for p in lane["partitions"]:

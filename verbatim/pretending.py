@@ -68,7 +68,7 @@ class PretendingAdmin(AdminClient):
     anything else that would change a cluster is refused here."""
 
     def __init__(self, config: kafka.Config) -> None:
-        super().__init__({"socket.keepalive.enable": True, **config}, logger=kafka.client_log)
+        super().__init__(kafka.admin_config(config), logger=kafka.client_log)
         self.pretended = Pretended()
 
     # what would change something
