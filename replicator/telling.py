@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka.admin import AdminClient
 
 from common import acl_calls, acls, topics
-from common.control import REPLICATOR, Control, SourceTopic
+from common.control import REPLICATOR, Control
 from common.control_log import ControlLog
 from common.errors import LinkRefused
 from common.kafka import Deadline
@@ -88,12 +88,14 @@ class Telling:
             if name not in there and source.topic_id not in state.deleted and self.settings.selects(name)
         }
         named = {name for name in self.settings.named_topics if name not in there}
-        records = [
-            ("resumed", {k: said[k] for k in ("application", "topic", "topic_id", "partition")})
-            for info in found
-            for said in self._hidden(SourceTopic(info.name, info.id, info.partitions, {}))
-            if (halt := state.halts.get((REPLICATOR, (info.id, said["partition"])))) is not None
-            and halt.detail == said["detail"]
+        ids = {info.id for info in found}
+        records: list[tuple[str, dict[str, Any]]] = [
+            (
+                "resumed",
+                {"application": REPLICATOR, "topic": halt.topic, "topic_id": key[0], "partition": key[1]},
+            )
+            for (application, key), halt in state.halts.items()
+            if application == REPLICATOR and key[0] in ids and halt.detail == _hidden(halt.topic)
         ]
         for name in sorted(copied.keys() | named):
             source = copied.get(name)
@@ -103,9 +105,21 @@ class Telling:
                 if source is None:
                     raise LinkRefused(f"topic {name} of the source: {refused}") from None
                 records += [
-                    ("halted", said)
-                    for said in self._hidden(source)
-                    if (REPLICATOR, (source.topic_id, said["partition"])) not in state.halts
+                    (
+                        "halted",
+                        {
+                            "application": REPLICATOR,
+                            "topic": name,
+                            "topic_id": source.topic_id,
+                            "partition": p,
+                            "reason": "not-authorized",
+                            "detail": _hidden(name),
+                            "next": None,
+                            "available": None,
+                        },
+                    )
+                    for p in range(source.partitions)
+                    if (REPLICATOR, (source.topic_id, p)) not in state.halts
                 ]
                 continue
             if gone and source is not None:
@@ -113,22 +127,6 @@ class Telling:
                 records.append(("topic-deleted", {"topic": name, "topic_id": source.topic_id}))
         if records:
             self.control.append_all(records, deadline)
-
-    def _hidden(self, source: SourceTopic) -> list[dict[str, Any]]:
-        """What is said of the partitions of a topic that may not even be described any more."""
-        return [
-            {
-                "application": REPLICATOR,
-                "topic": source.topic,
-                "topic_id": source.topic_id,
-                "partition": p,
-                "reason": "not-authorized",
-                "detail": f"topic {source.topic} may not be described at the source any more",
-                "next": None,
-                "available": None,
-            }
-            for p in range(source.partitions)
-        ]
 
     def _fit_staging(self, wanted: int, deadline: Deadline) -> None:
         name = self.settings.staging_topic
@@ -140,3 +138,8 @@ class Telling:
             log.info("raising max.message.bytes of %s to %d, for the source's largest records", name, wanted)
             topics.alter(self.target, name, {"max.message.bytes": str(wanted)}, deadline)
             self._staging_limit = wanted
+
+
+def _hidden(topic: str) -> str:
+    """The detail of the halts of a topic that may not even be described any more: by it they are known when it may."""
+    return f"topic {topic} may not be described at the source any more"
