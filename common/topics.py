@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -18,6 +18,7 @@ from confluent_kafka.admin import (
     NewTopic,
     OffsetSpec,
     ResourceType,
+    TopicDescription,
 )
 
 from common import kafka, outside
@@ -70,23 +71,56 @@ def names(client: AdminClient, which: str, deadline: Deadline) -> list[str]:
 def describe(client: AdminClient, topics: list[str], deadline: Deadline) -> dict[str, TopicInfo]:
     """Identity and partition count of those of the topics that exist."""
     out: dict[str, TopicInfo] = {}
+    for name, found in descriptions(client, topics, deadline).items():
+        if id_text(found.topic_id) == NO_ID:
+            raise LinkRefused(
+                f"topic {name} has no topic id: its brokers are older than Kafka 2.8, which Verbatim needs"
+            )
+        leaderless = frozenset(p.id for p in found.partitions if p.leader is None or p.leader.id < 0)
+        out[name] = TopicInfo(name, id_text(found.topic_id), len(found.partitions), leaderless)
+    return out
+
+
+def not_writable(client: AdminClient, topics: list[str], deadline: Deadline) -> set[str]:
+    """Those of the topics, which are there, to which this client may not write."""
+    hidden: set[str] = set()
+    found = descriptions(client, topics, deadline, rights=True, hidden=hidden)
+    return hidden | {
+        name
+        for name, topic in found.items()
+        if topic.authorized_operations is not None and AclOperation.WRITE not in topic.authorized_operations
+    }
+
+
+def descriptions(
+    client: AdminClient,
+    topics: list[str],
+    deadline: Deadline,
+    rights: bool = False,
+    hidden: set[str] | None = None,
+) -> dict[str, TopicDescription]:
+    """What the brokers tell of those of the topics that exist; with `rights`, what this client may do with each too.
+
+    A topic that may not be described is put into `hidden`; without that, raises LinkRefused.
+    """
+    out: dict[str, TopicDescription] = {}
 
     def ask(batch: list[str], timeout: float) -> None:
-        for name, future in client.describe_topics(TopicCollection(batch), request_timeout=timeout).items():
+        asked = client.describe_topics(
+            TopicCollection(batch), request_timeout=timeout, include_authorized_operations=rights
+        )
+        for name, future in asked.items():
             try:
-                found = kafka.result(future, timeout + 1)
+                out[name] = kafka.result(future, timeout + 1)
             except KafkaException as exception:
                 error = kafka.kafka_error(exception)
-                if error is not None and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                code = None if error is None else error.code()
+                if code == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     out.pop(name, None)
-                    continue
-                raise
-            if id_text(found.topic_id) == NO_ID:
-                raise LinkRefused(
-                    f"topic {name} has no topic id: its brokers are older than Kafka 2.8, which Verbatim needs"
-                )
-            leaderless = frozenset(p.id for p in found.partitions if p.leader is None or p.leader.id < 0)
-            out[name] = TopicInfo(name, id_text(found.topic_id), len(found.partitions), leaderless)
+                elif hidden is not None and code in kafka.NO_RIGHTS:
+                    hidden.add(name)
+                else:
+                    raise
 
     for begin in range(0, len(topics), _BATCH):
         batch = topics[begin : begin + _BATCH]
@@ -94,31 +128,15 @@ def describe(client: AdminClient, topics: list[str], deadline: Deadline) -> dict
     return out
 
 
-def not_writable(client: AdminClient, topics: list[str], deadline: Deadline) -> set[str]:
-    """Those of the topics, which are there, to which this client may not write."""
-    out: set[str] = set()
-
-    def ask(batch: list[str], timeout: float) -> None:
-        asked = client.describe_topics(
-            TopicCollection(batch), include_authorized_operations=True, request_timeout=timeout
-        )
-        for name, future in asked.items():
-            try:
-                may = kafka.result(future, timeout + 1).authorized_operations
-            except KafkaException as exception:
-                error = kafka.kafka_error(exception)
-                if error is not None and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    continue
-                if error is None or error.code() not in kafka.NO_RIGHTS:
-                    raise
-                may = []
-            if may is not None and AclOperation.WRITE not in may:
-                out.add(name)
-
-    for begin in range(0, len(topics), _BATCH):
-        batch = topics[begin : begin + _BATCH]
-        kafka.patiently(f"asking for the right to write to {batch[0]}", partial(ask, batch), deadline)
-    return out
+def bounds(
+    client: AdminClient, partitions: Collection[tuple[str, int]], deadline: Deadline, committed: bool = False
+) -> dict[tuple[str, int], tuple[int, int]]:
+    """Log start and high watermark of each partition; `committed`: the last stable offset in its place."""
+    if not partitions:
+        return {}
+    low = offsets(client, dict.fromkeys(partitions, OffsetSpec.earliest()), deadline)
+    end = offsets(client, dict.fromkeys(partitions, OffsetSpec.latest()), deadline, committed)
+    return {at: (low[at], end[at]) for at in partitions}
 
 
 def configs(client: AdminClient, topics: list[str], deadline: Deadline) -> dict[str, dict[str, str]]:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from confluent_kafka.admin import OffsetSpec
-
 from common import topics
 from common.errors import LinkRefused
 from common.kafka import Deadline
@@ -53,8 +51,7 @@ def look(survey: Survey) -> list[Back]:
     }
     survey.tail.catch_up()
     wanted = sorted({at for of_group in offsets.values() for at in of_group})
-    low = topics.offsets(survey.source_admin, dict.fromkeys(wanted, OffsetSpec.earliest()), deadline)
-    high = topics.offsets(survey.source_admin, dict.fromkeys(wanted, OffsetSpec.latest()), deadline)
+    bounds = topics.bounds(survey.source_admin, wanted, deadline)
     groups = sorted(group for group, of_group in offsets.items() if of_group)
     committed = survey.source.committed(groups, deadline)
     members = survey.source.members(deadline)
@@ -63,7 +60,7 @@ def look(survey: Survey) -> list[Back]:
         for at, target in sorted(offsets[group].items()):
             known = survey.partition(at)
             assert known is not None
-            found = within(known.reverse(target.offset, survey.origin(at)), (low[at], high[at]))
+            found = within(known.reverse(target.offset, survey.origin(at)), bounds[at])
             assert found.offset is not None
             have = committed.get(group, {}).get(at)
             outcome: Outcome = "several-targets"

@@ -32,7 +32,7 @@ class MappingTail:
         self._topic = settings.mappings_topic
         self._partitions = range(settings.staging_partitions)
         self._admin = admin
-        self._consumer = _reader(settings)
+        self._consumer = reader_of(settings)
         self._positions: dict[int, int] = {}
 
     def catch_up(self, go_on: Callable[[], bool] = lambda: True) -> bool:
@@ -83,7 +83,7 @@ def read_records(settings: Settings, admin: AdminClient) -> dict[GroupKey, Group
     if topic not in topics.describe(admin, [topic], deadline):
         return {}
     found: dict[GroupKey, GroupOffset] = {}
-    reader = _reader(settings)
+    reader = reader_of(settings)
     try:
         low, high = kafka.watermarks(admin, topic, 0, deadline)
         for message in records(reader, topic, {0: (low, high)}, CALL_S):
@@ -111,7 +111,8 @@ def seed(index: Index, known: Iterable[tuple[GroupKey, GroupOffset]]) -> None:
             index.seed(topic, (topic_id, partition), to, found)
 
 
-def _reader(settings: Settings) -> Consumer:
+def reader_of(settings: Settings) -> Consumer:
+    """A consumer of committed records of the target, for `common.ranges.records`."""
     return kafka.consumer(
         settings.client_config("destination", "consumer"),
         isolation_level="read_committed",

@@ -233,11 +233,8 @@ class Survey:
     def bounds(self, there: Iterable[Destination], deadline: Deadline) -> dict[Destination, tuple[int, int]]:
         """Log start and high watermark of the destinations."""
         partitions = sorted({(to.topic, to.partition) for to in there})
-        if not partitions:
-            return {}
-        low = topics.offsets(self.target_admin, dict.fromkeys(partitions, OffsetSpec.earliest()), deadline)
-        high = topics.offsets(self.target_admin, dict.fromkeys(partitions, OffsetSpec.latest()), deadline)
-        return {Destination(*at): (low[at], high[at]) for at in partitions}
+        found = topics.bounds(self.target_admin, partitions, deadline)
+        return {Destination(*at): found[at] for at in partitions}
 
     def row(
         self,

@@ -5,16 +5,15 @@ The admin client's question for the largest timestamp would not do: it counts th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient
 
 from common import kafka, topics
 from common.kafka import Deadline
 from common.ranges import records
+from offsets.reading import reader_of
 from replicator import positions
 
 if TYPE_CHECKING:
@@ -31,15 +30,13 @@ def newest_records(
 ) -> dict[At, int | None]:
     """The largest timestamp (ms since 1970) among the last records of each partition; None where there are none."""
     found: dict[At, int | None] = dict.fromkeys(partitions)
-    if not partitions:
-        return found
-    low = topics.offsets(admin, dict.fromkeys(partitions, OffsetSpec.earliest()), deadline)
-    end = topics.offsets(admin, dict.fromkeys(partitions, OffsetSpec.latest()), deadline, committed=True)
-    with _reader(settings) as reader:
+    bounds = topics.bounds(admin, partitions, deadline, committed=True)
+    with closing(reader_of(settings)) as reader:
         for span in SPANS:
             wanted: dict[str, dict[int, tuple[int, int]]] = {}
-            for at in (at for at in partitions if found[at] is None and low[at] < end[at]):
-                wanted.setdefault(at[0], {})[at[1]] = (max(low[at], end[at] - span), end[at])
+            for at, (low, end) in bounds.items():
+                if found[at] is None and low < end:
+                    wanted.setdefault(at[0], {})[at[1]] = (max(low, end - span), end)
             for topic, ranges in wanted.items():
                 for message in records(reader, topic, ranges):
                     at = (topic, message.partition())
@@ -52,21 +49,8 @@ def last_staged(settings: Settings, admin: AdminClient, deadline: Deadline) -> i
     topic = settings.positions_topic
     low, end = kafka.watermarks(admin, topic, 0, deadline)
     newest: int | None = None
-    with _reader(settings) as reader:
+    with closing(reader_of(settings)) as reader:
         for message in records(reader, topic, {0: (low, end)}):
             if positions.decode(message.key(), message.value()) is not None:
                 newest = max(newest or 0, message.timestamp()[1])
     return newest
-
-
-@contextmanager
-def _reader(settings: Settings) -> Iterator[Consumer]:
-    reader = kafka.consumer(
-        settings.client_config("destination", "consumer"),
-        group_id=f"{settings.application_name}.failover",  # required by the client; never joined, never committed
-        isolation_level="read_committed",
-        enable_partition_eof=True,
-        fetch_wait_max_ms=20,
-    )
-    with closing(reader):
-        yield reader

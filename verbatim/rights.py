@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from common import kafka, topics
@@ -20,7 +19,6 @@ STAGING_TOPIC = OWN_TOPIC | {"DELETE", "ALTER_CONFIGS"}
 DESTINATION_TOPIC = frozenset({"WRITE", "DESCRIBE", "DESCRIBE_CONFIGS"})
 TARGET_GROUP = frozenset({"READ"})
 GROUPS_TOPIC = "__consumer_offsets"
-_BATCH = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,28 +36,13 @@ def lacking(needed: frozenset[str], granted: frozenset[str] | None) -> list[str]
 
 def of_topics(client: AdminClient, names: Iterable[str], deadline: Deadline) -> dict[str, Granted]:
     """Of those topics that are there. Raises LinkRefused where one may not even be described."""
-    out: dict[str, Granted] = {}
-
-    def ask(batch: list[str], timeout: float) -> None:
-        asked = client.describe_topics(
-            TopicCollection(batch), request_timeout=timeout, include_authorized_operations=True
+    found = topics.descriptions(client, sorted(names), deadline, rights=True)
+    return {
+        name: Granted(
+            _names(topic.authorized_operations), min((len(p.replicas) for p in topic.partitions), default=0)
         )
-        for name, future in asked.items():
-            try:
-                found = kafka.result(future, timeout + 1)
-            except KafkaException as exception:
-                error = kafka.kafka_error(exception)
-                if error is not None and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    continue
-                raise
-            replicas = min((len(p.replicas) for p in found.partitions), default=0)
-            out[name] = Granted(_names(found.authorized_operations), replicas)
-
-    wanted = sorted(names)
-    for begin in range(0, len(wanted), _BATCH):
-        batch = wanted[begin : begin + _BATCH]
-        kafka.patiently(f"describing {len(batch)} topics", partial(ask, batch), deadline)
-    return out
+        for name, topic in found.items()
+    }
 
 
 def has_groups(client: AdminClient, which: str, deadline: Deadline) -> bool:
