@@ -10,7 +10,7 @@ import re
 import struct
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 import pyarrow as pa
@@ -69,13 +69,15 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The records of a frame, column by column; all lists have one length. `headers` is None where no record has any."""
+    """The records of a frame, column by column; all lists have one length. `headers` is None where no record has any. `bytes` is about what
+    keys and values take together."""
 
     offsets: list[int]
     timestamps: list[int]
     keys: list[bytes | None]
     values: list[bytes | None]
     headers: list[list[Header] | None] | None
+    bytes: int = field(default=0, compare=False)
 
     def from_offset(self, offset: int) -> Rows:
         """The rows at or above a source offset."""
@@ -88,6 +90,7 @@ class Rows:
             self.keys[at:],
             self.values[at:],
             self.headers[at:] if self.headers is not None else None,
+            self.bytes * (len(self.offsets) - at) // len(self.offsets),
         )
 
 
@@ -234,6 +237,7 @@ def decode_rows(frame: Frame, crc: int, value: bytes | None) -> Rows:
             keys.to_pylist(),
             values.to_pylist(),
             None if headers.null_count == frame.count else _header_lists(headers),
+            sum(data.size for data in (keys.buffers()[2], values.buffers()[2]) if data is not None),
         )
     except FrameError:
         raise

@@ -18,6 +18,9 @@ log = logging.getLogger(__name__)
 
 SLOW_COMMIT_S = 5.0
 """Past this, librdkafka may have sent EndTxn again: the first request, delayed, could end this producer's next transaction."""
+LINGER_MS = 10_000
+"""Longer than any transaction: full batches go at once, the others with the flush before the commit. librdkafka's thread polls without a
+pause while a batch has lingered that may not go before the one in flight is acknowledged."""
 
 
 COORDINATOR = "[thrd:TxnCoordinator]"
@@ -67,7 +70,7 @@ class FencingProducer:
             transactional_id=f"{plan['link']}.{partition}",
             transaction_timeout_ms=60_000,
             batch_size=batch_bytes,
-            linger_ms=5,
+            linger_ms=LINGER_MS,
             queue_buffering_max_kbytes=queue_kbytes,
             error_cb=self._trouble.saw,
         )

@@ -37,6 +37,8 @@ group's offset is for whoever watches its lag, and for the day when there are no
 CALL_S = 30.0
 REFUSED_S = 5.0
 """Records that are not acknowledged for so long may have been refused without a report."""
+STILL_S = 0.2
+"""How long to wait at most for one more batch to be acknowledged before a commit flushes what there is."""
 MAX_BATCH_BYTES = 1_000_000
 
 
@@ -85,6 +87,8 @@ class Transaction:
         self._opened = 0.0
         self._position_sent = 0.0
         self._runs = 0
+        self._produced: list[tuple[int, int]] = []
+        """Records, and their bytes, in the order in which they were produced."""
         self._failed: list[tuple[Run | None, KafkaError]] = []
         self._one_by_one: set[str] = set()
 
@@ -104,6 +108,7 @@ class Transaction:
         self.open = True
         self._opened = outside.monotonic()
         self.bytes = self._runs = 0
+        self._produced = []
 
     def full(self, now: float) -> bool:
         return (
@@ -124,6 +129,7 @@ class Transaction:
 
     def produce(self, moved: Moved, destination: Destination, partition: int, rows: Rows) -> None:
         """Produce records of a source partition to the same partition of its destination."""
+        self._produced.append((len(rows.offsets), rows.bytes))
         if destination.topic in self._one_by_one:
             parts = [(i, i + 1) for i in range(len(rows.offsets))]
         else:
@@ -187,6 +193,7 @@ class Transaction:
         producer = self._producer
         deadline = Deadline(CALL_S)
         if self.moved:
+            self._let_full_batches_go()
             ask_at = outside.monotonic() + REFUSED_S
             while producer.flush(deadline.left(1.0)) > 0 and not self._failed:
                 if deadline.passed():
@@ -220,6 +227,32 @@ class Transaction:
         self.owned.transactions += 1
         self.moved = {}
         return took
+
+    def _let_full_batches_go(self) -> None:
+        """Wait until no batch is in flight, and what is left fits into one for each partition.
+
+        librdkafka sends a partition's next batch when the one before is acknowledged, and while it flushes, its thread polls without a
+        pause until then: with some batches to go, that took a core.
+        """
+        assert self._producer is not None
+        waiting, since = len(self._producer), outside.monotonic()
+        while self._bytes_of_last(waiting) >= self.batch_bytes * len(self.moved):
+            self._producer.poll(STILL_S)
+            before, waiting = waiting, len(self._producer)
+            if waiting < before:
+                since = outside.monotonic()
+            elif outside.monotonic() - since >= STILL_S:
+                return
+
+    def _bytes_of_last(self, records: int) -> int:
+        """About what keys and values of the last `records` that were produced take."""
+        size = 0
+        for count, took in reversed(self._produced):
+            if records <= 0:
+                break
+            size += took * min(records, count) // count
+            records -= count
+        return size
 
     def must_be_clean(self, took_s: float) -> None:
         """Raise UncleanTransaction unless the producer may be used again."""

@@ -195,6 +195,9 @@ class Lane:
         if self.uncut or self.confirming.waits():
             outside.sleep(max(0.0, self.rests_until - outside.monotonic()))
             return 0.0
+        if self.writer.holds():
+            self.writer.poll(ANSWER_S)
+            return 0.0
         return IDLE_POLL_S
 
     def _on_event(self, message: Received, now: float) -> None:

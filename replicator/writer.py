@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
 
@@ -28,6 +30,13 @@ from replicator.positions import Position
 log = logging.getLogger(__name__)
 
 QUEUE_BYTES = 128 << 20
+BATCH_BYTES = 1_000_000
+IN_FLIGHT = 5
+"""Messages to one partition that librdkafka lets an idempotent producer have on their way before it sends another batch (2.16 compares the
+requests that Kafka allows with messages). While another batch is ready and may not go, its thread polls without a pause and takes a core for
+it: so what would only wait there waits here."""
+HELD_BYTES = 32 << 20
+HELD_S = 0.05
 CALL_S = 30.0
 REPORT_S = 2.0
 """How long to wait for the report of a frame whose refusal has ended the producer."""
@@ -35,6 +44,18 @@ REPORT_S = 2.0
 
 class WriterFailed(VerbatimError):
     """A frame could not be appended: the lane's writer has ended."""
+
+
+@dataclass(slots=True)
+class Way:
+    """What is on its way to one staging partition, and the frames that are held until it has arrived, in order."""
+
+    messages: int = 0
+    bytes: int = 0
+    held: deque[tuple[Copying, Cut]] = field(default_factory=deque)
+
+    def full(self) -> bool:
+        return self.messages >= IN_FLIGHT and self.bytes >= BATCH_BYTES
 
 
 class Writer:
@@ -47,13 +68,50 @@ class Writer:
         self._producer: Producer = kafka.producer(
             plan["staging_producer"],
             linger_ms=0,
-            batch_size=1_000_000,
+            batch_size=BATCH_BYTES,
             queue_buffering_max_kbytes=QUEUE_BYTES >> 10,
         )
         self._failed: tuple[Copying, Cut, KafkaError] | None = None
+        self._ways: dict[int, Way] = {}
+        self._holding: dict[int, Way] = {}
+        """Those ways on which frames are held."""
+        self._held_bytes = 0
 
     def send(self, copy: Copying, cut: Cut) -> None:
-        """Append a frame, unless its copy has gone back since. Raises WriterFailed."""
+        """Append a frame behind all that were sent before it, unless its copy goes back first. Raises WriterFailed."""
+        frame = cut.frame
+        to = staging_partition(frame.topic, frame.partition, self.plan["staging_partitions"])
+        way = self._ways.setdefault(to, Way())
+        if not way.held and not way.full():
+            self._produce(to, way, copy, cut)
+            return
+        way.held.append((copy, cut))
+        self._holding[to] = way
+        self._held_bytes += len(cut.value)
+        while self._held_bytes > HELD_BYTES:
+            self.poll(HELD_S)
+            self._in_time("the epoch ended while staging took no more frames")
+
+    def holds(self) -> bool:
+        """Whether frames are held until those before them have arrived: `poll` sends them."""
+        return bool(self._holding)
+
+    def _send_held(self) -> None:
+        for to, way in list(self._holding.items()):
+            while way.held and not way.full():
+                copy, cut = way.held.popleft()
+                self._held_bytes -= len(cut.value)
+                self._produce(to, way, copy, cut)
+            if not way.held:
+                del self._holding[to]
+
+    def _in_time(self, why: str) -> None:
+        now = outside.monotonic()
+        self.term.look(now)
+        if self._failed is not None or self.term.over(now):
+            raise WriterFailed(why) from None
+
+    def _produce(self, to: int, way: Way, copy: Copying, cut: Cut) -> None:
         if cut.generation != copy.generation:
             return
         frame = cut.frame
@@ -66,17 +124,13 @@ class Writer:
                     self.plan["staging_topic"],
                     cut.value,
                     staging_key(frame.topic, frame.partition),
-                    staging_partition(frame.topic, frame.partition, self.plan["staging_partitions"]),
-                    on_delivery=partial(self._delivered, copy, cut),
+                    to,
+                    on_delivery=partial(self._delivered, way, copy, cut),
                     headers=cast("ProducedHeaders", encode_headers(frame, cut.value)),
                 )
-                return
             except BufferError:
                 self._poll(0.05)
-                now = outside.monotonic()
-                self.term.look(now)
-                if self._failed is not None or self.term.over(now):
-                    raise WriterFailed("the epoch ended while staging took no more frames") from None
+                self._in_time("the epoch ended while staging took no more frames")
             except KafkaException as exception:
                 self._ended(exception)
                 error = kafka.kafka_error(exception)
@@ -84,18 +138,25 @@ class Writer:
                     raise
                 self._failed = (copy, cut, error)
                 self._fail(copy, cut, error)
+            else:
+                way.messages += 1
+                way.bytes += len(cut.value)
+                return
 
-    def poll(self) -> None:
-        """Take in acknowledgements. Raises WriterFailed where one tells that a frame was not appended."""
-        self._poll(0)
+    def poll(self, timeout_s: float = 0) -> None:
+        """Take in acknowledgements, and send what was held for them. Raises WriterFailed where one tells that a frame was not appended."""
+        self._poll(timeout_s)
         if self._failed is not None:
             self._fail(*self._failed)
+        self._send_held()
 
     def _poll(self, timeout_s: float) -> None:
         with self._naming_the_refused():
             self._producer.poll(timeout_s)
 
-    def _delivered(self, copy: Copying, cut: Cut, error: KafkaError | None, _: Any) -> None:
+    def _delivered(self, way: Way, copy: Copying, cut: Cut, error: KafkaError | None, _: Any) -> None:
+        way.messages -= 1
+        way.bytes -= len(cut.value)
         if error is None:
             if self._failed is None:
                 copy.acknowledge(cut)
@@ -155,10 +216,13 @@ class Writer:
             counters.write(self._producer, now, counts)
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait for what is in flight; whether all that was heard of was appended."""
+        """Wait for what is held or in flight; whether all that was heard of was appended."""
+        deadline = Deadline(timeout_s)
         try:
+            while self._holding and not deadline.passed():
+                self.poll(deadline.left(HELD_S))
             with self._naming_the_refused():
-                self._producer.flush(timeout_s)
+                self._producer.flush(deadline.left())
         except (KafkaException, WriterFailed):
             return False
         return self._failed is None

@@ -46,6 +46,9 @@ class Watched:
 
         return logged
 
+    def __len__(self) -> int:
+        return len(self.real)
+
     def commit_transaction(self, timeout: float) -> None:
         self.calls.append("commit_transaction")
         self.commit(self, timeout)
