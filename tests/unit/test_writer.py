@@ -1,0 +1,153 @@
+"""How frames reach the producer: what is held until those before it have arrived, and in which order it leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+
+from common import kafka
+from common.routing import staging_partition
+from replicator import writer
+from replicator.copying import Copying, Cut
+from replicator.writer import Writer, WriterFailed
+from tests.strategies import Record
+
+PLAN = {
+    "staging_producer": {},
+    "staging_topic": "l.staging",
+    "staging_partitions": 2,
+    "positions_topic": "l.positions",
+}
+
+
+class Client:
+    """A producer that acknowledges when a test says so, and one message when it is waited for."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[int, list[tuple[str, bytes]]]] = []
+        self.unreported: list[tuple[int, Callable[[KafkaError | None, Any], None]]] = []
+        self.arrived: list[int] = []
+        """Partitions of which the first message in flight has arrived, in order."""
+
+    def produce(
+        self, topic: str, value: Any, key: Any, partition: int, on_delivery: Any, headers: Any
+    ) -> None:
+        self.sent.append((partition, headers))
+        self.unreported.append((partition, on_delivery))
+
+    def poll(self, timeout: float) -> int:
+        if timeout and not self.arrived:
+            self.arrived = [p for p, _ in self.unreported[:1]]
+        for partition in self.arrived:
+            at = next(i for i, (p, _) in enumerate(self.unreported) if p == partition)
+            self.unreported.pop(at)[1](None, None)
+        self.arrived = []
+        return 0
+
+    def flush(self, timeout: float) -> int:
+        self.arrived = [p for p, _ in self.unreported]
+        return self.poll(timeout)
+
+    def starts(self, partition: int) -> list[int]:
+        return [int(dict(headers)["start"]) for p, headers in self.sent if p == partition]
+
+
+class Term:
+    ended = False
+
+    def look(self, now: float) -> bool:
+        return True
+
+    def over(self, now: float) -> bool:
+        return self.ended
+
+
+@pytest.fixture
+def client(monkeypatch: pytest.MonkeyPatch) -> Client:
+    made = Client()
+    monkeypatch.setattr(kafka, "producer", lambda *_, **__: made)
+    monkeypatch.setattr(writer, "BATCH_BYTES", 2000)
+    monkeypatch.setattr(writer, "IN_FLIGHT", 2)
+    return made
+
+
+def copying(partition: int) -> Copying:
+    return Copying("c", "orders", "id", partition, "w", 0, 0)
+
+
+def at(staging: int) -> Copying:
+    """A source partition whose frames go to this staging partition."""
+    return next(copying(p) for p in range(99) if staging_partition("orders", p, 2) == staging)
+
+
+def cuts(copy: Copying, count: int, size: int = 1500) -> list[Cut]:
+    found = []
+    for i in range(count):
+        copy.take([Record(i, v=b"v" * size)])
+        found += copy.cut(True)
+    return found
+
+
+def send(target: Writer, copy: Copying, found: list[Cut]) -> None:
+    for cut in found:
+        target.send(copy, cut)
+
+
+def test_frames_wait_here_while_enough_is_in_flight_to_their_partition_and_leave_in_order(
+    client: Client,
+) -> None:
+    target = Writer(PLAN, Term(), None)  # type: ignore[arg-type]
+    one, other = at(0), at(1)
+    found = cuts(one, 6)
+    send(target, one, found[:5])
+    send(target, other, cuts(other, 1))
+    assert (client.starts(0), client.starts(1)) == ([0, 1], [0])
+    assert target.holds()
+    client.arrived = [0]
+    target.poll()
+    assert client.starts(0) == [0, 1, 2]
+    assert one.acked == 1
+    client.arrived = [0]
+    target._poll(0)  # as happens while the client's own queue is full
+    target.send(one, found[5])
+    assert target.flush(5.0)
+    assert client.starts(0) == [0, 1, 2, 3, 4, 5]
+    assert (one.acked, other.acked, target.holds()) == (6, 1, False)
+
+
+def test_small_frames_are_not_held(client: Client) -> None:
+    """They go into one batch, however many there are."""
+    target = Writer(PLAN, Term(), None)  # type: ignore[arg-type]
+    copy = at(0)
+    send(target, copy, cuts(copy, 2, 1))
+    assert not target.holds()
+    assert client.starts(0) == [0, 1]
+
+
+def test_a_frame_that_is_held_while_its_copy_goes_back_is_left_out(client: Client) -> None:
+    target = Writer(PLAN, Term(), None)  # type: ignore[arg-type]
+    copy = at(0)
+    send(target, copy, cuts(copy, 3))
+    copy.rewind(1)
+    copy.take([Record(1, v=b"again"), Record(2)])
+    send(target, copy, copy.cut(True))
+    assert target.flush(5.0)
+    assert client.starts(0) == [0, 1, 1]
+    assert copy.acked == 3
+
+
+def test_what_is_held_is_bounded_and_given_up_when_the_epoch_ends(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "HELD_BYTES", 2500)
+    term = Term()
+    target = Writer(PLAN, term, None)  # type: ignore[arg-type]
+    copy = at(0)
+    found = cuts(copy, 4)
+    send(target, copy, found[:3])
+    term.ended = True
+    with pytest.raises(WriterFailed, match="staging took no more frames"):
+        target.send(copy, found[3])
