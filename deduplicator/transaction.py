@@ -37,8 +37,10 @@ group's offset is for whoever watches its lag, and for the day when there are no
 CALL_S = 30.0
 REFUSED_S = 5.0
 """Records that are not acknowledged for so long may have been refused without a report."""
-STILL_S = 0.2
+STILL_S = 1.0
 """How long to wait at most for one more batch to be acknowledged before a commit flushes what there is."""
+MARK_BYTES = 32 << 10
+"""Of so many bytes of a run, one record is reported, so that one knows how much is still on its way."""
 MAX_BATCH_BYTES = 1_000_000
 
 
@@ -67,6 +69,8 @@ class Moved:
     records: int = 0
     duplicates: int = 0
     lost: int = 0
+    unacknowledged: float = 0
+    """Bytes of keys and values that are not known to have arrived, to within MARK_BYTES."""
 
 
 class Transaction:
@@ -87,8 +91,6 @@ class Transaction:
         self._opened = 0.0
         self._position_sent = 0.0
         self._runs = 0
-        self._produced: list[tuple[int, int]] = []
-        """Records, and their bytes, in the order in which they were produced."""
         self._failed: list[tuple[Run | None, KafkaError]] = []
         self._one_by_one: set[str] = set()
 
@@ -108,7 +110,6 @@ class Transaction:
         self.open = True
         self._opened = outside.monotonic()
         self.bytes = self._runs = 0
-        self._produced = []
 
     def full(self, now: float) -> bool:
         return (
@@ -129,20 +130,26 @@ class Transaction:
 
     def produce(self, moved: Moved, destination: Destination, partition: int, rows: Rows) -> None:
         """Produce records of a source partition to the same partition of its destination."""
-        self._produced.append((len(rows.offsets), rows.bytes))
         if destination.topic in self._one_by_one:
             parts = [(i, i + 1) for i in range(len(rows.offsets))]
         else:
             parts = segments(rows.offsets)
         topic = destination.topic
+        # Of a record, on the average.
+        size = rows.bytes / len(rows.offsets)
+        step = max(1, int(MARK_BYTES / max(1.0, size)))
         for begin, end in parts:
             run = Run(rows.offsets[begin], end - begin)
             moved.runs.append(run)
             self._runs += 1
             first = partial(self._reported, run, True, end - begin == 1)
             self._produce_rows(topic, partition, rows, begin, begin + 1, first)
-            if end - begin > 2:
-                self._produce_rows(topic, partition, rows, begin + 1, end - 1, None)
+            for at in range(begin + 1, end - 1, step):
+                mark = min(at + step, end - 1) - 1
+                moved.unacknowledged += (mark + 1 - at) * size
+                self._produce_rows(topic, partition, rows, at, mark, None)
+                arrived = partial(self._arrived, moved, run, (mark + 1 - at) * size)
+                self._produce_rows(topic, partition, rows, mark, mark + 1, arrived)
             if end - begin > 1:
                 self._produce_rows(
                     topic, partition, rows, end - 1, end, partial(self._reported, run, False, True)
@@ -229,30 +236,20 @@ class Transaction:
         return took
 
     def _let_full_batches_go(self) -> None:
-        """Wait until no batch is in flight, and what is left fits into one for each partition.
+        """Wait until no batch is in flight, and what is left to each partition fits into one.
 
         librdkafka sends a partition's next batch when the one before is acknowledged, and while it flushes, its thread polls without a
         pause until then: with some batches to go, that took a core.
         """
         assert self._producer is not None
         waiting, since = len(self._producer), outside.monotonic()
-        while self._bytes_of_last(waiting) >= self.batch_bytes * len(self.moved):
+        while any(moved.unacknowledged >= self.batch_bytes for moved in self.moved.values()):
             self._producer.poll(STILL_S)
             before, waiting = waiting, len(self._producer)
             if waiting < before:
                 since = outside.monotonic()
             elif outside.monotonic() - since >= STILL_S:
                 return
-
-    def _bytes_of_last(self, records: int) -> int:
-        """About what keys and values of the last `records` that were produced take."""
-        size = 0
-        for count, took in reversed(self._produced):
-            if records <= 0:
-                break
-            size += took * min(records, count) // count
-            records -= count
-        return size
 
     def must_be_clean(self, took_s: float) -> None:
         """Raise UncleanTransaction unless the producer may be used again."""
@@ -333,6 +330,11 @@ class Transaction:
             run.first = message.offset()
         if last:
             run.last = message.offset()
+
+    def _arrived(self, moved: Moved, run: Run, size: float, error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            self._failed.append((run, error))
+        moved.unacknowledged -= size
 
     def _unreported(self, error: KafkaError | None, _: Message) -> None:
         if error is not None:

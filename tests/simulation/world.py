@@ -162,7 +162,7 @@ class World:
         # Nobody looks as often as in production, and frames are small: nothing but the number of steps depends on it.
         slower: list[tuple[Any, dict[str, Any]]] = [
             (replicator.copying, {"MAX_FRAME_RECORDS": 2}),
-            (replicator.writer, {"IN_FLIGHT": 1, "BATCH_BYTES": 0}),
+            (replicator.writer, {"IN_FLIGHT": 3, "BATCH_BYTES": 0}),
             (replicator.lane, {"IDLE_POLL_S": 20.0, "MANY": 2, "tame_garbage_collector": lambda: None}),
             (deduplicator.lane, {"POLL_S": 20.0, "tame_garbage_collector": lambda: None}),
             (common.application, {"TICK_S": 10.0}),
