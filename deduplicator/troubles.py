@@ -116,10 +116,13 @@ class Troubles:
         """Say which partitions go on, after the transaction that moved them is committed: said before, and aborted, what they skipped
         could be trimmed although it is needed again."""
         for key, trouble in self.stuck.items():
-            # A frame is judged before the position has passed it: after the last one that was skipped, it shows only here.
+            # A frame is judged before the position has passed it: after the last one that was skipped, it shows only here. And a gap that
+            # a frame has closed is open again where a later one of the same transaction was skipped.
             if trouble.closed(self.owned.next.get(key, -1), self.owned.position):
                 self._closing.setdefault(key, "")
-            elif self.owned.position >= trouble.until:
+                continue
+            self._closing.pop(key, None)
+            if self.owned.position >= trouble.until:
                 trouble.returning = False
         for key, topic in self._closing.items():
             if self.stuck.pop(key, None) is not None:
@@ -167,8 +170,10 @@ class Troubles:
                 start = hold.held_start if hold.held_start is not None else 0
                 reason = halt.reason if halt else stuck.MISSING
                 # Read again from the first skipped frame: what was halted may go on now, and only so is it known how far the skipped
-                # frames reach, and thus when they need not be held any more.
-                self.stuck[key] = Stuck(reason, hold.held[1], start, start, position, returning=True)
+                # frames reach, and thus when they need not be held any more. Not before that frame itself is read: the position may
+                # lie below it, and what comes between, seen, would close the gap.
+                until = max(position, hold.held[1] + 1)
+                self.stuck[key] = Stuck(reason, hold.held[1], start, start, until, returning=True)
 
     # questions
 
