@@ -162,6 +162,10 @@ class Application(ABC):
             self.took_over()
             query.start()
             return self._epochs_until_the_end(query)
+        except LinkRefused:
+            if self.epoch and query.active:
+                self._end_epoch()  # so that the lanes end by themselves, before they are ended
+            raise
         finally:
             query.close()
             self.stepped_down()
@@ -258,7 +262,7 @@ class Application(ABC):
             self.control.append(
                 "end-epoch", Deadline(3.0), application=self.name, term=self.term, epoch=self.epoch
             )
-        except (KafkaException, KafkaTimeout) as error:
+        except (KafkaException, KafkaTimeout, LinkRefused) as error:
             log.warning("the lanes can't be told to finish: %s", error)
 
     def _wait_for_lanes(self, query: LaneQuery, deadline: Deadline) -> int | None:
@@ -335,7 +339,7 @@ def halted_lines(rows: list[Progress], control: Control, application: str) -> li
 def _denied(failure: str | None) -> str | None:
     """The line that tells of a missing right, which no other try makes good."""
     lines = [line.strip() for line in (failure or "").splitlines() if "authorization failed" in line]
-    return lines[-1] if lines else None
+    return lines[-1].removeprefix("common.errors.LinkRefused: ") if lines else None
 
 
 def _first_line(text: str | None) -> str:

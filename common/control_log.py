@@ -34,6 +34,7 @@ class ControlLog:
         self._lock = outside.Lock()
         self._producer_config = producer_config
         self._producer: Any = None
+        self._group = consumer_config.get("group.id")
         self._consumer: Consumer = kafka.consumer(consumer_config, queued_max_messages_kbytes=4096)
         self._consumer.assign([TopicPartition(topic, 0, 0)])
 
@@ -96,7 +97,8 @@ class ControlLog:
                 # The producer may still deliver later; records are written so that a repeated or late one does no harm.
                 self._producer = None
                 if failures:
-                    _refuse_without_right(self.topic, failures[0])
+                    if kafka.lacks_right(failures[0]):
+                        raise kafka.denied(f"writing to {self.topic}", failures[0], right="WRITE")
                     raise KafkaException(failures[0])
                 raise KafkaTimeout(f"writing to {self.topic}: no acknowledgement in time")
             return offsets
@@ -118,15 +120,7 @@ class ControlLog:
                     "trimmed: restore it, or make a new link under another APPLICATION_NAME"
                 )
             elif error.code() in kafka.NO_RIGHTS:
-                raise LinkRefused(f"reading {self.topic}: {error.str()}")
+                raise kafka.denied(f"reading {self.topic}", error, self._group, "READ")
 
     def _waiting(self) -> list[Received]:
         return cast("list[Received]", self._consumer.consume(1000, 0))
-
-
-def _refuse_without_right(topic: str, error: KafkaError) -> None:
-    """Raise LinkRefused where the right to write is missing: to the gapless producer it is a fatal error, its reason in the text."""
-    if error.code() in kafka.NO_RIGHTS or "authorization failed" in error.str():
-        raise LinkRefused(
-            f"writing to {topic}: not allowed: {error.str()}; grant the right or mend the credentials"
-        )

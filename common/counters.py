@@ -31,9 +31,13 @@ class Counters:
     def due(self, now: float) -> bool:
         return now - self._written >= INTERVAL_S
 
-    def write(self, producer: Producer, now: float, counters: Mapping[str, int]) -> None:
+    def write(
+        self, producer: Producer, now: float, counters: Mapping[str, int], reported: Any = None
+    ) -> None:
         self._written = now
-        producer.produce(self._topic, orjson.dumps({**self._about, **counters}), self._key)
+        producer.produce(
+            self._topic, orjson.dumps({**self._about, **counters}), self._key, on_delivery=reported
+        )
 
 
 class CounterTail:

@@ -118,6 +118,20 @@ def retriable(error: KafkaError) -> bool:
     return error.retriable() or error.code() in _AGAIN
 
 
+def lacks_right(error: KafkaError) -> bool:
+    """Whether a right is missing. What a gapless producer is refused ends it, and the reason stands in the text alone."""
+    return error.code() in NO_RIGHTS or "authorization failed" in error.str()
+
+
+def denied(what: str, error: KafkaError, group: object = None, right: str = "the right") -> LinkRefused:
+    """What to raise where a right is missing; `group`: the client's, which Kafka does not name where it is about that."""
+    if group is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+        what, right = f"{what} as group {group}", "the right"
+    # A controller's own words may be a dump of the request, another one each time.
+    words = KafkaError(error.code()).str() if "Request(" in error.str() else error.str()
+    return LinkRefused(f"{what}: not allowed: {words}; grant {right} or mend the credentials")
+
+
 def patiently(what: str, call: Callable[[float], T], deadline: Deadline) -> T:
     """Call until it succeeds, riding out what is retriable; `call` gets a time-out in seconds for one try.
 
@@ -130,9 +144,7 @@ def patiently(what: str, call: Callable[[float], T], deadline: Deadline) -> T:
         except KafkaException as error:
             reason = kafka_error(error)
             if reason is not None and reason.code() in NO_RIGHTS:
-                raise LinkRefused(
-                    f"{what}: not allowed: {reason.str()}; grant the right or mend the credentials"
-                ) from None
+                raise denied(what, reason) from None
             if reason is None or not retriable(reason):
                 raise
             if deadline.left() <= pause:

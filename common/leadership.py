@@ -38,6 +38,7 @@ class Leadership:
             own["group_instance_id"] = f"{application}-{instance_id}"
         self.leading = False
         self._topic = topic
+        self._group = group
         self._consumer: Consumer = kafka.consumer(
             config,
             group_id=group,
@@ -56,7 +57,7 @@ class Leadership:
         error = None if message is None else message.error()
         if error is not None:
             if error.code() in kafka.NO_RIGHTS:
-                raise LinkRefused(f"electing a leader through {self._topic}: {error.str()}")
+                raise kafka.denied(f"electing a leader through {self._topic}", error, self._group)
             if error.code() in (KafkaError._FENCED, KafkaError.FENCED_INSTANCE_ID):
                 raise LinkRefused(
                     "INSTANCE_ID: another live instance of this application has the same name; make it unique or leave it out"

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from common import kafka
-from common.errors import KafkaTimeout, LinkRefused, StateError
+from common.errors import KafkaTimeout, StateError
 from common.kafka import Received
 
 TIMEOUT_S = 60.0
@@ -70,7 +70,7 @@ def _until(
                     f"({error.str()}); read again from the log start"
                 )
             elif error.code() in kafka.NO_RIGHTS:
-                raise LinkRefused(f"reading {topic}: {error.str()}; grant the right")
+                raise kafka.denied(f"reading {topic}", error, right="READ")
             elif error.fatal() or error.code() in (
                 KafkaError.UNKNOWN_TOPIC_OR_PART,
                 KafkaError._UNKNOWN_PARTITION,

@@ -1,7 +1,7 @@
-"""The rights that each principal of a link needs, declared once: for the README, and for the tests that prove them enough.
+"""The rights that each principal of a link needs, declared once: for the README, and for the tests that prove them enough and needed.
 
-`python -m common.rights` prints the README's table. Kafka's READ, WRITE, DELETE and ALTER of a topic or a group include DESCRIBE, ALTER_CONFIGS
-includes DESCRIBE_CONFIGS.
+`python -m common.rights` prints the README's table. Kafka's READ, WRITE, DELETE and ALTER include DESCRIBE, ALTER_CONFIGS includes
+DESCRIBE_CONFIGS.
 """
 
 from __future__ import annotations
@@ -81,11 +81,11 @@ RIGHTS: tuple[Right, ...] = (
     Right(
         DEDUPLICATOR, TARGET, "ALTER_CONFIGS", "TOPIC", "<destinations>", "unless `TOPIC_CONFIG_SYNC=false`"
     ),
-    Right(DEDUPLICATOR, TARGET, "DESCRIBE", "CLUSTER", CLUSTER, "with `ACL_SYNC`"),
     Right(DEDUPLICATOR, TARGET, "ALTER", "CLUSTER", CLUSTER, "with `ACL_SYNC`"),
     Right(OFFSETS, SOURCE, "DESCRIBE", "TOPIC", "<topics>", "else their offsets are not seen"),
     Right(OFFSETS, SOURCE, "DESCRIBE", "GROUP", "<groups>", "else they are not seen"),
     Right(OFFSETS, SOURCE, "READ", "GROUP", "<groups>", "for `--reverse`"),
+    Right(OFFSETS, SOURCE, "READ", "TOPIC", "<topics>", "for `--reverse`"),
     *_common(OFFSETS),
     *(_own(OFFSETS, "DESCRIBE", topic) for topic in ("staging", "positions")),
     _own(OFFSETS, "READ", "offset-mappings"),

@@ -117,10 +117,12 @@ def descriptions(
                 code = None if error is None else error.code()
                 if code == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     out.pop(name, None)
-                elif hidden is not None and code in kafka.NO_RIGHTS:
-                    hidden.add(name)
-                else:
+                elif error is None or code not in kafka.NO_RIGHTS:
                     raise
+                elif hidden is None:
+                    raise kafka.denied(f"describing topic {name}", error, right="DESCRIBE") from None
+                else:
+                    hidden.add(name)
 
     for begin in range(0, len(topics), _BATCH):
         batch = topics[begin : begin + _BATCH]
@@ -166,9 +168,14 @@ def settings_of(client: AdminClient, topic: str, deadline: Deadline) -> dict[str
     return _configs(client, ResourceType.TOPIC, [topic], deadline)[topic]
 
 
-def topic_settings(client: AdminClient, topics: list[str], deadline: Deadline) -> dict[str, dict[str, Value]]:
-    """The settings of those of the topics that exist, and which of them were set on the topic itself."""
-    return _configs(client, ResourceType.TOPIC, topics, deadline, missing_ok=True)
+def topic_settings(
+    client: AdminClient, topics: list[str], deadline: Deadline, hidden: set[str] | None = None
+) -> dict[str, dict[str, Value]]:
+    """The settings of those of the topics that exist, and which of them were set on the topic itself.
+
+    A topic whose settings may not be read is put into `hidden`; without that, raises LinkRefused.
+    """
+    return _configs(client, ResourceType.TOPIC, topics, deadline, missing_ok=True, hidden=hidden)
 
 
 def broker_config(client: AdminClient, deadline: Deadline) -> dict[str, str]:
@@ -185,6 +192,7 @@ def _configs(
     resources: list[str],
     deadline: Deadline,
     missing_ok: bool = False,
+    hidden: set[str] | None = None,
 ) -> dict[str, dict[str, Value]]:
     out: dict[str, dict[str, Value]] = {}
 
@@ -195,10 +203,17 @@ def _configs(
                 entries = kafka.result(future, timeout + 1)
             except KafkaException as exception:
                 error = kafka.kafka_error(exception)
-                if missing_ok and error is not None and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                code = None if error is None else error.code()
+                if missing_ok and code == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     out.pop(resource.name, None)
                     continue
-                raise
+                if error is None or code not in kafka.NO_RIGHTS:
+                    raise
+                if hidden is None:
+                    what = f"reading the configuration of {kind.name.lower()} {resource.name}"
+                    raise kafka.denied(what, error, right="DESCRIBE_CONFIGS") from None
+                hidden.add(resource.name)
+                continue
             out[resource.name] = {
                 k: Value(e.value, e.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value)
                 for k, e in entries.items()

@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient
 
 from common import kafka, outside
 from common.control import Key
-from common.errors import Deposed, KafkaTimeout, UncleanTransaction
+from common.errors import Deposed, KafkaTimeout, LinkRefused, UncleanTransaction
 from common.kafka import Deadline, Received
 from common.lane import LaneTerm
 from deduplicator.fencing import FencingProducer
@@ -122,6 +122,9 @@ class Delivery:
                     log.info("%s: %s", self.name, again)
                     self._resume_at = again.position
                     self._abandon()
+                except LinkRefused as refused:
+                    self.refusal = str(refused)
+                    self.stopping = True
                 except (UncleanTransaction, KafkaException, KafkaTimeout) as error:
                     self._ride_out(error)
         except Deposed as error:
@@ -137,10 +140,6 @@ class Delivery:
             # Only the ends of a run are reported: do it again, each record by itself, to learn which one it is.
             self._transaction.one_by_one()
         self._abandon()
-        if reason is not None and reason.code() in kafka.NO_RIGHTS:
-            self.refusal = f"{self.name}: {reason.str()}"
-            self.stopping = True
-            return
         if not self.stopping:
             log.warning("%s: transaction given up, going through recovery: %s", self.name, error)
             outside.sleep(self._pause)
@@ -200,7 +199,15 @@ class Delivery:
 
     def _commit(self) -> None:
         """Commit what was gathered. Afterwards the producer is used again only if all was clean."""
-        took_s = self._transaction.commit()
+        try:
+            took_s = self._transaction.commit()
+        except KafkaException as exception:
+            error = kafka.kafka_error(exception)
+            if error is not None and error.code() in kafka.NO_RIGHTS:
+                raise kafka.denied(
+                    f"writing to {self.plan['mappings_topic']}", error, right="WRITE"
+                ) from None
+            raise
         self._committed_at = outside.monotonic()
         self._pause = 0.1
         self._troubles.settle()

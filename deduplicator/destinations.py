@@ -106,11 +106,14 @@ class Destinations:
             return
         deadline = Deadline(CALL_S)
         names = sorted({state.destinations[topic_id].topic for topic_id in due})
-        there = topics.topic_settings(self.admin, names, deadline)
+        hidden: set[str] = set()
+        there = topics.topic_settings(self.admin, names, deadline, hidden)
+        for name in sorted(hidden):
+            self._say_once(name, "not allowed to read its configuration; grant DESCRIBE_CONFIGS")
         for topic_id, source in due.items():
             have = state.destinations[topic_id]
             if have.topic not in there:
-                continue  # deleted at the target: its lanes ride out that there is none
+                continue  # deleted at the target (its lanes ride out that there is none), or hidden
             config, applied = self._bring_in_step(source, have, there[have.topic], deadline)
             verdict = _judged(source, have.topic, config, applied)
             if verdict != have:

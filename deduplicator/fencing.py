@@ -61,13 +61,14 @@ class FencingProducer:
         self._mappings_topic: str = plan["mappings_topic"]
         self._partition = partition
         self._name = name
+        self._transactional_id = f"{plan['link']}.{partition}"
         debug: str = plan["producer"].get("debug", "")
         self._trouble = Trouble(bool(debug))
         self.client: Producer = kafka.producer(
             plan["producer"],
             logger=self._trouble,
             debug=f"{debug},broker" if debug else "broker",
-            transactional_id=f"{plan['link']}.{partition}",
+            transactional_id=self._transactional_id,
             transaction_timeout_ms=60_000,
             batch_size=batch_bytes,
             linger_ms=LINGER_MS,
@@ -82,7 +83,8 @@ class FencingProducer:
         predecessor, some of which may not be visible yet. Its transaction is aborted, so that nobody ever reads it.
         """
         producer = self.client
-        kafka.patiently(f"fencing {self._name}", lambda t: producer.init_transactions(t), deadline)
+        fencing = f"fencing {self._name} as transactional id {self._transactional_id}"
+        kafka.patiently(fencing, lambda t: producer.init_transactions(t), deadline)
         fence: list[int] = []
         denied: list[KafkaError] = []
         self.begin()
@@ -97,7 +99,7 @@ class FencingProducer:
         producer.produce(self._mappings_topic, b"fence", None, self._partition, on_delivery=fenced)
         producer.flush(deadline.left())
         if denied:
-            raise KafkaException(denied[0])
+            raise kafka.denied(f"writing to {self._mappings_topic}", denied[0], right="WRITE")
         if not fence:
             raise UncleanTransaction("the end of the mappings could not be found")
         began = outside.monotonic()

@@ -152,8 +152,9 @@ class Lane:
                 log.warning("staging partition %d: %s", message.partition(), error.str())
                 self.deliveries[message.partition()].restart = True
             elif error.code() in kafka.NO_RIGHTS:
+                what = f"reading {self.plan['staging_topic']}"
                 for delivery in self.deliveries.values():
-                    delivery.refusal = f"{self.plan['staging_topic']}: {error.str()}"
+                    delivery.refusal = str(kafka.denied(what, error, self.plan["group"], "READ"))
             elif not kafka.retriable(error):
                 log.warning("staging: %s", error.str())
         for partition, messages in by_partition.items():

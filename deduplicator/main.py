@@ -63,6 +63,13 @@ class Deduplicator(Application):
         if not self.bounded:
             self.state_query = start_state_query(self.state, on_folded=self._folded)
 
+    def _count(self, rows: list[Progress]) -> None:
+        super()._count(rows)
+        for row in rows:
+            if row.kind == "refused":
+                # Another epoch would end in the same way.
+                raise LinkRefused(row.body["detail"])
+
     def stepped_down(self) -> None:
         if self.state_query is not None:
             self.state_query.stop()
@@ -114,6 +121,8 @@ class Deduplicator(Application):
             self._settled = position
             if again:
                 self._look_again_at = now + self.settings.topic_refresh_interval_s
+        except LinkRefused:
+            raise  # without a right that all destinations need there is nothing to go on with
         except (KafkaException, VerbatimError) as error:
             log.warning("destination topics: %s", error)
             self._settle_at = now + SETTLE_AGAIN_S
@@ -129,9 +138,6 @@ class Deduplicator(Application):
             self.state_query = start_state_query(self.state, on_folded=self._folded)
 
     def caught_up(self, rows: list[Progress]) -> int | None:
-        for row in rows:
-            if row.kind == "refused":
-                raise LinkRefused(row.body["detail"])
         # The lanes' last words, that a partition goes on above all, may have only just been written.
         lines = halted_lines(rows, self.control.refresh(Deadline(CALL_S)), self.name)
         if not lines and any(row.kind == "unfinished" for row in rows):

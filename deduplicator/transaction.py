@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from confluent_kafka import KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from common import mappings, outside
+from common import kafka, mappings, outside
 from common.control import Destination, Key
 from common.errors import UncleanTransaction
 from common.frame import Frame, Rows
@@ -195,7 +195,7 @@ class Transaction:
 
     def commit(self) -> float:
         """Records are there; add mappings, now and then the group's offset, and commit. How long the commit took, in seconds:
-        `must_be_clean` wants to know."""
+        `must_be_clean` wants to know. A KafkaException for a missing right is about the mappings."""
         assert self._producer is not None
         producer = self._producer
         deadline = Deadline(CALL_S)
@@ -258,11 +258,20 @@ class Transaction:
 
     def _send_position(self, deadline: Deadline) -> None:
         assert self._producer is not None
-        self._producer.send_offsets_to_transaction(
-            [TopicPartition(self.plan["staging_topic"], self.owned.partition, self.owned.position)],
-            self._group_metadata,
-            deadline.left(),
-        )
+        try:
+            self._producer.send_offsets_to_transaction(
+                [TopicPartition(self.plan["staging_topic"], self.owned.partition, self.owned.position)],
+                self._group_metadata,
+                deadline.left(),
+            )
+        except KafkaException as exception:
+            error = kafka.kafka_error(exception)
+            if error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                raise kafka.denied("committing the position", error, self.plan["group"]) from None
+            if error is not None and error.code() in kafka.NO_RIGHTS:
+                # To write to a destination: the driver, which looks for that now and then, will halt its partitions.
+                raise UncleanTransaction(f"a record was refused: {error.str()}") from None
+            raise
 
     def _mapping(self, moved: Moved) -> Mapping:
         f = moved.frame

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, NamedTuple
@@ -53,6 +54,25 @@ class Groups:
             return {g.group_id: g.state not in idle for g in found.valid}
 
         return kafka.patiently(f"listing the {self._which}'s consumer groups", ask, deadline)
+
+    def hidden(self, groups: Iterable[str], deadline: Deadline) -> set[str]:
+        """Those of the groups that may not be described: a list of groups leaves them out, and does not say so."""
+        out: set[str] = set()
+
+        def ask(group: str, timeout: float) -> None:
+            asked = self._client.describe_consumer_groups([group], request_timeout=timeout)
+            try:
+                kafka.result(asked[group], timeout + 1)
+            except KafkaException as exception:
+                error = kafka.kafka_error(exception)
+                if error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+                    out.add(group)
+                elif error is None or error.code() != KafkaError.GROUP_ID_NOT_FOUND:
+                    raise
+
+        for group in groups:
+            kafka.patiently(f"describing the {self._which}'s group {group}", partial(ask, group), deadline)
+        return out
 
     def committed(self, groups: list[str], deadline: Deadline) -> dict[str, dict[At, Committed]]:
         """What each group has committed, of all its topics. A group that does not exist has committed nothing."""

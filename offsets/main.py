@@ -96,6 +96,11 @@ def _fail_back(settings: Settings, dry_run: bool) -> None:
             f"({'exact' if row.found.exact else row.found.why}; target offset {row.target.offset}): {what}"
             + (f" ({row.detail})" if row.detail else "")
         )
+    if failed := [row for row in rows if row.outcome == "failed"]:
+        key = failed[0].key
+        raise GroupRefused(
+            f"{len(failed)} offsets could not be written at the source: group {key.group}, {key.topic}-{key.partition}: {failed[0].detail}"
+        )
 
 
 MEANINGS_BACK = {

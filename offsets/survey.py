@@ -20,6 +20,7 @@ from common.topic_selection import expand_group_template
 from offsets import index
 from offsets.decision import Outcome, Written, decide
 from offsets.groups import At, Committed, Groups
+from offsets.hidden import Hidden
 from offsets.index import Destination, PartitionIndex, Translation
 from offsets.reading import MappingTail, read_records, seed
 from offsets.records import GroupKey, GroupOffset
@@ -64,6 +65,7 @@ class Survey:
         self.target_admin = kafka.admin(settings.client_config("destination", "admin"))
         self.target = Groups(self.target_admin, "target")
         self.tail = MappingTail(settings, self.target_admin)
+        self._hidden = Hidden(settings)
         self._ids: dict[str, str] = {}
 
     # Made when they are asked for: who never does, makes no connection to the source.
@@ -97,7 +99,13 @@ class Survey:
         self.source_reached = True
         self.control.refresh(deadline)
         self.source_reached = False
-        listed, offsets = self._source_offsets(Deadline(SOURCE_S))
+        source_deadline = Deadline(SOURCE_S)
+        listed, offsets = self._source_offsets(source_deadline)
+        seen = {topic for of_group in offsets.values() for topic, _ in of_group}
+        known = {key.group for key in self.records}
+        self._hidden.look(
+            self.source, self.source_admin, listed, known, seen, self.copied_topics(), source_deadline
+        )
         self.source_reached = True
         self.tail.catch_up()
         there = self._destinations(offsets, deadline)

@@ -33,7 +33,7 @@ class RecordLog:
 
     def write(self, records: Iterable[tuple[GroupKey, GroupOffset | None]], deadline: Deadline) -> int:
         """Write those that say something new (None: the key is gone) and wait until they are safe; how many. Raises KafkaTimeout,
-        KafkaException."""
+        KafkaException, LinkRefused."""
         new = [
             (key, record)
             for key, record in records
@@ -62,6 +62,8 @@ class RecordLog:
             # It may still deliver later, in this order; what is known is read again before anything is written.
             self._producer = None
             if failures:
+                if kafka.lacks_right(failures[0]):
+                    raise kafka.denied(f"writing to {self._topic}", failures[0], right="WRITE")
                 raise KafkaException(failures[0])
             raise KafkaTimeout(f"writing to {self._topic}: no acknowledgement in time")
         for key, record in new:

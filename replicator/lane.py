@@ -223,12 +223,13 @@ class Lane:
         ):
             # Deleted, or not known yet to the broker asked: the next plan tells.
             self.halts.replan(f"{message.topic()}: {error.str()}")
+        elif code == KafkaError.GROUP_AUTHORIZATION_FAILED:
+            raise kafka.denied("reading the source", error, self.plan["source_group"])
         elif code in kafka.NO_RIGHTS:
+            refused = kafka.denied("reading the source", error, right="READ")
             for other in self.copies.values():
                 if message.topic() in (other.topic, None) and other.status is Status.RUNNING:
-                    self.halts.halt(
-                        other, "not-authorized", f"the source refuses to be read: {error.str()}", None, None
-                    )
+                    self.halts.halt(other, "not-authorized", str(refused), None, None)
         elif not kafka.retriable(error):
             log.warning("source: %s", error.str())
 

@@ -8,7 +8,6 @@ import click
 
 from common.application import CALL_S, Application, halted_lines
 from common.cli import entry, settings_options
-from common.errors import LinkRefused
 from common.kafka import Deadline
 from common.lanes import Plan, Progress
 from replicator import lane
@@ -45,9 +44,6 @@ class Replicator(Application):
         for row in rows:
             if row.kind == "refused":
                 self.planner.leave_out((row.body["topic_id"], row.body["partition"]))
-            elif row.kind == "replan" and "authorization failed" in row.body["why"]:
-                # Planned anew, the next epoch would end at the same frame.
-                raise LinkRefused(f"{row.body['why']}; grant the right or mend the credentials")
 
     def caught_up(self, rows: list[Progress]) -> int | None:
         if any(row.kind == "replan" for row in rows):

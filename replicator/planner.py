@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from common import kafka, outside, topics
 from common.control import REPLICATOR, Control, Key
 from common.control_log import ControlLog
-from common.errors import KafkaTimeout, LinkRefused
+from common.errors import KafkaTimeout
 from common.kafka import Deadline
 from common.lanes import Plan
 from common.routing import spread
@@ -38,6 +38,7 @@ class PositionLog:
     def __init__(self, topic: str, config: kafka.Config, admin: AdminClient) -> None:
         self.topic = topic
         self._admin = admin
+        self._group = config.get("group.id")
         self.known: dict[Key, Position] = {}
         self._at = 0
         self._consumer = kafka.consumer(config, enable_partition_eof=True)
@@ -60,7 +61,7 @@ class PositionLog:
                     elif (key := positions.forgotten(message.key(), message.value())) is not None:
                         self.known.pop(key, None)
                 elif error.code() in kafka.NO_RIGHTS:
-                    raise LinkRefused(f"reading {self.topic}: {error.str()}; grant the right")
+                    raise kafka.denied(f"reading {self.topic}", error, self._group, "READ")
                 elif error.code() == KafkaError._PARTITION_EOF:
                     # The last offsets may have been compacted away.
                     self._at = max(self._at, message.offset())

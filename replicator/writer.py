@@ -76,6 +76,8 @@ class Writer:
         self._holding: dict[int, Way] = {}
         """Those ways on which frames are held."""
         self._held_bytes = 0
+        self._may_not: tuple[str, KafkaError] | None = None
+        """The topic that may not be written: that ends the producer, and whatever comes after it fails for another reason."""
 
     def send(self, copy: Copying, cut: Cut) -> None:
         """Append a frame behind all that were sent before it, unless its copy goes back first. Raises WriterFailed."""
@@ -162,6 +164,7 @@ class Writer:
                 copy.acknowledge(cut)
         elif self._failed is None:
             self._failed = (copy, cut, error)
+            self._reported(self.plan["staging_topic"], error, None)
 
     @contextlib.contextmanager
     def _naming_the_refused(self) -> Iterator[None]:
@@ -177,25 +180,42 @@ class Writer:
         WriterFailed for that."""
         error = kafka.kafka_error(exception)
         deadline = Deadline(REPORT_S)
-        while error is not None and error.fatal() and self._failed is None and not deadline.passed():
+        while error is not None and _final(error) and self._failed is None and not deadline.passed():
+            if self._may_not is not None:
+                break
             with contextlib.suppress(KafkaException):
                 self._producer.poll(0.05)
+        self._must_may()
         if self._failed is not None:
             self._fail(*self._failed)
 
+    def _reported(self, topic: str, error: KafkaError | None, _: Any) -> None:
+        if error is not None and self._may_not is None and kafka.lacks_right(error):
+            self._may_not = (topic, error)
+
+    def _must_may(self) -> None:
+        """Raise LinkRefused where frames or positions may not be written: no other epoch would end otherwise."""
+        if self._may_not is not None:
+            topic, error = self._may_not
+            raise kafka.denied(f"writing to {topic}", error, right="WRITE")
+
     def _fail(self, copy: Copying, cut: Cut, error: KafkaError) -> None:
+        self._must_may()
         frame = cut.frame
         where = f"{frame.topic}-{frame.partition} [{frame.start}, {frame.next})"
+        staging = self.plan["staging_topic"]
         if error.code() in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD):
             self.halts.halt(
                 copy,
                 "staging-refused",
-                f"the staging topic refuses the frame of {where}: {error.str()}; raise max.message.bytes of {self.plan['staging_topic']}",
+                f"the staging topic refuses the frame of {where}: {error.str()}; raise max.message.bytes of {staging}",
                 frame.start,
                 None,
             )
             self.halts.rows.append(("refused", {"topic_id": copy.topic_id, "partition": copy.partition}))
-        self.halts.rows.append(("replan", {"why": f"a frame of {where} was not appended: {error.str()}"}))
+        self.halts.rows.append(
+            ("replan", {"why": f"a frame of {where} was not appended to {staging}: {error.str()}"})
+        )
         self.term.end_epoch(Deadline(CALL_S))
         raise WriterFailed(f"frame of {where} could not be appended to staging: {error.str()}")
 
@@ -207,13 +227,19 @@ class Writer:
                     copy.topic, copy.key, Position(copy.acked, copy.leader_epoch, copy.answered)
                 )
                 with self._naming_the_refused():
-                    self._producer.produce(self.plan["positions_topic"], value, key)
+                    self._producer.produce(
+                        self.plan["positions_topic"],
+                        value,
+                        key,
+                        on_delivery=partial(self._reported, self.plan["positions_topic"]),
+                    )
                 copy.recorded = copy.acked
                 self.halts.resumed(copy)
 
     def write_counters(self, counters: Counters, now: float, counts: Mapping[str, int]) -> None:
         with self._naming_the_refused():
-            counters.write(self._producer, now, counts)
+            reported = partial(self._reported, self.plan["positions_topic"])
+            counters.write(self._producer, now, counts, reported)
 
     def flush(self, timeout_s: float) -> bool:
         """Wait for what is held or in flight; whether all that was heard of was appended."""
@@ -230,3 +256,8 @@ class Writer:
     def close(self) -> None:
         """Give up what is still in flight."""
         self._producer.purge()
+
+
+def _final(error: KafkaError) -> bool:
+    """Whether the producer has ended: the first call that tells has the code alone, the next ones the reason."""
+    return error.fatal() or error.code() == KafkaError._FATAL

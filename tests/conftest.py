@@ -8,10 +8,13 @@ import secrets
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from tests.secured import SecuredCluster
 
 # The same examples in every run, so that a change is judged by what it changed; HYPOTHESIS_PROFILE=explore looks for new ones. No
 # deadline: how long an example takes says more about the machine.
@@ -76,6 +79,15 @@ def target(clusters: tuple[Kafka, Kafka]) -> Kafka:
 def names() -> Names:
     """Link and topic names of this test alone, so that tests can share the clusters."""
     return Names(f"t{secrets.token_hex(4)}")
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SecuredCluster, SecuredCluster]]:
+    """A source and a target of this module's own, where nothing is allowed that was not granted."""
+    from tests.secured import secured_pair
+
+    with secured_pair(tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("target")) as pair:
+        yield pair
 
 
 def _docker_answers() -> bool:

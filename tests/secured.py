@@ -8,7 +8,10 @@ from __future__ import annotations
 import re
 import secrets
 import subprocess
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -91,19 +94,39 @@ class SecuredCluster(Cluster):
 
     def grant(self, user: str, rights: Sequence[Right]) -> None:
         """Give rights to a user."""
-        if not rights:
-            return
-        admin = self._admin()
-        for done in admin.create_acls([AclBinding(*_binding(user, right)) for right in rights]).values():
-            done.result(_CALL_S)
+        self._change(user, rights, AclPermissionType.ALLOW, True)
 
     def revoke(self, user: str, rights: Sequence[Right]) -> None:
         """Take rights away that were granted."""
+        self._change(user, rights, AclPermissionType.ALLOW, False)
+
+    @contextmanager
+    def denying(self, user: str, rights: Sequence[Right]) -> Iterator[None]:
+        """For a while, deny rights that a wider grant holds."""
+        self._change(user, rights, AclPermissionType.DENY, True)
+        try:
+            yield
+        finally:
+            self._change(user, rights, AclPermissionType.DENY, False)
+
+    def _change(self, user: str, rights: Sequence[Right], permission: AclPermissionType, there: bool) -> None:
+        """Make rules, or take them away, and wait until the authorizer goes by it: that is later than the answer."""
+        if not rights:
+            return
         admin = self._admin()
-        for done in admin.delete_acls(
-            [AclBindingFilter(*_binding(user, right)) for right in rights]
-        ).values():
+        fields = [binding(user, right, permission) for right in rights]
+        exactly = [AclBindingFilter(*of_one) for of_one in fields]
+        changes: Iterable[Future[Any]] = (
+            admin.create_acls([AclBinding(*of_one) for of_one in fields]).values()
+            if there
+            else admin.delete_acls(exactly).values()
+        )
+        for done in changes:
             done.result(_CALL_S)
+        deadline = time.monotonic() + _CALL_S
+        for right, rule in zip(rights, exactly, strict=True):
+            while bool(admin.describe_acls(rule).result(_CALL_S)) != there:
+                assert time.monotonic() < deadline, f"{right.shown}: not followed"
 
     def denied(self, user: str) -> list[Denied]:
         """What the authorizer has denied to a user so far."""
@@ -151,8 +174,17 @@ class SecuredCluster(Cluster):
         return found | {key: str(value) for key, value in secure.items()}
 
 
-def _binding(
-    user: str, right: Right
+@contextmanager
+def secured_pair(source: Path, target: Path) -> Iterator[tuple[SecuredCluster, SecuredCluster]]:
+    """A source and a target, started at the same time; their data lie in the folders given."""
+    with ExitStack() as stack, ThreadPoolExecutor(2) as pool:
+        clusters = [SecuredCluster(folder) for folder in (source, target)]
+        at, to = pool.map(stack.enter_context, clusters)
+        yield at, to
+
+
+def binding(
+    user: str, right: Right, permission: AclPermissionType = AclPermissionType.ALLOW
 ) -> tuple[ResourceType, str, ResourcePatternType, str, str, AclOperation, AclPermissionType]:
     prefixed = right.name.endswith("*") and right.name != "*"
     return (
@@ -163,5 +195,5 @@ def _binding(
         f"User:{user}",
         "*",
         AclOperation[right.operation],
-        AclPermissionType.ALLOW,
+        permission,
     )

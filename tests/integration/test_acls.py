@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
-import pytest
 from click.testing import CliRunner
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
@@ -20,16 +18,6 @@ from tests.conftest import Names
 from tests.harness import Link, assert_copied, eventually
 from tests.secured import SecuredCluster
 from verbatim.main import cli
-
-
-@pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SecuredCluster, SecuredCluster]]:
-    """A source and a target of this module's own, where nothing is allowed that was not granted."""
-    with (
-        SecuredCluster(tmp_path_factory.mktemp("source")) as source,
-        SecuredCluster(tmp_path_factory.mktemp("target")) as target,
-    ):
-        yield source, target
 
 
 def acls(cluster: SecuredCluster, of: str) -> set[Acl]:

@@ -1,162 +1,48 @@
 """The least rights of each principal, on brokers with Kafka's own authorizer and SCRAM over TLS: enough, and nothing else is tried.
 
-The rights are those of common/rights.py, which the README shows.
+The rights are those of common/rights.py, which the README shows. That each is needed is proved in test_rights_needed.py.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
-
-from common import rights
-from common.errors import VerbatimError
-from common.mappings import decode
-from common.rights import DEDUPLICATOR, OFFSETS, REPLICATOR, RIGHTS, SOURCE, TARGET
-from deduplicator.state import FoldResult
-from offsets.service import Service
-from tests.brokers import Record, create_topic, end_offsets, produce, read_all, start_offsets, topics
-from tests.harness import (
-    Link,
-    NoTable,
-    Running,
-    ThreadDeduplicator,
-    ThreadReplicator,
-    assert_copied,
-    eventually,
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ScramMechanism,
+    UserScramCredentialDeletion,
 )
+
+from common import kafka
+from common.errors import VerbatimError
+from common.kafka import Deadline
+from common.rights import DEDUPLICATOR, OFFSETS, REPLICATOR, SOURCE, TARGET
+from common.topics import configs
+from offsets.groups import Groups
+from tests.brokers import Record, create_topic, end_offsets, produce, start_offsets, topics
+from tests.guarded import MADE_ONCE, PRINCIPALS, Guarded, commit, group_offset, needed, only_with
+from tests.harness import Link, assert_copied
 from tests.integration.test_destinations import alter
 from tests.integration.test_topics_change import add_partitions
-from tests.secured import Right, SecuredCluster
+from tests.secured import Right, SecuredCluster, binding
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, SecuredCluster]]:
-    """A source and a target of this module's own, where nothing is allowed that was not granted."""
-    with (
-        SecuredCluster(tmp_path_factory.mktemp("source")) as source,
-        SecuredCluster(tmp_path_factory.mktemp("target")) as target,
-    ):
-        yield {SOURCE: source, TARGET: target}
-
-
-def variables(cluster: str, properties: dict[str, str]) -> dict[str, str]:
-    """Client properties as the settings take them."""
-    prefix = f"KAFKA_CLUSTERS_{cluster}_PROPERTIES_"
-    return {prefix + key.upper().replace(".", "_"): value for key, value in properties.items()}
-
-
-class Folded(NoTable):
-    """A state table that is always folded to the end, so that staging is trimmed."""
-
-    def __init__(self, link: Link) -> None:
-        self.link = link
-
-    def fold_now(self) -> FoldResult:
-        reached: dict[int, int] = {}
-        for p, records in enumerate(read_all(self.link.target, self.link.settings.mappings_topic)):
-            for record in records:
-                reached[p] = decode(record.value).staging_offset
-        return FoldResult({}, {}, reached, 0, 0, {}, 0, 0.0)
-
-
-@dataclass
-class Guarded:
-    """A link whose applications come in as users of their own, each with the rights that it needs and no other."""
-
-    clusters: dict[str, SecuredCluster]
-    name: str
-    links: dict[str, Link] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        source, target = self.clusters[SOURCE], self.clusters[TARGET]
-        for principal in (REPLICATOR, DEDUPLICATOR, OFFSETS):
-            link = Link(source.bootstrap_servers, target.bootstrap_servers, self.name, rf"{self.name}-t\..*")
-            user = self.user(principal)
-            link.variables |= variables("SOURCE", source.user(user)) | variables(
-                "DESTINATION", target.user(user)
-            )
-            link.variables["KAFKA_CLUSTERS_SOURCE_BOOTSTRAP_SERVERS"] = source.secure_servers
-            link.variables["KAFKA_CLUSTERS_DESTINATION_BOOTSTRAP_SERVERS"] = target.secure_servers
-            link.variables["CONSUMER_GROUPS"] = rf"{self.name}-g.*"
-            self.links[principal] = link
-        for right in needed():
-            self.grant(right)
-
-    def user(self, principal: str) -> str:
-        return f"{self.name}-{principal}"
-
-    def topic(self, what: str) -> str:
-        return f"{self.name}-t.{what}"
-
-    def on(self, right: rights.Right) -> Right:
-        names = {
-            "<topics>": f"{self.name}-t.*",
-            "<destinations>": f"{self.name}-t.*",
-            "<groups>": f"{self.name}-g*",
-        }
-        name = names.get(right.name, right.name.replace("<link>", self.name))
-        return Right(right.operation, right.resource, name)
-
-    def grant(self, right: rights.Right) -> None:
-        self.clusters[right.cluster].grant(self.user(right.principal), [self.on(right)])
-
-    def revoke(self, right: rights.Right) -> None:
-        self.clusters[right.cluster].revoke(self.user(right.principal), [self.on(right)])
-
-    def denied(self, principal: str) -> dict[str, list[Any]]:
-        return {which: cluster.denied(self.user(principal)) for which, cluster in self.clusters.items()}
-
-    def run(self, principal: str) -> int | None:
-        settings = self.links[principal].settings
-        if principal == REPLICATOR:
-            return Running(ThreadReplicator(settings, True)).wait(60)
-        if principal == DEDUPLICATOR:
-            deduplicator = ThreadDeduplicator(settings, True)
-            deduplicator.table = Folded(self.links[principal])
-            return Running(deduplicator).wait(60)
-        return Service(settings, True)._run()
-
-
-def needed() -> list[rights.Right]:
-    """What a link needs that has no need of what is only for some."""
-    return [right for right in RIGHTS if "ACL_SYNC" not in right.when and "--reverse" not in right.when]
-
-
-def commit(bootstrap: str, group: str, topic: str, offset: int) -> None:
-    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group})
-    consumer.commit(offsets=[TopicPartition(topic, 0, offset)], asynchronous=False)
-    consumer.close()
-
-
-def group_offset(link: Guarded) -> int:
-    """Where the link's group is at the target."""
-    servers = link.clusters[TARGET].bootstrap_servers
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": f"{link.name}-g1"})
-
-    def ask() -> list[TopicPartition]:
-        with contextlib.suppress(KafkaException):  # a cluster that has just started has no coordinator yet
-            return list(consumer.committed([TopicPartition(link.topic("orders"), 0)], timeout=30))
-        return []
-
-    (found,) = eventually(ask, "the group's offset")
-    consumer.close()
-    return int(found.offset)
-
-
-@pytest.fixture(scope="module")
-def link(guarded: dict[str, SecuredCluster]) -> Guarded:
-    """A link in the middle of its work, by users with the least rights."""
+def link(guarded: tuple[SecuredCluster, SecuredCluster]) -> Guarded:
+    """A link that was made, by users with the least rights."""
     found = Guarded(guarded, "least")
-    at = guarded[SOURCE].bootstrap_servers
-    topic = found.topic("orders")
-    create_topic(at, topic, 1, {"segment.ms": "100000000"})
-    assert [found.run(principal) for principal in (REPLICATOR, DEDUPLICATOR, OFFSETS)] == [0, 0, 0]
+    create_topic(guarded[0].bootstrap_servers, found.topic("orders"), 1, {"segment.ms": "100000000"})
+    assert [found.run(principal) for principal in PRINCIPALS] == [0, 0, 0]
     return found
 
 
@@ -165,42 +51,123 @@ def test_the_rights_in_the_readme_are_enough_and_nothing_else_is_tried(link: Gua
     trims staging and translates groups; none of its principals ever tries what it has no right to; the source is left as it was."""
     at, to = (link.clusters[which].bootstrap_servers for which in (SOURCE, TARGET))
     topic = link.topic("orders")
-    before = topics(at) | {"__consumer_offsets"}
+    client = AdminClient({"bootstrap.servers": at})
+    before, configured = topics(at) | {"__consumer_offsets"}, configs(client, [topic], Deadline(30))
     for turn in range(1, 3):
         produce(at, topic, [Record(b"%d" % turn, partition=p) for p in range(turn)])
         commit(at, f"{link.name}-g1", topic, turn)
         ends = end_offsets(at, topic)
         assert [link.run(principal) for principal in (REPLICATOR, DEDUPLICATOR, OFFSETS)] == [0, 0, 0]
-        assert end_offsets(at, topic) == ends
+        assert (end_offsets(at, topic), configs(client, [topic], Deadline(30))) == (ends, configured)
+        assert Groups(client, "source").committed([f"{link.name}-g1"], Deadline(30)) == {
+            f"{link.name}-g1": {(topic, 0): (turn, "")}
+        }
         if turn == 1:
             add_partitions(at, topic, 2)
             alter(at, topic, segment_ms="200000000")
+            configured = configs(client, [topic], Deadline(30))
     for principal in (REPLICATOR, DEDUPLICATOR, OFFSETS):
         assert link.denied(principal) == {SOURCE: [], TARGET: []}, principal
     assert_copied(Link(at, to, link.name, topic), topic)
     assert topics(at) == before
     staged = link.links[REPLICATOR].settings.staging_topic
     assert sum(start_offsets(to, staged).values()) > 0
-    admin = AdminClient({"bootstrap.servers": at})
-    groups = {group.group_id for group in admin.list_consumer_groups().result(30).valid}
+    groups = Groups(client, "source").members(Deadline(30))
     assert {group for group in groups if group.startswith(link.name)} == {f"{link.name}-g1"}
-    assert group_offset(link) > 0
+    assert group_offset(link, "g1", "orders") > 0
 
 
-MADE_ONCE = {
-    ("CREATE", "TOPIC", "<link>.*"),
-    ("CREATE", "TOPIC", "<link>.group-offsets"),
-}
-"""Rights that only a new link needs."""
+def _done(asked: Any) -> None:
+    """Wait for what an admin client was asked. Raises the first error."""
+    for future in asked.values():
+        for partition in getattr(future.result(30), "topic_partitions", ()):
+            if partition.error is not None:
+                raise KafkaException(partition.error)
+
+
+@pytest.mark.parametrize("principal", [REPLICATOR, OFFSETS])
+def test_a_user_at_the_source_can_do_nothing_but_read(link: Guarded, principal: str) -> None:
+    """Promise: whatever is tried at the source with the user of the replicator, or of `offsets`, other than to read, the authorizer denies."""
+    cluster, topic, user = link.clusters[SOURCE], link.topic("orders"), link.user(principal)
+    mine = cluster.user(user)
+    properties: dict[str, Any] = {**mine, "bootstrap.servers": cluster.secure_servers}
+    admin = AdminClient(properties)
+    before = end_offsets(cluster.bootstrap_servers, topic)
+    tried = len(cluster.denied(user))
+    config = ConfigResource(
+        ConfigResource.Type.TOPIC,
+        topic,
+        incremental_configs=[ConfigEntry("retention.ms", "1", incremental_operation=AlterConfigOpType.SET)],
+    )
+    offset = ConsumerGroupTopicPartitions(f"{link.name}-g1", [TopicPartition(topic, 0, 0)])
+    password = UserScramCredentialDeletion(user, ScramMechanism.SCRAM_SHA_512)
+    attempts: tuple[Callable[[], Any], ...] = (
+        lambda: produce(
+            cluster.secure_servers, topic, [Record(b"x")], config=mine | {"enable.idempotence": "false"}
+        ),
+        lambda: admin.create_topics([NewTopic(link.topic("more"), 1)]),
+        lambda: admin.create_partitions([NewPartitions(topic, 9)]),
+        lambda: admin.incremental_alter_configs([config]),
+        lambda: admin.delete_records([TopicPartition(topic, 0, 1)]),
+        lambda: admin.delete_topics([topic]),
+        lambda: admin.alter_consumer_group_offsets([offset]),
+        lambda: admin.delete_consumer_groups([offset.group_id]),
+        lambda: admin.alter_user_scram_credentials([password]),
+        lambda: admin.create_acls([AclBinding(*binding(user, Right("WRITE", "TOPIC", topic)))]),
+    )
+    for attempt in attempts:
+        with pytest.raises(KafkaException) as refused:
+            _done(attempt())
+        assert refused.value.args[0].code() in kafka.NO_RIGHTS
+    denied = cluster.denied(user)[tried:]
+    assert {one.operation for one in denied} >= {"WRITE", "CREATE", "ALTER", "ALTER_CONFIGS", "DELETE"}
+    assert len(denied) >= len(attempts)
+    assert end_offsets(cluster.bootstrap_servers, topic) == before
+
+
+def test_access_rules_are_copied_with_the_rights_for_it_and_without_them_records_go_on(
+    guarded: tuple[SecuredCluster, SecuredCluster],
+) -> None:
+    """Promise: ACL_SYNC needs rights on the clusters, each of them: without it the log says so once, records are copied all the same, no rule is
+    granted and none taken back; with it the rules follow, also one that was taken away meanwhile."""
+    link = Guarded(guarded, "ruled")
+    at, to = (link.clusters[which] for which in (SOURCE, TARGET))
+    topic, reader = link.topic("orders"), Right("READ", "TOPIC", link.topic("orders"))
+    create_topic(at.bootstrap_servers, topic)
+    at.grant("reader", [reader])
+    for one in link.links.values():
+        one.variables["ACL_SYNC"] = "read"
+    rule = AclBindingFilter(*binding("reader", reader))
+    admin = AdminClient({"bootstrap.servers": to.bootstrap_servers})
+    for turn, right in enumerate(only_with("ACL_SYNC")):
+        produce(at.bootstrap_servers, topic, [Record(b"%d" % turn)])
+        told = [link.tell(principal) for principal in (REPLICATOR, DEDUPLICATOR)]
+        said = told[(REPLICATOR, DEDUPLICATOR).index(right.principal)].log
+        assert [one.code for one in told] == [0, 0] and said.count("not allowed") == 1, told
+        assert not admin.describe_acls(rule).result(30)
+        link.grant(right)
+    assert [link.run(principal) for principal in (REPLICATOR, DEDUPLICATOR)] == [0, 0]
+    assert admin.describe_acls(rule).result(30)
+    for right in only_with("ACL_SYNC"):
+        if right.principal == DEDUPLICATOR:
+            at.revoke("reader", [reader])
+        with link.without(right):
+            told = [link.tell(principal) for principal in (REPLICATOR, DEDUPLICATOR)]
+        assert "ot allowed" in told[(REPLICATOR, DEDUPLICATOR).index(right.principal)].log
+        assert admin.describe_acls(rule).result(30), f"{right}: {told}"
+    assert link.run(DEDUPLICATOR) == 0
+    assert not admin.describe_acls(rule).result(30)
+    plain = Link(at.bootstrap_servers, to.bootstrap_servers, link.name, topic, STAGING_PARTITIONS="1")
+    assert_copied(plain, topic)
 
 
 def test_a_new_link_without_the_right_to_make_its_topics_is_refused(
-    guarded: dict[str, SecuredCluster],
+    guarded: tuple[SecuredCluster, SecuredCluster],
 ) -> None:
     """Promise: an application that may not make a topic which is missing says so by name and ends; given the right, it makes it."""
     link = Guarded(guarded, "fresh")
-    create_topic(guarded[SOURCE].bootstrap_servers, link.topic("orders"))
-    creating = [right for right in needed() if (right.operation, right.resource, right.name) in MADE_ONCE]
+    create_topic(guarded[0].bootstrap_servers, link.topic("orders"))
+    creating = [right for right in needed() if (right.operation, right.name) in MADE_ONCE]
     assert len(creating) == len(MADE_ONCE)
     for right in creating:
         link.revoke(right)
@@ -211,11 +178,11 @@ def test_a_new_link_without_the_right_to_make_its_topics_is_refused(
         assert link.run(right.principal) == 0
 
 
-def test_nothing_at_all_can_be_done_without_rights(guarded: dict[str, SecuredCluster]) -> None:
+def test_nothing_at_all_can_be_done_without_rights(guarded: tuple[SecuredCluster, SecuredCluster]) -> None:
     """Promise: a topic that is named and may not be read is refused by name, exit 2, instead of a link that copies nothing in silence."""
     link = Guarded(guarded, "poor")
     topic = link.topic("orders")
-    create_topic(guarded[SOURCE].bootstrap_servers, topic)
+    create_topic(guarded[0].bootstrap_servers, topic)
     for right in needed():
         if right.cluster == SOURCE:
             link.revoke(right)

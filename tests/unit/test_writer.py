@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from common import kafka
+from common.errors import LinkRefused
 from common.routing import staging_partition
 from replicator import writer
 from replicator.copying import Copying, Cut
@@ -137,6 +138,25 @@ def test_a_frame_that_is_held_while_its_copy_goes_back_is_left_out(client: Clien
     assert target.flush(5.0)
     assert client.starts(0) == [0, 1, 1]
     assert copy.acked == 3
+
+
+@pytest.mark.parametrize("position", [False, True], ids=["staging", "positions"])
+def test_what_may_not_be_written_is_named(client: Client, position: bool) -> None:
+    """Also where the report of a frame that failed after it comes in the same call."""
+    target = Writer(PLAN, Term(), None)  # type: ignore[arg-type]
+    copy = at(0)
+    send(target, copy, cuts(copy, 1))
+    denied = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    frame = client.unreported.pop()[1]
+    if position:
+        target._reported("l.positions", denied, None)
+        frame(KafkaError(KafkaError._FATAL), None)
+    else:
+        frame(denied, None)
+    with pytest.raises(
+        LinkRefused, match=f"writing to l.{'positions' if position else 'staging'}: .*grant WRITE"
+    ):
+        target.poll()
 
 
 def test_what_is_held_is_bounded_and_given_up_when_the_epoch_ends(
