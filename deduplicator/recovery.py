@@ -70,12 +70,20 @@ def recover(
     succeeded may not be visible there yet.
     """
     reader = kafka.consumer(
-        config, group_id=group, isolation_level="read_committed", enable_partition_eof=True
+        config,
+        group_id=group,
+        isolation_level="read_committed",
+        enable_partition_eof=True,
+        fetch_wait_max_ms=20,  # it reads up to an end that is there, never waits for more
     )
     try:
         staging = kafka.watermarks(admin, staging_topic, partition, deadline)
-        committed = _committed(reader, staging_topic, partition, deadline)
+        committed = _committed(reader, group, staging_topic, partition, deadline)
         low, _ = kafka.watermarks(admin, mappings_topic, partition, deadline)
+        # Else the client, which has not heard of the topic yet, lets a second pass before it fetches (librdkafka 2.16).
+        kafka.patiently(
+            f"looking up {mappings_topic}", lambda t: reader.list_topics(mappings_topic, timeout=t), deadline
+        )
         reaches = snapshot.folded >= low
         complete = snapshot.complete and reaches
         # With mappings missing between the table and the log start, a row of the table may be stale: only what is read below counts.
@@ -110,15 +118,17 @@ def _read(
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
                 # Retention moved on since the log start was asked: load again, against the new one.
                 raise KafkaException(error)
+            elif error.code() in kafka.NO_RIGHTS:
+                raise kafka.denied(f"reading {topic}", error, right="READ")
             elif not kafka.retriable(error):
                 raise KafkaException(error)
     reader.unassign()
     return out
 
 
-def _committed(reader: Consumer, topic: str, partition: int, deadline: Deadline) -> int | None:
+def _committed(reader: Consumer, group: str, topic: str, partition: int, deadline: Deadline) -> int | None:
     answer = kafka.patiently(
-        f"reading the committed offset of {topic}-{partition}",
+        f"reading the offset of {topic}-{partition} that group {group} has committed",
         lambda t: reader.committed([TopicPartition(topic, partition)], timeout=t)[0],
         deadline,
     )
