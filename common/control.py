@@ -115,6 +115,8 @@ class Control:
     leaders: dict[str, int] = field(default_factory=dict)
     """application -> control offset of its newest leader record: that leader's term."""
     started: bool = False
+    start_offsets: str | None = None
+    """The START_OFFSETS by which the link has begun; None where that was not said."""
     origins: dict[Key, Origin] = field(default_factory=dict)
     topics: dict[str, SourceTopic] = field(default_factory=dict)
     """topic id -> newest description."""
@@ -204,6 +206,9 @@ class Control:
         self.leaders[_text(r, "application")] = offset
 
     def _on_started(self, offset: int, r: dict[str, Any]) -> None:
+        said = _text(r, "start_offsets") if "start_offsets" in r else None
+        if not self.started:
+            self.start_offsets = said
         self.started = True
 
     def _on_origin(self, offset: int, r: dict[str, Any]) -> None:

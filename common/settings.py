@@ -10,7 +10,6 @@ import difflib
 import os
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
@@ -21,6 +20,7 @@ from common import client_properties, link_topics, topic_selection
 from common.acls import Policy
 from common.client_properties import Given, Kind
 from common.errors import SettingsError
+from common.start_offsets import checked as checked_start
 
 Cluster = Literal["source", "destination"]
 CLUSTERS: tuple[Cluster, ...] = ("source", "destination")
@@ -76,27 +76,6 @@ def _some_topics(value: str) -> str:
     if not topic_selection.split_entries(value):
         raise ValueError("names no topic")
     return _selection(value)
-
-
-def _start(value: str | int) -> str | int:
-    """Milliseconds since the epoch, `earliest`, `latest`; ISO 8601 without an offset from UTC is in UTC."""
-    text = str(value).strip()
-    if text.lower() in ("earliest", "latest"):
-        return text.lower()
-    if re.fullmatch(r"\d{1,15}", text, re.ASCII):
-        return int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        # Rounded up: a record older than the moment given is not asked for.
-        since = -((datetime.fromtimestamp(0, UTC) - moment) // timedelta(milliseconds=1))
-    except (ValueError, OverflowError):
-        since = -1
-    if since < 0:
-        raise ValueError(
-            f"expected earliest, latest, an ISO 8601 time or milliseconds since 1970, not {text[:40]!r}"
-        )
-    return since
 
 
 def _duration(value: str | float) -> float:
@@ -161,7 +140,8 @@ class Settings(BaseModel):
     """One link's settings: immutable, picklable, free of I/O once loaded; printing it shows no secret.
 
     `client_properties` maps "<cluster>.<kind>" to librdkafka properties; client files have been read by then, so that a
-    task on another machine needs none. `start_offsets` is "earliest", "latest" or milliseconds since the epoch.
+    task on another machine needs none. `start_offsets` is "earliest", "latest", milliseconds since the epoch,
+    or a list that common/start_offsets.py understands.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -215,9 +195,10 @@ class Settings(BaseModel):
         "a properties file for every client of the target",
         "none",
     )
-    start_offsets: Annotated[str | int, BeforeValidator(_start)] = _setting(
+    start_offsets: Annotated[str | int, BeforeValidator(checked_start)] = _setting(
         "START_OFFSETS", "earliest", "origin of the partitions there when the link first starts: `earliest`, `latest` or "
-        "a timestamp (ISO 8601, or ms since 1970); what appears later is copied from its beginning",
+        "a timestamp (ISO 8601, or ms since 1970), for all or, comma-separated, for some: `topic=latest` (a name or a regular expression; "
+        "the first that matches), `topic:0=42` (that offset of that partition); what appears later is copied from its beginning",
     )  # fmt: skip
     topic_recreated: Literal["continue", "halt"] = _setting(
         "TOPIC_RECREATED", "continue", "a source topic deleted and made again: `continue` (its records follow the old "

@@ -1,4 +1,5 @@
-"""The replicator's driver side: which partitions are copied, from where, by which lane. Origins are decided here, once."""
+"""The replicator's driver side: which partitions are copied, from where, by which lane. Where a partition's copying
+begins is decided in replicator/origins.py."""
 
 from __future__ import annotations
 
@@ -17,6 +18,7 @@ from common.lanes import Plan
 from common.routing import spread
 from common.topics import TopicInfo
 from replicator import positions
+from replicator.origins import Origins
 from replicator.positions import Position
 from replicator.telling import Telling
 
@@ -26,8 +28,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PLAN_S = 120.0
-LED_S = 10.0
-"""How long leaders are waited for before those are left out that have none."""
 REFUSED_S = 60.0
 """How long a partition is left out of the plan once staging has refused one of its frames."""
 
@@ -105,8 +105,7 @@ class Planner:
         self.telling = Telling(settings, control, self.source, self.target)
         self.planned: set[TopicInfo] = set()
         self._left_out: dict[Key, float] = {}
-        self._undecided: set[tuple[str, int]] = set()
-        """Partitions without a leader when their origin was to be decided."""
+        self.origins = Origins(settings, control, self.source, bounded)
 
     def leave_out(self, key: Key) -> None:
         """Staging has refused a frame of this partition, and each try ends the epoch of all: not again for REFUSED_S, or in this run."""
@@ -124,7 +123,7 @@ class Planner:
         found = self._without_halted_recreations(found, state, deadline)
         self.telling.describe(found, state, deadline)
         self.telling.look_for_missing(found, state, deadline)
-        self._decide_origins(found, state, deadline)
+        self.origins.decide(found, state, deadline)
         known = self.positions.refresh(deadline)
         ends = self._ends(found, deadline) if self.bounded else {}
         for key in self._due():
@@ -167,7 +166,7 @@ class Planner:
         deadline = Deadline(PLAN_S)
         found = self.selected(deadline)
         led = {(i.name, p) for i in found for p in range(i.partitions) if p not in i.leaderless}
-        if self._due() or set(found) != self.planned or self._undecided & led:
+        if self._due() or set(found) != self.planned or self.origins.undecided & led:
             return True
         self.telling.describe(found, self.control.refresh(deadline), deadline)
         return False
@@ -208,82 +207,6 @@ class Planner:
                     )
         return kept
 
-    def _decide_origins(self, found: list[TopicInfo], state: Control, deadline: Deadline) -> None:
-        """Decide where copying begins, and write it down before anything is read.
-
-        Were an origin of `latest` kept in memory only: it resolves to 0, the writer dies before its first frame, records arrive, the
-        next writer resolves 1, and record 0 is lost in silence.
-        """
-        initial = not state.started
-        missing = [(i, p) for i in found for p in range(i.partitions) if (i.id, p) not in state.origins]
-        start = self.settings.start_offsets if initial else "earliest"
-        offsets = self._beginnings(missing, start, deadline)
-        missing = [(i, p) for i, p in missing if (i.name, p) in offsets]
-        if missing:
-            late = [at for at, offset in offsets.items() if offset < 0]
-            if late:  # no record at or after the timestamp
-                offsets |= topics.offsets(
-                    self.source, {at: OffsetSpec.latest() for at in late}, deadline, committed=True
-                )
-            # The topic may have been made again between the description and the offsets: then the offsets are of another topic.
-            still = topics.describe(self.source, sorted({i.name for i, _ in missing}), deadline)
-            missing = [(i, p) for i, p in missing if i.name in still and still[i.name].id == i.id]
-            self.control.append_all(
-                [
-                    (
-                        "origin",
-                        {
-                            "topic": i.name,
-                            "topic_id": i.id,
-                            "partition": p,
-                            "offset": offsets[(i.name, p)],
-                            "initial": initial,
-                        },
-                    )
-                    for i, p in missing
-                ],
-                deadline,
-            )
-        if initial:
-            self.control.append("started", deadline)
-        if missing or initial:
-            self.control.refresh(deadline)
-
-    def _beginnings(
-        self, missing: list[tuple[TopicInfo, int]], start: str | int, deadline: Deadline
-    ) -> dict[tuple[str, int], int]:
-        """Where copying of new partitions begins, as their leaders say: topic and partition -> offset, or -1.
-
-        Partitions without a leader are left out for now: one would hold up all others. Not where copying begins elsewhere than at the
-        beginning: later is too late there, what comes meanwhile would be taken for older than the link.
-        """
-        can_wait = start == "earliest" and not self.bounded
-        leaderless = {(i.name, p) for i, p in missing if p in i.leaderless}
-        while True:
-            self._undecided = leaderless if can_wait else set()
-            where = {(i.name, p): _spec(start) for i, p in missing if (i.name, p) not in self._undecided}
-            try:
-                within = Deadline(deadline.left(LED_S)) if can_wait else deadline
-                return topics.offsets(self.source, where, within, committed=True)
-            except KafkaTimeout:
-                if not can_wait or deadline.passed():
-                    raise
-            # A broker that has just died is said to lead what it led until the others have noticed.
-            again = topics.describe(self.source, sorted({i.name for i, _ in missing}), deadline)
-            leaderless = {(i.name, p) for i in again.values() for p in i.leaderless}
-
     def _ends(self, found: list[TopicInfo], deadline: Deadline) -> dict[tuple[str, int], int]:
         specs = {(i.name, p): OffsetSpec.latest() for i in found for p in range(i.partitions)}
         return topics.offsets(self.source, specs, deadline, committed=True)
-
-
-def _spec(start: str | int) -> OffsetSpec:
-    # These three methods are not annotated.
-    spec: OffsetSpec
-    if start == "earliest":
-        spec = OffsetSpec.earliest()
-    elif start == "latest":
-        spec = OffsetSpec.latest()
-    else:
-        spec = OffsetSpec.for_timestamp(int(start))
-    return spec

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from common.errors import SettingsError
 from common.lanes import Plan
 from tests.brokers import Record, create_topic, delete_records, produce, read_all
 from tests.conftest import Kafka, Names
@@ -104,3 +105,58 @@ def test_retention_before_the_first_record_halts_instead_of_beginning_later(
         f"{topic}-0 halted: records [0, 4) of {topic}-0 are gone from the source" in capsys.readouterr().err
     )
     assert link.halted() == {(topic, 0): "source-lost"}
+
+
+def test_each_topic_and_partition_begins_where_it_is_told_to(
+    source: Kafka, target: Kafka, names: Names, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Promise: the first entry of START_OFFSETS that means a topic counts, a partition's own offset before all, an entry alone for the
+    others; a restart with another START_OFFSETS moves nothing, and says so; a topic that comes later is copied from its beginning."""
+    at, to = source.bootstrap_servers, target.bootstrap_servers
+    exact, late, timed, other, later = (names.topic(n) for n in ("exact", "late", "timed", "other", "later"))
+    for topic in (exact, late, timed, other):
+        create_topic(at, topic, 2, KEPT)
+        produce(at, topic, records(0, 10) + records(0, 10, 1))
+    given = f"{exact}:1=4,{exact}=latest,{names.link}.*l[a]te=latest,{timed}=1700000000007,earliest"
+    link = Link(at, to, names.link, rf"{names.link}\.t\..*", START_OFFSETS=given)
+    dies_before_its_first_frame(link)
+    for topic in (exact, late, timed, other):
+        produce(at, topic, records(10, 12) + records(10, 12, 1))
+    create_topic(at, later, 1, KEPT)
+    produce(at, later, records(0, 3))
+    link.variables["START_OFFSETS"] = f"{exact}:1=8,latest"
+    assert link.copy() == (0, 0)
+    assert f"START_OFFSETS is {exact}:1=8,latest, but the link has begun with {given}" in caplog.text
+    begins = {exact: (10, 4), late: (10, 10), timed: (7, 7), other: (0, 0), later: (0,)}
+    for topic, starts in begins.items():
+        there = read_all(at, topic)
+        expected = [[r for r in p if r.offset >= begin] for p, begin in zip(there, starts, strict=True)]
+        assert_copied(link, topic, there=expected)
+        assert [m[0].start for _, m in sorted(link.mappings(topic).items())] == list(starts)
+
+
+def test_an_offset_that_its_log_does_not_hold_is_refused_before_anything_is_decided(
+    source: Kafka, target: Kafka, names: Names
+) -> None:
+    """Promise: an offset outside of the partition's log, and a partition that is not there, are one line naming them; with the line
+    mended the link begins as told, for nothing was written down. The end itself is within."""
+    at, to = source.bootstrap_servers, target.bootstrap_servers
+    topic = names.topic()
+    create_topic(at, topic, 2, KEPT)
+    produce(at, topic, records(0, 10))
+    delete_records(at, topic, {0: 3})
+    wrong = {
+        f"{topic}:0=2": f"START_OFFSETS: {topic}:0=2: the source's log of {topic}-0 goes from offset 3 to 10",
+        f"{topic}:0=11": f"START_OFFSETS: {topic}:0=11: the source's log of {topic}-0 goes from offset 3 to 10",
+        f"{topic}:2=0": f"START_OFFSETS: {topic}:2: topic {topic} of the source has 2 partitions",
+        "nobody:0=0": "START_OFFSETS: nobody:0: topic nobody of the source is not copied, or not there",
+    }
+    for given, said in wrong.items():
+        with pytest.raises(SettingsError) as caught:
+            Link(at, to, names.link, topic, START_OFFSETS=given).replicate()
+        assert str(caught.value) == said
+        assert caught.value.exit_code == 2
+    link = Link(at, to, names.link, topic, START_OFFSETS=f"{topic}:0=8,{topic}:1=0")
+    assert link.control().origins == {} and not link.control().started
+    assert link.copy() == (0, 0)
+    assert [[r.value for r in p] for p in read_all(to, topic)] == [[b"8", b"9"], []]

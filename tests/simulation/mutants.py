@@ -177,8 +177,8 @@ MUTANTS = [
             "self.origins.setdefault(key, origin)",
             "self.origins[key] = origin",
         ),
-        ("replicator.planner:Planner._decide_origins", "if (i.id, p) not in state.origins]", "]"),
-        ("replicator.planner:Planner._decide_origins", 'if initial else "earliest"', ""),
+        ("replicator.origins:Origins.decide", "if (i.id, p) not in state.origins]", "]"),
+        ("replicator.origins:Origins.decide", "if initial else StartOffsets()", ""),
     ),
     _of(
         "an initial origin counts after the link has started, too",
