@@ -14,6 +14,7 @@ import orjson
 
 from common.acls import Acl
 from common.errors import ControlError
+from common.steering import Steering, checked_entries, checked_limit
 
 Key = tuple[str, int]
 """A source partition within a link: (topic id, partition)."""
@@ -139,6 +140,8 @@ class Control:
     halts: dict[tuple[str, Key], Halt] = field(default_factory=dict)
     """(application, partition) -> why it stands still."""
     consents: dict[Key, Consent] = field(default_factory=dict)
+    steering: Steering = field(default_factory=Steering)
+    """What operators have paused or limited."""
 
     def apply(self, offset: int, value: bytes | None) -> None:
         """Take in the record at `offset`. Raises ControlError for one that can't be understood."""
@@ -188,6 +191,14 @@ class Control:
         if not self.deleted:
             return []
         return sorted(name for name, t in self.newest_topics().items() if t.topic_id in self.deleted)
+
+    def paused_topics(self) -> list[str]:
+        """Names of copied topics that an operator has paused."""
+        return [name for name in self.running_topics() if self.steering.paused_by(name) is not None]
+
+    def running_topics(self) -> list[str]:
+        """Names of the topics that were described, and are not gone from the source."""
+        return sorted(name for name, t in self.newest_topics().items() if t.topic_id not in self.deleted)
 
     def topic_id_history(self, topic: str) -> list[str]:
         """The ids under which a topic's name has been copied, oldest first."""
@@ -304,6 +315,15 @@ class Control:
             _number_or_none(r, "to"),
             _text(r, "reason"),
         )
+
+    def _on_pause(self, offset: int, r: dict[str, Any]) -> None:
+        paused = r["paused"]
+        if type(paused) is not bool:
+            raise TypeError(f"paused is {paused!r}, not true or false")
+        self.steering = self.steering.with_pause(checked_entries(r["topics"]), paused)
+
+    def _on_limit(self, offset: int, r: dict[str, Any]) -> None:
+        self.steering = self.steering.with_limit(checked_entries(r["topics"]), checked_limit(r))
 
 
 # Fields are held to their types here: a value of another type would fail later, far from the record that is to blame, or not at

@@ -6,13 +6,14 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
 import orjson
 
 from common.errors import SettingsError
+from common.steering import Limit
 
 if TYPE_CHECKING:
     from common.settings import Settings
@@ -33,6 +34,10 @@ class Health:
     """partition name -> reason"""
     deleted: list[str] = field(default_factory=list)
     """Topics that are gone from the source; their copies are kept."""
+    paused: list[str] = field(default_factory=list)
+    """Topics that an operator has paused."""
+    limits: dict[str, Limit] = field(default_factory=dict)
+    """Topic -> its rate limit; of all topics together under `*`."""
     counters: dict[str, int] = field(default_factory=dict)
     turned: float = field(default_factory=time.monotonic)
 
@@ -47,12 +52,14 @@ class Health:
     def report(self) -> dict[str, object]:
         return {
             "application": self.application,
-            "status": "degraded" if self.halted else "ok",
+            "status": "degraded" if self.halted else "paused" if self.paused else "ok",
             "role": self.role,
             "source_reached": self.source_reached,
             "target_reached": self.target_reached,
             "halted": dict(self.halted),
             "deleted_at_source": list(self.deleted),
+            "paused": list(self.paused),
+            "limits": {name: asdict(limit) for name, limit in self.limits.items()},
         }
 
     def metrics(self) -> str:
@@ -64,11 +71,28 @@ class Health:
             f"verbatim_halted_partitions{label} {len(self.halted)}",
             "# TYPE verbatim_deleted_topics gauge",
             f"verbatim_deleted_topics{label} {len(self.deleted)}",
+            "# TYPE verbatim_paused_topics gauge",
+            f"verbatim_paused_topics{label} {len(self.paused)}",
+            *self._limits(),
         ]
         for name, value in sorted(self.counters.items()):
             kind = "gauge" if name.endswith("lag") else "counter"
             lines += [f"# TYPE verbatim_{name} {kind}", f"verbatim_{name}{label} {value}"]
         return "\n".join(lines) + "\n"
+
+    def _limits(self) -> list[str]:
+        """Of each limit that is in force, a gauge; the link's has the topic `*`, which is no topic's name."""
+        lines = []
+        for what in ("bytes_per_second", "records_per_second"):
+            found = {name: getattr(limit, what) for name, limit in self.limits.items()}
+            shown = [
+                f'verbatim_limit_{what}{{application="{self.application}",topic="{name}"}} {value}'
+                for name, value in sorted(found.items())
+                if value is not None
+            ]
+            if shown:
+                lines += [f"# TYPE verbatim_limit_{what} gauge", *shown]
+        return lines
 
 
 class HealthServer:

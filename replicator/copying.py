@@ -77,6 +77,8 @@ class Copying:
     handled: int = -1
     end: int | None = None
     status: Status = Status.RUNNING
+    paused: bool = False
+    """Whether an operator has paused its topic: it is not read, whatever its status."""
     asked_at: int = -1
     generation: int = 0
     answered: int = field(init=False)
@@ -84,6 +86,8 @@ class Copying:
     read_epoch: int | None = field(init=False)
     """The leader epoch of the record before `read`, where it is known."""
     cut_at: int = field(init=False)
+    cut_epoch: int | None = field(init=False)
+    """The same of `cut_at`."""
     acked: int = field(init=False)
     recorded: int | None = None
     pending: list[SourceRecord] = field(default_factory=list)
@@ -94,7 +98,7 @@ class Copying:
 
     def __post_init__(self) -> None:
         self.read = self.cut_at = self.acked = self.position
-        self.read_epoch = self.leader_epoch
+        self.read_epoch = self.cut_epoch = self.leader_epoch
         self.answered = self.handled
 
     @property
@@ -109,7 +113,13 @@ class Copying:
         """Read again from `position`. Acknowledgements of frames cut before no longer count."""
         self.generation += 1
         self.read = self.cut_at = self.acked = position
-        self.leader_epoch = self.read_epoch = leader_epoch
+        self.leader_epoch = self.read_epoch = self.cut_epoch = leader_epoch
+        self.pending = []
+        self.pending_bytes = 0
+
+    def put_back(self) -> None:
+        """Read again what is in no frame yet. All frames keep their meaning."""
+        self.read, self.read_epoch = self.cut_at, self.cut_epoch
         self.pending = []
         self.pending_bytes = 0
 
@@ -135,12 +145,15 @@ class Copying:
     def full(self) -> bool:
         return len(self.pending) >= MAX_FRAME_RECORDS or self.pending_bytes >= MAX_FRAME_BYTES
 
-    def cut(self, all_of_it: bool) -> list[Cut]:
-        """Cut pending records into frames: the full ones, or `all_of_it`, then with an empty frame for a tail without records."""
+    def cut(self, all_of_it: bool, most: int | None = None) -> list[Cut]:
+        """Cut pending records into frames: the full ones, or `all_of_it`, then with an empty frame for a tail without records. `most`: no
+        more records than that (None: any number)."""
         cuts = []
-        while self.pending and (all_of_it or self.full()):
-            cuts.append(self._cut_one())
-        if all_of_it and self.cut_at < self.read:
+        left = len(self.pending) if most is None else most
+        while self.pending and left > 0 and (all_of_it or self.full()):
+            cuts.append(self._cut_one(left))
+            left -= cuts[-1].frame.count
+        if all_of_it and not self.pending and self.cut_at < self.read:
             cuts.append(self._cut(self.read, 0, b"", None))
         return cuts
 
@@ -179,8 +192,8 @@ class Copying:
         """In a bounded run: whether all up to the end it was given is safe."""
         return self.end is not None and self.acked >= self.end and not self.pending
 
-    def _cut_one(self) -> Cut:
-        take = min(len(self.pending), MAX_FRAME_RECORDS)
+    def _cut_one(self, most: int) -> Cut:
+        take = min(len(self.pending), MAX_FRAME_RECORDS, most)
         if self.pending_bytes > MAX_FRAME_BYTES:
             size = 0
             for i in range(take):
@@ -194,8 +207,8 @@ class Copying:
         while len(value) > MAX_ENCODED_BYTES and len(records) > 1:
             records = records[: len(records) // 2]
             value = self._encode(records)
-        self.pending = self.pending[len(records) :]
-        self.pending_bytes = sum(map(len, self.pending)) if self.pending else 0
+        del self.pending[: len(records)]
+        self.pending_bytes -= sum(map(len, records))
         last = records[-1]
         return self._cut(last.offset() + 1, len(records), value, last.leader_epoch())
 
@@ -222,7 +235,7 @@ class Copying:
 
     def _cut(self, end: int, count: int, value: pa.Buffer | bytes, leader_epoch: int | None) -> Cut:
         frame = self._frame(self.cut_at, end, count)
-        self.cut_at = end
+        self.cut_at, self.cut_epoch = end, leader_epoch
         return Cut(frame, value, leader_epoch, self.generation, self.handled)
 
     def _frame(self, start: int, end: int, count: int, **flags: bool | str) -> Frame:

@@ -28,6 +28,7 @@ from replicator.copying import Copying, Status
 from replicator.demands import Demands
 from replicator.halts import Halts
 from replicator.source import Source
+from replicator.throttle import Throttle
 from replicator.writer import Writer, WriterFailed
 
 log = logging.getLogger(__name__)
@@ -103,9 +104,12 @@ class Lane:
         self.demands = Demands(
             self.copies.values(), self.term, self.source, self.halts, self.confirming.hold_back
         )
+        self.throttle = Throttle(plan, self.copies.values(), self.source)
         self.positions_written = 0.0
         self.uncut: dict[tuple[str, int], Copying] = {}
         """The copies of which something was read that is not in a frame yet."""
+        self.held_back = False
+        """Whether all of them wait for a limit."""
         self.rests_until = 0.0
         self.many = False
 
@@ -119,6 +123,7 @@ class Lane:
             # when no record ever comes again.
             self.confirming.hold_back(copy.origin_frame() if copy.key in self.new else copy.position_frame())
         self.demands.answer()
+        self.throttle.follow(self.control.state.steering, outside.monotonic())
         self.source.read_from_positions()
         try:
             while not self._step():
@@ -130,6 +135,8 @@ class Lane:
             if copy.status is Status.ASKING:
                 detail = f"the source no longer has position {copy.read} and the deduplicator has not said how far the destination is"
                 self.halts.row_halted(copy, detail)
+            elif self.bounded and copy.paused and not copy.done():
+                self.halts.rows.append(("paused", {"topic": copy.topic, "partition": copy.partition}))
         yield from self.halts.rows
         yield ("counts", {"records": self._total("records"), "frames": self._total("frames")})
 
@@ -149,12 +156,17 @@ class Lane:
         if self.term.look(now):
             self.demands.answer()
             self.demands.ask_again(now)
+            if self.throttle.follow(self.control.state.steering, now):
+                self.source.read_from_positions()
         return self.term.over(now) or (self.bounded and self._all_done())
 
     def _consume(self) -> None:
         """Read what is there into the copies."""
         if self.confirming.full():
             self.confirming.wait(ANSWER_S)
+            return
+        if self.throttle.enough(self.uncut.values()):
+            self._pass_time()
             return
         messages = self.source.read(self._wait())
         self.many = len(messages) >= MANY
@@ -180,10 +192,18 @@ class Lane:
             run.append(message)
         if run and copy is not None:
             self._take(copy, run)
+        self.throttle.hold_and_release(self.uncut.values())
 
     def _take(self, copy: Copying, run: list[Received]) -> None:
         copy.take(run)
         self.uncut[copy.topic, copy.partition] = copy
+        self.held_back = False
+
+    def _pass_time(self) -> None:
+        if self.confirming.asking():
+            self.confirming.wait(ANSWER_S)
+        else:
+            outside.sleep(ANSWER_S)
 
     def _wait(self) -> float:
         """How long to wait for a record now; waits itself for anything else that is to come first."""
@@ -192,7 +212,7 @@ class Lane:
         if self.confirming.asking():
             self.confirming.wait(ANSWER_S)
             return 0.0
-        if self.uncut or self.confirming.waits():
+        if (self.uncut and not self.held_back) or self.confirming.waits():
             outside.sleep(max(0.0, self.rests_until - outside.monotonic()))
             return 0.0
         if self.writer.holds():
@@ -209,6 +229,7 @@ class Lane:
             if copy is not None and copy.status is Status.RUNNING:
                 copy.at_end(message.offset())
                 self.uncut[copy.topic, copy.partition] = copy
+                self.held_back = False
         elif code in (
             KafkaError._AUTO_OFFSET_RESET,
             KafkaError.OFFSET_OUT_OF_RANGE,
@@ -253,16 +274,27 @@ class Lane:
             self.rests_until = now + min(MOST_REST_S, max(LEAST_REST_S, REST * (now - begun)))
 
     def _cut(self, all_of_it: bool) -> None:
-        """Cut what was read into frames: full ones, or all of it."""
+        """Cut what was read into frames: full ones, or all of it; of what is limited, as much as may go."""
+        now = outside.monotonic()
+        waiting = 0
         for at, copy in list(self.uncut.items()):
-            if copy.status is Status.RUNNING and (all_of_it or copy.full()):
+            limited, most = self.throttle.limits(copy), None
+            if copy.status is Status.RUNNING and (all_of_it or (copy.full() and not limited)):
+                most = self.throttle.affordable(copy, now) if limited else None
                 try:
-                    for cut in copy.cut(all_of_it):
+                    for cut in copy.cut(all_of_it, most):
                         self.confirming.hold_back(cut)
+                        self.throttle.spend(cut)
                 except FrameError as error:
                     self.halts.halt(copy, "unreadable-header", str(error), copy.cut_at, None)
             if copy.status is not Status.RUNNING or copy.cut_at >= copy.read:
                 del self.uncut[at]
+            elif limited and all_of_it:
+                waiting += 1
+                if most != 0:
+                    # Behind those that got nothing: what the link's limit lets through is shared out in turns.
+                    self.uncut[at] = self.uncut.pop(at)
+        self.held_back = waiting > 0 and waiting == len(self.uncut)
 
     def _write_positions(self, now: float, force: bool = False) -> None:
         if not force and now - self.positions_written < POSITION_INTERVAL_S:
@@ -286,7 +318,7 @@ class Lane:
     def _all_done(self) -> bool:
         if self.confirming.waits() or self.confirming.asking():
             return False
-        return all(c.status is not Status.RUNNING or c.done() for c in self.copies.values())
+        return all(c.status is not Status.RUNNING or c.paused or c.done() for c in self.copies.values())
 
     def _total(self, what: str) -> int:
         return sum(getattr(c, what) for c in self.copies.values())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import click
@@ -15,6 +17,9 @@ from replicator.planner import Planner
 
 if TYPE_CHECKING:
     from common.settings import Settings
+    from common.steering import Steering
+
+log = logging.getLogger(__name__)
 
 
 class Replicator(Application):
@@ -24,6 +29,7 @@ class Replicator(Application):
     needs_source = True
     run_lane = staticmethod(lane.run)
     planner: Planner
+    _shown: tuple[Steering, list[str]] | None = None
 
     def took_over(self) -> None:
         group = f"{self.settings.application_name}.replicator"
@@ -39,6 +45,28 @@ class Replicator(Application):
         if hasattr(self, "planner"):
             self.planner.close()
 
+    def tick(self) -> None:
+        """Show what operators have paused or limited; say it once."""
+        state = self.control.state
+        topics = [name for name in state.running_topics() if self.settings.selects(name)]
+        if self._shown is not None and self._shown[0] is state.steering and self._shown[1] == topics:
+            return
+        self._shown = (state.steering, topics)
+        paused = [name for name in topics if state.steering.paused_by(name) is not None]
+        limits = {name: limit for name in topics if (limit := state.steering.limit_of(name))}
+        if state.steering.link_limit:
+            limits["*"] = state.steering.link_limit
+        before = set(self.health.paused)
+        for name in paused:
+            if name not in before:
+                log.warning("topic %s is paused, until `verbatim resume`", name)
+        for name in sorted(before - set(paused)):
+            log.info("topic %s is paused no longer", name)
+        if limits != self.health.limits:
+            shown = [f"{name}: {limit}" for name, limit in sorted(limits.items())]
+            log.info("rate limits: %s", "; ".join(shown) or "none")
+        self.health.paused, self.health.limits = paused, limits
+
     def _count(self, rows: list[Progress]) -> None:
         super()._count(rows)
         for row in rows:
@@ -50,14 +78,20 @@ class Replicator(Application):
             return None
         # The lanes' last words, that a partition goes on above all, may have only just been written.
         lines = halted_lines(rows, self.control.refresh(Deadline(CALL_S)), self.name)
-        for line in lines:
+        paused = Counter(row.body["topic"] for row in rows if row.kind == "paused")
+        behind = [
+            f"{topic} is paused, {count} of its partitions not caught up; `verbatim resume {topic}`"
+            for topic, count in sorted(paused.items())
+        ]
+        for line in lines + behind:
             click.echo(f"error: {line}", err=True)
         counters = self.totals
         click.echo(
             f"replicator: caught up: {counters.get('records', 0)} records in "
             f"{counters.get('frames', 0)} frames staged, {len(lines)} partitions halted"
+            + (f", {len(paused)} topics paused" if paused else "")
         )
-        return 3 if lines else 0
+        return 3 if lines or paused else 0
 
 
 @click.command()

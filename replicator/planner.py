@@ -4,6 +4,7 @@ begins is decided in replicator/origins.py."""
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, TopicPartition
@@ -155,6 +156,9 @@ class Planner:
             "source_admin": s.client_config("source", "admin"),
             "source_group": self.source_group,
             "staging_producer": s.client_config("destination", "producer"),
+            # Of what each limit is shared out by.
+            "partitions_of": Counter(p["topic"] for p in partitions),
+            "partitions_in_all": len(partitions),
         }
         return [
             {**common, "partitions": [partitions[i] for i in share]}

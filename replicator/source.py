@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from confluent_kafka import Consumer, TopicCollection, TopicPartition
+from confluent_kafka.admin import OffsetSpec
 
 from common import kafka, topics
 from common.counters import lag
@@ -24,12 +25,16 @@ class Source:
         self.copies = list(copies)
         self._admin = kafka.admin(plan["source_admin"])
         self._consumer: Consumer | None = None
+        self.held: dict[tuple[str, int], Copying] = {}
+        """What is assigned, but not fetched for now."""
+        self._ends: dict[tuple[str, int], int] = {}
+        self._asked: dict[TopicPartition, Any] = {}
 
     def reading(self) -> bool:
         return self._consumer is not None
 
     def read_from_positions(self) -> None:
-        """Read all running partitions from where they are, with a consumer of its own.
+        """Read all running partitions that are not paused from where they are, with a consumer of its own.
 
         A new one rather than a seek: what an old consumer still has in its queue could stand behind the new position, and a frame that
         claims to cover the offsets between would be a loss.
@@ -43,7 +48,8 @@ class Source:
             enable_partition_eof=True,
             check_crcs=True,
         )
-        running = [c for c in self.copies if c.status is Status.RUNNING]
+        self.held = {}
+        running = [c for c in self.copies if c.status is Status.RUNNING and not c.paused]
         self._consumer.assign(
             [
                 TopicPartition(c.topic, c.partition, c.read)
@@ -52,6 +58,21 @@ class Source:
                 for c in running
             ]
         )
+
+    def hold(self, copies: Collection[Copying]) -> None:
+        """Fetch nothing more of these for now. What was fetched ahead is dropped, and fetched again."""
+        assert self._consumer is not None
+        if copies:
+            self._consumer.pause([TopicPartition(c.topic, c.partition) for c in copies])
+            self.held |= {(c.topic, c.partition): c for c in copies}
+
+    def release(self, copies: Collection[Copying]) -> None:
+        """Go on fetching these."""
+        assert self._consumer is not None
+        if copies:
+            self._consumer.resume([TopicPartition(c.topic, c.partition) for c in copies])
+            for copy in copies:
+                del self.held[copy.topic, copy.partition]
 
     def read(self, timeout_s: float) -> list[Received]:
         assert self._consumer is not None
@@ -74,7 +95,18 @@ class Source:
     def lag(self) -> int:
         if self._consumer is None:
             return 0
-        return lag(self._consumer, {TopicPartition(c.topic, c.partition): c.acked for c in self.copies})
+        read = {TopicPartition(c.topic, c.partition): c.acked for c in self.copies if not c.paused}
+        return lag(self._consumer, read) + self._paused_lag([c for c in self.copies if c.paused])
+
+    def _paused_lag(self, copies: list[Copying]) -> int:
+        """The same of what no consumer hears of: asked now, told the next time, so that nobody waits for a broker."""
+        if all(future.done() for future in self._asked.values()):
+            for at, future in self._asked.items():
+                if future.exception() is None:
+                    self._ends[at.topic, at.partition] = future.result().offset
+            wanted = {TopicPartition(c.topic, c.partition): OffsetSpec.latest() for c in copies}
+            self._asked = self._admin.list_offsets(wanted, request_timeout=10) if wanted else {}
+        return sum(max(0, self._ends.get((c.topic, c.partition), 0) - c.acked) for c in copies)
 
     def close(self) -> None:
         if self._consumer is not None:

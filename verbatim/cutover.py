@@ -93,6 +93,7 @@ class Cutover:
         deadline = Deadline(self.options.wait_s + self.options.quiet_s)
         while True:
             before = self._source_ends(survey)
+            self._refuse_paused(survey)
             time.sleep(self.options.quiet_s)
             found, after = self._found, self._source_ends(survey)
             obstacles = rules.moved(before, after, self._stable(survey, list(after)))
@@ -120,6 +121,12 @@ class Cutover:
         latest = dict.fromkeys(partitions, OffsetSpec.latest())
         return topics.offsets(survey.source_admin, latest, Deadline(CALL_S), committed=True)
 
+    def _refuse_paused(self, survey: Survey) -> None:
+        """Nothing of a paused topic would ever arrive, however long anybody waits."""
+        paused = rules.paused(survey.control.refresh(Deadline(CALL_S)), [t.name for t in self._found])
+        if paused:
+            raise Doubt(listed(paused))
+
     # lag
 
     def _lag(self, survey: Survey, standings: Standings, step: Step) -> None:
@@ -128,6 +135,7 @@ class Cutover:
         names = {(ids[topic], p): f"{topic}-{p}" for topic, p in self._ends}
 
         def look() -> list[str]:
+            self._refuse_paused(survey)
             link = standings.look(Deadline(CALL_S))
             if over := rules.beyond(link, ends, names):
                 raise Doubt(f"the source has gone on, or has lost records: {listed(over)}")

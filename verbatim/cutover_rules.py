@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from common.control import Key
+from common.control import Control, Key
 from offsets.decision import MEANINGS
 from offsets.records import GroupKey
 from offsets.survey import Row
@@ -48,6 +48,15 @@ def behind(link: Link, ends: Mapping[Key, int], names: Mapping[Key, str]) -> lis
         elif delivered < end:
             out.append(f"{names[key]}: delivered up to offset {delivered} of {end}")
     return out
+
+
+def paused(state: Control, topics: list[str]) -> list[str]:
+    """The topics that an operator has paused."""
+    return [
+        f"topic {name} is paused: `verbatim resume {name}`"
+        for name in topics
+        if state.steering.paused_by(name) is not None
+    ]
 
 
 def beyond(link: Link, ends: Mapping[Key, int], names: Mapping[Key, str]) -> list[str]:

@@ -13,6 +13,7 @@ from verbatim.cutover_command import cutover
 from verbatim.failover_command import failover
 from verbatim.plan_command import plan
 from verbatim.quickstart import quickstart
+from verbatim.steering_command import limit, pause, resume, running
 from verbatim.topics_command import topics_command
 from verbatim.verify_command import verify
 
@@ -34,7 +35,11 @@ cli.add_command(accept_loss)
 cli.add_command(acls_command)
 cli.add_command(cutover)
 cli.add_command(failover)
+cli.add_command(limit)
+cli.add_command(pause)
 cli.add_command(plan)
 cli.add_command(quickstart)
+cli.add_command(resume)
+cli.add_command(running)
 cli.add_command(topics_command)
 cli.add_command(verify)

@@ -307,3 +307,45 @@ def test_a_header_name_that_is_not_utf8_is_named() -> None:
     with pytest.raises(FrameError, match=r"orders-0 .*\[0, 2\)"):
         copy.cut(True)
     assert copy.cut_at == 0
+
+
+@given(st.lists(st.integers(0, 7), max_size=30))
+def test_so_many_records_and_no_more_leave_in_the_frames_cut(mosts: list[int]) -> None:
+    copy = make()
+    copy.take(dense(0, 40))
+    left, at = 40, 0
+    for most in mosts:
+        cuts = copy.cut(True, most)
+        count = sum(c.frame.count for c in cuts)
+        assert count == min(most, left)
+        left -= count
+        for cut in cuts:
+            assert cut.frame.start == at
+            at = cut.frame.next
+        assert len(copy.pending) == left and copy.pending_bytes == sum(map(len, copy.pending))
+    copy.cut(True)
+    assert (copy.cut_at, copy.pending, copy.pending_bytes) == (40, [], 0)
+
+
+def test_a_tail_without_records_waits_for_the_records_before_it() -> None:
+    copy = make()
+    copy.take(dense(0, 3))
+    copy.at_end(5)
+    assert ranges(copy.cut(True, 2)) == [(0, 2, 2)]
+    assert ranges(copy.cut(True, 0)) == []
+    assert ranges(copy.cut(True, 2)) == [(2, 3, 1), (3, 5, 0)]
+
+
+def test_what_is_put_back_is_read_again_and_the_frames_before_it_keep_their_meaning() -> None:
+    copy = make(epoch=2)
+    copy.take([Record(0, epoch=3), Record(1, epoch=4), Record(2, epoch=5)])
+    (cut,) = copy.cut(True, 2)
+    copy.put_back()
+    assert (copy.read, copy.read_epoch, copy.pending, copy.pending_bytes) == (2, 4, [], 0)
+    copy.acknowledge(cut)
+    assert (copy.acked, copy.leader_epoch) == (2, 4)
+    copy.take(dense(2, 4))
+    assert ranges(copy.cut(True)) == [(2, 4, 2)]
+    copy.rewind(1, 3)
+    copy.put_back()
+    assert (copy.read, copy.read_epoch) == (1, 3)

@@ -12,6 +12,7 @@ import pytest
 
 from common.errors import SettingsError
 from common.health import STALE_S, Health, HealthServer
+from common.steering import Limit
 
 
 @pytest.fixture
@@ -73,6 +74,24 @@ def test_a_halted_partition_degrades_and_stays_alive_and_ready(health: Health, s
             "degraded",
             {"orders-3": "source-lost"},
         )
+
+
+def test_a_pause_and_a_limit_are_told_and_nothing_is_degraded(health: Health, server: HealthServer) -> None:
+    health.paused, health.limits = ["orders"], {"*": Limit(5_000_000, 100), "payments": Limit(None, 7)}
+    found = json.loads(get(server, "/healthz")[2])
+    assert (found["status"], found["paused"]) == ("paused", ["orders"])
+    assert found["limits"]["payments"] == {"bytes_per_second": None, "records_per_second": 7}
+    lines = get(server, "/metrics")[2].splitlines()
+    assert 'verbatim_paused_topics{application="replicator"} 1' in lines
+    assert [line for line in lines if "limit" in line] == [
+        "# TYPE verbatim_limit_bytes_per_second gauge",
+        'verbatim_limit_bytes_per_second{application="replicator",topic="*"} 5000000',
+        "# TYPE verbatim_limit_records_per_second gauge",
+        'verbatim_limit_records_per_second{application="replicator",topic="*"} 100',
+        'verbatim_limit_records_per_second{application="replicator",topic="payments"} 7',
+    ]
+    health.halted["orders-3"] = "source-lost"
+    assert json.loads(get(server, "/healthz")[2])["status"] == "degraded"
 
 
 def test_metrics_are_prometheus_text(health: Health, server: HealthServer) -> None:

@@ -1,0 +1,251 @@
+"""How a link runs is changed while it runs: topics paused, resumed and limited, on real brokers, and nothing lost or repeated by it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from common.health import Health
+from tests.brokers import Record, create_topic, produce
+from tests.conftest import Kafka, Names
+from tests.harness import Link, Running, assert_copied, eventually
+from verbatim.main import cli
+
+OBEYED_S = 5.0
+
+
+def verbatim(link: Link, *args: str) -> Any:
+    """What a command of `verbatim` says, as JSON."""
+    command, *rest = args
+    found = CliRunner().invoke(cli.commands[command], [*rest, "--output", "json"], env=link.variables)
+    if found.exception is not None:
+        raise found.exception
+    return json.loads(found.stdout)
+
+
+def records(count: int, partitions: int = 2, size: int = 100, begin: int = 0) -> list[Record]:
+    return [
+        Record(b"%0*d" % (size, i), b"k%d" % i, partition=i % partitions) for i in range(begin, begin + count)
+    ]
+
+
+def arrives(link: Link, topic: str, count: int, timeout_s: float = 30.0) -> None:
+    eventually(lambda: sum(link.arrived(topic)) >= count, f"{count} records in {topic}", timeout_s)
+
+
+def stands_still(count: Callable[[], int], for_s: float) -> int:
+    """What is counted, which may not change meanwhile."""
+    before = count()
+    end = time.monotonic() + for_s
+    while time.monotonic() < end:
+        time.sleep(0.2)
+        assert count() == before
+    return before
+
+
+def health(running: list[Running]) -> Health:
+    return running[0].application.health
+
+
+def test_a_paused_topic_stands_still_until_it_is_resumed_and_the_others_go_on(
+    source: Kafka, target: Kafka, names: Names
+) -> None:
+    """Promise: within seconds of `pause` no record of the topic is staged, the others go on; a replicator that starts later obeys too; it is
+    no halt; health and metrics tell; after `resume` every record arrives, once."""
+    at, to = source.bootstrap_servers, target.bootstrap_servers
+    paused, other = names.topic("paused"), names.topic("other")
+    for topic in (paused, other):
+        create_topic(at, topic, 2)
+        produce(at, topic, records(100))
+    link = Link(at, to, names.link, rf"{names.link}\.t\..*")
+    with link.running() as instances:
+        arrives(link, paused, 100)
+        shown = verbatim(link, "pause", paused)
+        assert {t["topic"]: t["paused"] for t in shown["topics"]} == {paused: True, other: False}
+        eventually(lambda: health(instances).paused == [paused], "the pause in health", OBEYED_S)
+        time.sleep(OBEYED_S)
+        for topic in (paused, other):
+            produce(at, topic, records(100, begin=100))
+        arrives(link, other, 200)
+        assert stands_still(lambda: sum(link.arrived(paused)), 2) == 100
+        assert health(instances).report()["status"] == "paused"
+        assert 'verbatim_paused_topics{application="replicator"} 1' in health(instances).metrics()
+        assert link.halted() == {}
+        lag = "the paused topic in the lag"
+        eventually(lambda: health(instances).counters.get("lag") == 100, lag, 15)
+    with link.running() as instances:
+        produce(at, other, records(100, begin=200))
+        arrives(link, other, 300)
+        assert stands_still(lambda: sum(link.arrived(paused)), 2) == 100
+        assert health(instances).paused == [paused]
+        verbatim(link, "resume", paused)
+        arrives(link, paused, 200, OBEYED_S + 5)
+        eventually(lambda: health(instances).paused == [], "the end of the pause in health", OBEYED_S)
+        assert health(instances).report()["status"] == "ok"
+    for topic in (paused, other):
+        assert_copied(link, topic)
+
+
+def test_a_link_that_is_paused_under_load_goes_on_exactly_where_it_stood(
+    source: Kafka, target: Kafka, names: Names
+) -> None:
+    """Promise: pauses and limits that come and go in the middle of a full stream lose nothing and repeat nothing; after a failover the
+    new leader obeys what was said before it."""
+    at, to = source.bootstrap_servers, target.bootstrap_servers
+    first, second = names.topic("first"), names.topic("second")
+    for topic in (first, second):
+        create_topic(at, topic, 3)
+    link = Link(at, to, names.link, rf"{names.link}\.t\..*")
+    with link.running(replicators=2) as instances:
+        for go in range(6):
+            for topic in (first, second):
+                produce(at, topic, records(6000, 3, begin=6000 * go))
+            if go == 1:
+                arrives(link, first, 1)
+                verbatim(link, "pause")
+            elif go == 2:
+                leader = next(r for r in instances[:2] if r.application.health.role == "leader")
+                leader.stop()
+                verbatim(link, "resume", first)
+            elif go == 3:
+                verbatim(link, "limit", f"{names.link}.*d", "--records-per-second", "2000")
+                verbatim(link, "limit", "--bytes-per-second", "4MB")
+                verbatim(link, "resume")
+            elif go == 4:
+                verbatim(link, "pause", second)
+                time.sleep(1)
+            else:
+                assert sum(link.arrived(second)) < 36_000, "it was read faster than its limit"
+                verbatim(link, "resume", second)
+                time.sleep(1)
+                verbatim(link, "limit", f"{names.link}.*d", "--none")
+                verbatim(link, "limit", "--none")
+        for topic in (first, second):
+            arrives(link, topic, 36_000, 60)
+    for topic in (first, second):
+        assert_copied(link, topic)
+
+
+@pytest.mark.parametrize("how", ["records", "bytes"])
+def test_a_limited_topic_keeps_to_its_rate_and_holds_nobody_up(
+    source: Kafka, target: Kafka, names: Names, how: str
+) -> None:
+    """Promise: over all lanes a topic is staged no faster than its limit, steadily, while the others are copied as fast as they come; and
+    every record arrives, once, in order."""
+    at, to = source.bootstrap_servers, target.bootstrap_servers
+    slow, fast = names.topic("slow"), names.topic("fast")
+    for topic in (slow, fast):
+        create_topic(at, topic, 4)
+    link = Link(at, to, names.link, rf"{names.link}\.t\..*")
+    rate, size = 500, 1000
+    told = ["--records-per-second", str(rate)] if how == "records" else ["--bytes-per-second", "560KB"]
+    with link.running() as instances:
+        eventually(lambda: link.arrived(slow), "the destination")
+        verbatim(link, "limit", slow, *told)
+        eventually(lambda: slow in health(instances).limits, "the limit in health", OBEYED_S)
+        assert f'topic="{slow}"' in health(instances).metrics()
+        time.sleep(1)
+        for topic in (slow, fast):
+            produce(at, topic, records(6000, 4, size))
+        arrives(link, fast, 6000, 20)
+        begun, there = time.monotonic(), sum(link.arrived(slow))
+        assert there < 6000 - 5 * rate
+        seen = []
+        for _ in range(4):
+            time.sleep(1)
+            seen.append(sum(link.arrived(slow)))
+        passed = time.monotonic() - begun
+        assert seen[-1] - there <= rate * (passed + 1.5), "faster than its limit"
+        assert seen[-1] - there >= 0.5 * rate * passed, "far slower than its limit"
+        assert all(a < b for a, b in pairwise(seen)), "it stood still meanwhile"
+        verbatim(link, "limit", slow, "--none")
+        arrives(link, slow, 6000, 20)
+    for topic in (slow, fast):
+        assert_copied(link, topic)
+
+
+def test_a_limit_for_all_topics_together_is_shared_by_them(
+    source: Kafka, target: Kafka, names: Names
+) -> None:
+    """Promise: the link's limit is for all topics and lanes together, and each of them gets on under it."""
+    at, to = source.bootstrap_servers, target.bootstrap_servers
+    topics = [names.topic(n) for n in ("one", "two", "three")]
+    for topic in topics:
+        create_topic(at, topic, 2)
+        produce(at, topic, records(20))
+    link = Link(at, to, names.link, rf"{names.link}\.t\..*")
+    assert link.copy() == (0, 0)
+    verbatim(link, "limit", "--records-per-second", "600")
+    for topic in topics:
+        produce(at, topic, records(4000, begin=20))
+    with link.running() as instances:
+        begun = eventually(
+            lambda: sum(sum(link.arrived(t)) for t in topics) > 60 and time.monotonic(), "more"
+        )
+        before = [sum(link.arrived(t)) for t in topics]
+        time.sleep(5)
+        after = [sum(link.arrived(t)) for t in topics]
+        passed = time.monotonic() - begun
+        moved = [b - a for a, b in zip(before, after, strict=True)]
+        assert 0.5 * 600 * passed <= sum(moved) <= 600 * (passed + 1.5)
+        assert min(moved) >= 0.5 * max(moved), f"not shared: {moved}"
+        assert health(instances).limits["*"].records_per_second == 600
+        verbatim(link, "limit", "--none")
+        for topic in topics:
+            arrives(link, topic, 4020)
+    for topic in topics:
+        assert_copied(link, topic)
+
+
+def test_a_bounded_run_says_which_topics_are_paused_and_does_not_wait_for_them(
+    source: Kafka, target: Kafka, names: Names, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Promise: --until-caught-up copies all that is not paused, names what is and is behind, and exits with 3; a paused topic of which
+    nothing is due is none of them."""
+    at, to = source.bootstrap_servers, target.bootstrap_servers
+    paused, idle, other = names.topic("paused"), names.topic("idle"), names.topic("other")
+    for topic in (paused, idle, other):
+        create_topic(at, topic, 2)
+        produce(at, topic, records(10))
+    link = Link(at, to, names.link, rf"{names.link}\.t\..*")
+    assert link.copy() == (0, 0)
+    verbatim(link, "pause", paused, f"{names.link}.*i[d]le")
+    for topic in (paused, other):
+        produce(at, topic, records(10, begin=10))
+    capsys.readouterr()
+    assert link.replicate() == 3
+    said = capsys.readouterr()
+    assert (
+        said.err
+        == f"error: {paused} is paused, 2 of its partitions not caught up; `verbatim resume {paused}`\n"
+    )
+    assert "10 records in" in said.out and "0 partitions halted, 1 topics paused" in said.out
+    verbatim(link, "resume")
+    assert link.copy() == (0, 0)
+    for topic in (paused, idle, other):
+        assert_copied(link, topic)
+
+
+def test_a_cutover_refuses_by_name_what_is_paused(
+    source: Kafka, target: Kafka, names: Names, tmp_path: Path
+) -> None:
+    """Promise: nobody is moved while something would never arrive."""
+    at, to = source.bootstrap_servers, target.bootstrap_servers
+    topic = names.topic()
+    create_topic(at, topic, 1)
+    produce(at, topic, records(5, 1))
+    link = Link(at, to, names.link, topic)
+    assert link.copy() == (0, 0)
+    verbatim(link, "pause")
+    options = ["--output", "json", "--memory", str(tmp_path / "memory"), "--wait", "5", "--quiet", "1"]
+    found = CliRunner().invoke(cli.commands["cutover"], options, env=link.variables)
+    step = json.loads(found.stdout)["steps"][-1]
+    assert (found.exit_code, step["name"], step["state"]) == (1, "producers", "refused")
+    assert f"topic {topic} is paused: `verbatim resume {topic}`" in json.dumps(step)
