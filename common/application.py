@@ -14,6 +14,7 @@ from confluent_kafka import KafkaException
 from pyspark.sql import SparkSession
 
 from common import link, outside
+from common.cli import setup_logging
 from common.control import Control
 from common.control_log import ControlLog
 from common.counters import CounterTail
@@ -27,6 +28,7 @@ from common.spark import build_session, lanes_of, stop_session
 from common.stopping import STOP_S, stop_on_signals
 
 if TYPE_CHECKING:
+    from common.live import LiveFile
     from common.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -46,8 +48,9 @@ class Application(ABC):
     uses_delta = False
     run_lane: RunLane
 
-    def __init__(self, settings: Settings, until_caught_up: bool) -> None:
+    def __init__(self, settings: Settings, until_caught_up: bool, live: LiveFile | None = None) -> None:
         self.settings = settings
+        self.live = None if until_caught_up else live
         self.bounded = until_caught_up
         self.instance = settings.instance_id or f"{socket.gethostname()}-{os.getpid()}"
         self.health = Health(self.name)
@@ -87,6 +90,10 @@ class Application(ABC):
 
     def stepped_down(self) -> None:
         """This instance leads no longer, or stops."""
+
+    def take_over(self, settings: Settings) -> bool:
+        """Go by these settings from now on; False where they are not fit."""
+        return True
 
     # Spark
 
@@ -154,6 +161,7 @@ class Application(ABC):
             "leader", Deadline(CALL_S), application=self.name, instance=self.instance
         )
         self.control.refresh(Deadline(CALL_S))
+        self._look_at_file(at_once=True)
         self.health.role = "leader"
         self.health.source_reached = self.link.source_reached
         log.info("leading as %s, term %d, %d lanes", self.instance, self.term, self.lanes_wanted)
@@ -191,6 +199,8 @@ class Application(ABC):
                 running = True
                 replan_at = now + self.settings.topic_refresh_interval_s
                 continue
+            if self._look_at_file():
+                replan_at = now
             self.tick()
             try:
                 rows = self.epochs.get_nowait()
@@ -274,6 +284,19 @@ class Application(ABC):
             except queue.Empty:
                 continue
         return 0 if self.stopping.is_set() else None
+
+    def _look_at_file(self, at_once: bool = False) -> bool:
+        """Take over settings that have changed; whether any have."""
+        found = self.live.look(self.settings, at_once) if self.live is not None else None
+        if found is None or not self.take_over(found):
+            return False
+        before, self.settings = self.settings, found
+        if found.log_level != before.log_level:
+            setup_logging(found.log_level)
+            if not at_once:
+                # The lanes are told by their next plan.
+                self._end_epoch()
+        return True
 
     def _deposed(self) -> bool:
         return self.control.state.deposed(self.name, self.term)

@@ -7,11 +7,13 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
 from common.errors import SettingsError, VerbatimError
+from common.live import LiveFile
 from common.settings import FIELDS, Settings, flag_of
 
 log = logging.getLogger(__name__)
@@ -53,18 +55,24 @@ def setup_logging(level: str) -> None:
 def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a click command a flag for every setting, `--config`, `--conf` and `--version`, and pass `settings=` to it.
 
-    Loads the settings, sets up logging and logs the settings' warnings before the command begins. Raises SettingsError:
+    `live_file()` is the file that they were read from. Loads the settings, sets up logging and logs the settings' warnings before the command begins. Raises SettingsError:
     run the command through `entry`.
     """
 
     @functools.wraps(command)
     def with_settings(*args: Any, **options: Any) -> Any:
         flags = {variable: options.pop(f"setting_{field}") for variable, field in _flags().items()}
-        settings = Settings.load(
-            config_file=options.pop("config_file"),
+        file = options.pop("config_file")
+        load = functools.partial(
+            Settings.load,
+            config_file=file,
             flags=flags,
             spark_conf=_spark_conf(options.pop("spark_conf")),
         )
+        # Looked at before it is read: what is written in between is a change.
+        live = LiveFile(Path(file), load) if file else None
+        settings = load()
+        click.get_current_context().obj = live
         setup_logging(settings.log_level)
         for warning in settings.warnings:
             log.warning("%s", warning)
@@ -82,6 +90,12 @@ def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for decorator in reversed(decorators):
         decorated = decorator(decorated)
     return decorated
+
+
+def live_file() -> LiveFile | None:
+    """The `--config` file of the command that runs, for one that goes on running."""
+    found = click.get_current_context().obj
+    return found if isinstance(found, LiveFile) else None
 
 
 def version_option(command: Callable[..., Any]) -> Callable[..., Any]:

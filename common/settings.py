@@ -118,9 +118,13 @@ def _address(value: str) -> str:
     return value
 
 
-def _setting(variable: str, default: Any, description: str, shown: str | None = None, **limits: Any) -> Any:
+def _setting(
+    variable: str, default: Any, description: str, shown: str | None = None, live: bool = False, **limits: Any
+) -> Any:
+    """`live`: a running process takes over a new value (common/live.py)."""
     extra: dict[str, Any] = {
         "variable": variable,
+        "live": live,
         "shown": shown or (f"`{default}`" if default is not ... else "required"),
     }
     return Field(default, description=description, json_schema_extra=extra, validate_default=False, **limits)
@@ -159,12 +163,14 @@ class Settings(BaseModel):
     source_topic: Annotated[str, BeforeValidator(_some_topics)] = _setting(
         "KAFKA_CLUSTERS_SOURCE_TOPIC", ..., "topics to copy, comma-separated: an entry of letters, digits, `.`, `_`, "
         "`-` only is a name; any other is a regular expression that must match the whole name",
+        live=True,
     )  # fmt: skip
     source_topic_exclude: Annotated[str, BeforeValidator(_selection)] = _setting(
         "KAFKA_CLUSTERS_SOURCE_TOPIC_EXCLUDE",
         "",
         "the same, to leave out (internal topics always are)",
         "none",
+        live=True,
     )
     source_client_config: str | None = _setting(
         "KAFKA_CLUSTERS_SOURCE_CLIENT_CONFIG",
@@ -214,15 +220,18 @@ class Settings(BaseModel):
     topic_config_sync: Annotated[bool, BeforeValidator(_switch)] = _setting(
         "TOPIC_CONFIG_SYNC", True, "keep the configuration of destination topics in step with their source's; `false`: it is "
         "copied when Verbatim makes the topic, and left alone then", "`true`",
+        live=True,
     )  # fmt: skip
     topic_config_exclude: Annotated[str, BeforeValidator(_selection)] = _setting(
         "TOPIC_CONFIG_EXCLUDE",
         r"min.insync.replicas,unclean.leader.election.enable,remote\..*,local\..*",
         "topic settings that do not follow the source: names or regular expressions, as for topics",
+        live=True,
     )
     topic_config_defaults: Literal["source", "target"] = _setting(
         "TOPIC_CONFIG_DEFAULTS", "source", "what a setting follows that the source topic does not set itself: the `source` cluster's "
         "default or the `target`'s; never one that would delete or refuse what the source keeps",
+        live=True,
     )  # fmt: skip
     acl_sync: Literal["off", "read", "all"] = _setting(
         "ACL_SYNC", "off", "copy the access rules of copied topics: `off`; `read`, rights to read and what is denied of them; `all`, rights "
@@ -264,18 +273,34 @@ class Settings(BaseModel):
     topic_refresh_interval_s: Annotated[float, BeforeValidator(_duration)] = _setting(
         "TOPIC_REFRESH_INTERVAL", 30.0, "how often new topics and partitions are looked for (`500ms`, `30s`, `5m`)", "`30s`",
         gt=0, allow_inf_nan=False,
+        live=True,
     )  # fmt: skip
     log_level: Annotated[str, BeforeValidator(_level)] = _setting(
-        "LOG_LEVEL", "INFO", "`DEBUG`, `INFO`, `WARNING`, `ERROR` or `CRITICAL`"
+        "LOG_LEVEL",
+        "INFO",
+        "`DEBUG`, `INFO`, `WARNING`, `ERROR` or `CRITICAL`",
+        live=True,
     )
     consumer_groups: Annotated[str, BeforeValidator(_selection)] = _setting(
-        "CONSUMER_GROUPS", ".*", "`offsets`: consumer groups to translate: names or regular expressions, as for topics", "all"
+        "CONSUMER_GROUPS", ".*", "`offsets`: consumer groups to translate: names or regular expressions, as for topics", "all",
+        live=True,
     )  # fmt: skip
     consumer_groups_exclude: Annotated[str, BeforeValidator(_selection)] = _setting(
-        "CONSUMER_GROUPS_EXCLUDE", "", "the same, to leave out", "none"
+        "CONSUMER_GROUPS_EXCLUDE",
+        "",
+        "the same, to leave out",
+        "none",
+        live=True,
     )
     offsets_interval_s: Annotated[float, BeforeValidator(_duration)] = _setting(
-        "OFFSETS_INTERVAL", 5.0, "`offsets`: how often", "`5s`", gt=0, le=3600, allow_inf_nan=False
+        "OFFSETS_INTERVAL",
+        5.0,
+        "`offsets`: how often",
+        "`5s`",
+        gt=0,
+        le=3600,
+        allow_inf_nan=False,
+        live=True,
     )
     group_name_template: Annotated[str, BeforeValidator(topic_selection.check_group_template)] = _setting(
         "GROUP_NAME",
@@ -291,6 +316,7 @@ class Settings(BaseModel):
     rewind: Annotated[bool, BeforeValidator(_switch)] = _setting(
         "REWIND", True, "follow a group that goes back at the source; a group that is ahead at the target is never moved back",
         "`true`",
+        live=True,
     )  # fmt: skip
     mappings_retention_s: Annotated[float, BeforeValidator(_duration)] = _setting(
         "MAPPINGS_RETENTION", 604800.0, "`offsets`: age up to which mappings are kept exact in memory; older offsets translate "
@@ -509,6 +535,13 @@ FIELDS: dict[str, str] = {
     if info.json_schema_extra
 }
 """Field of each variable."""
+
+LIVE: frozenset[str] = frozenset(
+    variable
+    for variable, field in FIELDS.items()
+    if Settings.model_fields[field].json_schema_extra["live"]  # type: ignore[index]
+)
+"""Variables that a running process takes over from its file."""
 
 
 class Successor(NamedTuple):
@@ -745,7 +778,8 @@ def settings_table() -> str:
         info = Settings.model_fields[field]
         if info.description:
             shown = info.json_schema_extra["shown"]  # type: ignore[index]
-            rows.append(f"| `{variable}` | `{flag_of(variable)}` | {info.description} | {shown} |")
+            marker = " *(live)*" if variable in LIVE else ""
+            rows.append(f"| `{variable}` | `{flag_of(variable)}` | {info.description}{marker} | {shown} |")
     for group, meaning in (
         ("PROPERTIES", "one client property, `_` for `.`; wins over the file"),
         ("{CONSUMER,PRODUCER,ADMIN}", "the same for one kind of client; wins over both"),

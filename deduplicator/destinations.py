@@ -48,6 +48,11 @@ class Destinations:
         """Topic id -> the description that its destination was last brought in step with."""
         self._said: dict[str, str] = {}
 
+    def take_over(self, settings: Settings) -> None:
+        """Go by these settings from now on."""
+        self.settings = settings
+        self.rules = Rules.of(settings)
+
     def settle(self, again: bool = False) -> None:
         """Make or check what has no verdict yet, has grown or goes by another name; bring in step what its source has left behind.
 

@@ -12,7 +12,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from common import kafka, outside, topics
 from common.application import Application, halted_lines
-from common.cli import entry, settings_options
+from common.cli import entry, live_file, settings_options
 from common.errors import LinkRefused, StateError, VerbatimError
 from common.kafka import Deadline
 from common.lanes import Plan, Progress
@@ -24,6 +24,7 @@ from deduplicator.state import FoldResult, Snapshot, StateTable, start_state_que
 from deduplicator.trim import limits, trim
 
 if TYPE_CHECKING:
+    from common.live import LiveFile
     from common.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -45,8 +46,8 @@ class Deduplicator(Application):
     destinations: Destinations
     acls: CopiedAcls
 
-    def __init__(self, settings: Settings, until_caught_up: bool) -> None:
-        super().__init__(settings, until_caught_up)
+    def __init__(self, settings: Settings, until_caught_up: bool, live: LiveFile | None = None) -> None:
+        super().__init__(settings, until_caught_up, live)
         self.admin = kafka.admin(settings.client_config("destination", "admin"))
         self.state_query: StreamingQuery | None = None
         self._settled = -1
@@ -69,6 +70,13 @@ class Deduplicator(Application):
             if row.kind == "refused":
                 # Another epoch would end in the same way.
                 raise LinkRefused(row.body["detail"])
+
+    def take_over(self, settings: Settings) -> bool:
+        if hasattr(self, "destinations"):
+            self.destinations.take_over(settings)
+            self.acls.settings = settings
+            self._look_again_at = 0.0
+        return True
 
     def stepped_down(self) -> None:
         if self.state_query is not None:
@@ -184,7 +192,7 @@ class Deduplicator(Application):
 @click.option("--until-caught-up", is_flag=True, help="Deliver all that is staged at the start, then exit.")
 def command(settings: Settings, until_caught_up: bool) -> None:
     """Phase 2: deliver the frames of the staging topic to the destination topics, exactly once."""
-    raise SystemExit(Deduplicator(settings, until_caught_up).run())
+    raise SystemExit(Deduplicator(settings, until_caught_up, live_file()).run())
 
 
 def cli() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 import orjson
 
-from common.cli import entry, settings_options
+from common.cli import entry, live_file, settings_options
 from common.errors import GroupRefused, SettingsError
 from offsets import fail_back
 from offsets.decision import MEANINGS
@@ -52,7 +52,7 @@ def command(
     elif dry_run:
         _dry_run(settings)
     else:
-        service = Service(settings, once)
+        service = Service(settings, once, live_file())
         code = service.run()
         if once:
             _summarise(service.rows)

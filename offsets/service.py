@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaException
 
 from common import kafka, link, topics
+from common.cli import setup_logging
 from common.control_log import ControlLog
 from common.errors import Deposed, GroupRefused, LinkRefused, VerbatimError
 from common.health import Health, serving
@@ -25,6 +26,7 @@ from offsets.survey import Row, Survey
 from offsets.writing import RecordLog, write_offsets
 
 if TYPE_CHECKING:
+    from common.live import LiveFile
     from common.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -38,9 +40,10 @@ ROUND_S = 30.0
 class Service:
     """One instance. `run` returns the exit code; `once` ends after the first round."""
 
-    def __init__(self, settings: Settings, once: bool) -> None:
+    def __init__(self, settings: Settings, once: bool, live: LiveFile | None = None) -> None:
         self.settings = settings
         self.once = once
+        self.live = None if once else live
         self.instance = settings.instance_id or f"{socket.gethostname()}-{os.getpid()}"
         self.health = Health(NAME)
         self.stopping = threading.Event()
@@ -101,6 +104,7 @@ class Service:
         self.term = self.control.append("leader", deadline, application=NAME, instance=self.instance)
         self.control.refresh(deadline)
         self.health.role = "leader"
+        self._look_at_file(survey, at_once=True)
         log.info("leading as %s, term %d", self.instance, self.term)
         record_log: RecordLog | None = None
         try:
@@ -123,10 +127,19 @@ class Service:
                     return
                 while time.monotonic() < at and not self.stopping.is_set():
                     self._go_on()
+                    self._look_at_file(survey)
                     self.leadership.poll(TICK_S)
         finally:
             if record_log is not None:
                 record_log.close()
+
+    def _look_at_file(self, survey: Survey, at_once: bool = False) -> None:
+        """Take over settings that have changed."""
+        found = self.live.look(self.settings, at_once) if self.live is not None else None
+        if found is not None:
+            if found.log_level != self.settings.log_level:
+                setup_logging(found.log_level)
+            self.settings = survey.settings = found
 
     def _go_on(self) -> bool:
         """Said often, also while mappings are read: alive, and still a member of the election. Raises Deposed."""

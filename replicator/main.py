@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from common.application import CALL_S, Application, halted_lines
-from common.cli import entry, settings_options
+from common.cli import entry, live_file, settings_options
 from common.kafka import Deadline
 from common.lanes import Plan, Progress
 from replicator import lane
@@ -30,6 +30,9 @@ class Replicator(Application):
     run_lane = staticmethod(lane.run)
     planner: Planner
     _shown: tuple[Steering, list[str]] | None = None
+
+    def take_over(self, settings: Settings) -> bool:
+        return not hasattr(self, "planner") or self.planner.take_over(settings)
 
     def took_over(self) -> None:
         group = f"{self.settings.application_name}.replicator"
@@ -101,7 +104,7 @@ class Replicator(Application):
 )
 def command(settings: Settings, until_caught_up: bool) -> None:
     """Phase 1: read the source topics and append their records, in frames, to the staging topic on the target."""
-    raise SystemExit(Replicator(settings, until_caught_up).run())
+    raise SystemExit(Replicator(settings, until_caught_up, live_file()).run())
 
 
 def cli() -> None:

@@ -7,7 +7,7 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from common import kafka, outside, topics
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PLAN_S = 120.0
+TAKE_OVER_S = 15.0
 REFUSED_S = 60.0
 """How long a partition is left out of the plan once staging has refused one of its frames."""
 
@@ -107,6 +108,18 @@ class Planner:
         self.planned: set[TopicInfo] = set()
         self._left_out: dict[Key, float] = {}
         self.origins = Origins(settings, control, self.source, bounded)
+
+    def take_over(self, settings: Settings) -> bool:
+        """Go by these settings from now on, unless they name a topic that may not be described: what is copied already would end with it."""
+        named = sorted(set(settings.named_topics) - set(self.settings.named_topics))
+        try:
+            for name in named:
+                topics.describe(self.source, [name], Deadline(TAKE_OVER_S))
+        except (KafkaException, KafkaTimeout, LinkRefused) as error:
+            log.warning("the new settings are not taken over: topic %s of the source: %s", name, error)
+            return False
+        self.settings = self.telling.settings = self.origins.settings = settings
+        return True
 
     def leave_out(self, key: Key) -> None:
         """Staging has refused a frame of this partition, and each try ends the epoch of all: not again for REFUSED_S, or in this run."""

@@ -13,11 +13,13 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from common.application import Application
 from common.control import Control, encode
 from common.lanes import Plan, Progress, RunLane
+from common.live import LiveFile
 from common.mappings import Mapping, decode
 from common.settings import Settings
 from deduplicator.copied_acls import CopiedAcls
@@ -188,6 +190,17 @@ class Link:
     def start_replicator(self) -> Running:
         """A replicator that goes on until it is stopped."""
         return Running(ThreadReplicator(self.settings, False))
+
+    def start_live(
+        self, application: type[ThreadReplicator | ThreadDeduplicator], file: Path, *left_out: str
+    ) -> Running:
+        """One that goes on until it is stopped, and follows the file; variables left out are the file's to say."""
+        environ = {name: value for name, value in self.variables.items() if name not in left_out}
+
+        def load() -> Settings:
+            return Settings.load(environ=environ, config_file=file)
+
+        return Running(application(load(), False, LiveFile(file, load)))
 
     def start_deduplicator(self) -> Running:
         """A deduplicator that goes on until it is stopped."""

@@ -1,0 +1,57 @@
+"""Settings that change in the file while the applications run, on real brokers."""
+
+from __future__ import annotations
+
+import logging
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.brokers import Record, create_topic, produce
+from tests.conftest import Kafka, Names
+from tests.harness import Link, ThreadDeduplicator, ThreadReplicator, assert_copied, eventually
+from tests.integration.test_destinations import alter, config
+
+TOPIC, EXCLUDE = "KAFKA_CLUSTERS_SOURCE_TOPIC", "KAFKA_CLUSTERS_SOURCE_TOPIC_EXCLUDE"
+
+
+def test_a_running_link_follows_its_file(
+    source: Kafka, target: Kafka, names: Names, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Promise: a topic added to the file is copied from its beginning, one taken out stands still and goes on where it stood when it is
+    back, settings of topics that no longer follow are left alone, all without a restart; a bad file changes nothing."""
+    at, to = source.bootstrap_servers, target.bootstrap_servers
+    first, second = names.topic("first"), names.topic("second")
+    for topic in (first, second):
+        create_topic(at, topic, 1)
+        produce(at, topic, [Record(b"%d" % i) for i in range(10)])
+    link = Link(at, to, names.link, first)
+    file = tmp_path / "link.yaml"
+    file.write_text(f"{TOPIC}: {first}\n")
+    instances = [link.start_live(kind, file, TOPIC) for kind in (ThreadReplicator, ThreadDeduplicator)]
+    try:
+        eventually(lambda: link.arrived(first) == [10], "the first topic")
+        file.write_text(f"{TOPIC}: 'broken('\n")
+        eventually(lambda: caplog.text.count("is not taken over") == 2, "the warnings of both")
+        file.write_text(
+            f"{TOPIC}: {first},{second}\n{EXCLUDE}: {first}\nTOPIC_CONFIG_EXCLUDE: retention.ms\nSTAGING_PARTITIONS: 3\n"
+        )
+        eventually(lambda: link.arrived(second) == [10], "the second topic")
+        assert "takes a restart: STAGING_PARTITIONS" in caplog.text
+        produce(at, first, [Record(b"%d" % i) for i in range(10, 20)])
+        alter(at, second, retention_ms="77000000", segment_bytes="50000000")
+        eventually(lambda: config(to, second)["segment.bytes"] == "50000000", "the segment's size")
+        time.sleep(2)
+        assert link.arrived(first) == [10]
+        assert config(to, second)["retention.ms"] != "77000000"
+        file.write_text(f"{TOPIC}: {first},{second}\nLOG_LEVEL: WARNING\n")
+        eventually(lambda: link.arrived(first) == [20], "the first topic again")
+        eventually(lambda: config(to, second)["retention.ms"] == "77000000", "the retention")
+        assert logging.getLogger().level == logging.WARNING
+    finally:
+        logging.getLogger().setLevel(logging.INFO)
+        for instance in instances:
+            instance.stop()
+    for topic in (first, second):
+        assert_copied(link, topic)
