@@ -208,7 +208,11 @@ class Copying:
             records = records[: len(records) // 2]
             value = self._encode(records)
         del self.pending[: len(records)]
-        self.pending_bytes -= sum(map(len, records))
+        # Of what is left or of what was cut, whichever is less.
+        left = len(self.pending) < len(records)
+        self.pending_bytes = (
+            sum(map(len, self.pending)) if left else self.pending_bytes - sum(map(len, records))
+        )
         last = records[-1]
         return self._cut(last.offset() + 1, len(records), value, last.leader_epoch())
 

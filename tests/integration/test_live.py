@@ -35,10 +35,10 @@ def test_a_running_link_follows_its_file(
         file.write_text(f"{TOPIC}: 'broken('\n")
         eventually(lambda: caplog.text.count("is not taken over") == 2, "the warnings of both")
         file.write_text(
-            f"{TOPIC}: {first},{second}\n{EXCLUDE}: {first}\nTOPIC_CONFIG_EXCLUDE: retention.ms\nSTAGING_PARTITIONS: 3\n"
+            f"{TOPIC}: {first},{second}\n{EXCLUDE}: {first}\nTOPIC_CONFIG_EXCLUDE: retention.ms\nPARALLELISM: 3\n"
         )
         eventually(lambda: link.arrived(second) == [10], "the second topic")
-        assert "takes a restart: STAGING_PARTITIONS" in caplog.text
+        assert "takes a restart: PARALLELISM" in caplog.text
         produce(at, first, [Record(b"%d" % i) for i in range(10, 20)])
         alter(at, second, retention_ms="77000000", segment_bytes="50000000")
         eventually(lambda: config(to, second)["segment.bytes"] == "50000000", "the segment's size")
