@@ -239,7 +239,8 @@ class Copying:
 
     def _cut(self, end: int, count: int, value: pa.Buffer | bytes, leader_epoch: int | None) -> Cut:
         frame = self._frame(self.cut_at, end, count)
-        self.cut_at, self.cut_epoch = end, leader_epoch
+        self.cut_at = end
+        self.cut_epoch = leader_epoch
         return Cut(frame, value, leader_epoch, self.generation, self.handled)
 
     def _frame(self, start: int, end: int, count: int, **flags: bool | str) -> Frame:

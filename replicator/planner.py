@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from common import kafka, outside, topics
 from common.control import REPLICATOR, Control, Key
 from common.control_log import ControlLog
-from common.errors import KafkaTimeout
+from common.errors import KafkaTimeout, LinkRefused
 from common.kafka import Deadline
 from common.lanes import Plan
 from common.routing import spread

@@ -25,6 +25,7 @@ from common.settings import Settings
 from deduplicator.copied_acls import CopiedAcls
 from deduplicator.main import Deduplicator
 from deduplicator.state import FoldResult, Snapshot
+from offsets.service import Service
 from replicator.main import Replicator
 from tests.brokers import Record, Seen, produce, read_all, topic_id
 
@@ -127,7 +128,7 @@ class ThreadDeduplicator(InThreads, Deduplicator):
 class Running:
     """An application running in a thread; `stop` as by SIGTERM."""
 
-    def __init__(self, application: Application) -> None:
+    def __init__(self, application: Application | Service) -> None:
         self.application = application
         self.code: int | None = None
         self.error: BaseException | None = None
@@ -148,7 +149,7 @@ class Running:
         """The exit code; raises what the application raised, TimeoutError if it goes on."""
         self._thread.join(timeout_s)
         if self._thread.is_alive():
-            raise TimeoutError(f"the {self.application.name} did not end within {timeout_s} s")
+            raise TimeoutError(f"{self.application.health.application} did not end within {timeout_s} s")
         if self.error is not None:
             raise self.error
         return self.code

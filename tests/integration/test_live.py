@@ -8,10 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from common.live import LiveFile
+from common.settings import Settings
+from offsets.service import Service
 from tests.brokers import Record, create_topic, produce
 from tests.conftest import Kafka, Names
-from tests.harness import Link, ThreadDeduplicator, ThreadReplicator, assert_copied, eventually
+from tests.harness import Link, Running, ThreadDeduplicator, ThreadReplicator, assert_copied, eventually
 from tests.integration.test_destinations import alter, config
+from tests.integration.test_offsets import commit, committed
 
 TOPIC, EXCLUDE = "KAFKA_CLUSTERS_SOURCE_TOPIC", "KAFKA_CLUSTERS_SOURCE_TOPIC_EXCLUDE"
 
@@ -55,3 +59,29 @@ def test_a_running_link_follows_its_file(
             instance.stop()
     for topic in (first, second):
         assert_copied(link, topic)
+
+
+def test_offsets_follows_its_file(source: Kafka, target: Kafka, names: Names, tmp_path: Path) -> None:
+    """Promise: a group that the file lets in is translated from then on, in the interval that it says, without a restart."""
+    at, to = source.bootstrap_servers, target.bootstrap_servers
+    topic = names.topic()
+    create_topic(at, topic, 1)
+    produce(at, topic, [Record(b"%d" % i) for i in range(10)])
+    link = Link(at, to, names.link, topic)
+    assert link.copy() == (0, 0)
+    for group in ("first", "second"):
+        commit(at, f"{names.link}.{group}", topic, 4)
+    file = tmp_path / "link.yaml"
+    file.write_text(f"CONSUMER_GROUPS: {names.link}.first\nOFFSETS_INTERVAL: 1s\n")
+
+    def load() -> Settings:
+        return Settings.load(environ=link.variables, config_file=file)
+
+    running = Running(Service(load(), False, LiveFile(file, load)))
+    try:
+        eventually(lambda: committed(to, f"{names.link}.first", topic) == 4, "the first group")
+        assert committed(to, f"{names.link}.second", topic) is None
+        file.write_text(f"CONSUMER_GROUPS: {names.link}.first,{names.link}.second\nOFFSETS_INTERVAL: 1s\n")
+        eventually(lambda: committed(to, f"{names.link}.second", topic) == 4, "the second group")
+    finally:
+        running.stop()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from common.health import Health
+from replicator import throttle
+from replicator.copying import Copying
+from replicator.source import Source
 from tests.brokers import Record, create_topic, produce
 from tests.conftest import Kafka, Names
 from tests.harness import Link, Running, assert_copied, eventually
@@ -34,6 +37,21 @@ def records(count: int, partitions: int = 2, size: int = 100, begin: int = 0) ->
     return [
         Record(b"%0*d" % (size, i), b"k%d" % i, partition=i % partitions) for i in range(begin, begin + count)
     ]
+
+
+@pytest.fixture
+def suspended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Little is parked, so that fetching is suspended often; the names of the partitions with which that was done."""
+    found: list[str] = []
+    hold = Source.hold
+
+    def holding(self: Source, copies: Collection[Copying]) -> None:
+        found.extend(copy.name for copy in copies)
+        hold(self, copies)
+
+    monkeypatch.setattr(throttle, "MOST_RECORDS", 300)
+    monkeypatch.setattr(Source, "hold", holding)
+    return found
 
 
 def arrives(link: Link, topic: str, count: int, timeout_s: float = 30.0) -> None:
@@ -94,7 +112,7 @@ def test_a_paused_topic_stands_still_until_it_is_resumed_and_the_others_go_on(
 
 
 def test_a_link_that_is_paused_under_load_goes_on_exactly_where_it_stood(
-    source: Kafka, target: Kafka, names: Names
+    source: Kafka, target: Kafka, names: Names, suspended: list[str]
 ) -> None:
     """Promise: pauses and limits that come and go in the middle of a full stream lose nothing and repeat nothing; after a failover the
     new leader obeys what was said before it."""
@@ -109,6 +127,7 @@ def test_a_link_that_is_paused_under_load_goes_on_exactly_where_it_stood(
                 produce(at, topic, records(6000, 3, begin=6000 * go))
             if go == 1:
                 arrives(link, first, 1)
+                arrives(link, second, 1)
                 verbatim(link, "pause")
             elif go == 2:
                 leader = next(r for r in instances[:2] if r.application.health.role == "leader")
@@ -129,13 +148,14 @@ def test_a_link_that_is_paused_under_load_goes_on_exactly_where_it_stood(
                 verbatim(link, "limit", "--none")
         for topic in (first, second):
             arrives(link, topic, 36_000, 60)
+    assert suspended, "shows nothing"
     for topic in (first, second):
         assert_copied(link, topic)
 
 
 @pytest.mark.parametrize("how", ["records", "bytes"])
 def test_a_limited_topic_keeps_to_its_rate_and_holds_nobody_up(
-    source: Kafka, target: Kafka, names: Names, how: str
+    source: Kafka, target: Kafka, names: Names, suspended: list[str], how: str
 ) -> None:
     """Promise: over all lanes a topic is staged no faster than its limit, steadily, while the others are copied as fast as they come; and
     every record arrives, once, in order."""
@@ -165,6 +185,8 @@ def test_a_limited_topic_keeps_to_its_rate_and_holds_nobody_up(
         assert seen[-1] - there <= rate * (passed + 1.5), "faster than its limit"
         assert seen[-1] - there >= 0.5 * rate * passed, "far slower than its limit"
         assert all(a < b for a, b in pairwise(seen)), "it stood still meanwhile"
+        assert len(suspended) > len(set(suspended)), "shows nothing: never suspended again"
+        assert all(name.startswith(slow) for name in suspended)
         verbatim(link, "limit", slow, "--none")
         arrives(link, slow, 6000, 20)
     for topic in (slow, fast):

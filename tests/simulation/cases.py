@@ -10,7 +10,7 @@ from functools import partial
 
 from confluent_kafka import KafkaError
 
-from common.control import DEDUPLICATOR
+from common.control import DEDUPLICATOR, encode
 from tests.simulation import faults
 from tests.simulation.cluster import Log, Txn
 from tests.simulation.scheduler import Process, Scripted
@@ -286,6 +286,29 @@ def with_the_table_lost_and_the_mappings_trimmed_nothing_is_guessed() -> None:
         reasons = {h.reason for (a, _), h in w.control().halts.items() if a == DEDUPLICATOR}
         if reasons != {"state-lost"}:
             raise Wrong(f"halted for {reasons}")
+
+
+@case
+def a_pause_in_the_middle_of_frames_that_wait_loses_none_of_them() -> None:
+    """Records are in frames that wait for their topic's id when an operator pauses it; it stands still, and goes on later."""
+    w = copied_world()
+    with w.living():
+        w.start()
+        w.run_until(w.copied)
+        w.held_up = {"answers"}
+        w.produce(0, 3)
+        w.run_for(1.0)
+        said = w.target.log(w.settings.control_topic, 0)
+        said.append(None, encode("pause", topics=["orders"], paused=True))
+        w.run_for(60.0)
+        w.held_up = set()
+        w.run_until(w.copied)
+        w.produce(0, 3)
+        w.run_for(60.0)
+        if w.copied():
+            raise Wrong("it is copied although it is paused")
+        said.append(None, encode("pause", topics=[], paused=False))
+        w.settle()
 
 
 @case

@@ -125,6 +125,15 @@ MUTANTS = [
         ),
     ),
     _of(
+        "a pause goes back to where the next frame begins",
+        "a_pause_in_the_middle_of_frames_that_wait_loses_none_of_them",
+        (
+            "replicator.copying:Copying.put_back",
+            "self.read, self.read_epoch = self.cut_at, self.cut_epoch",
+            "self.rewind(self.cut_at)",
+        ),
+    ),
+    _of(
         "no topic id in the key",
         "records_of_a_topic_made_again_are_not_dropped_as_seen",
         (
