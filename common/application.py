@@ -256,6 +256,8 @@ class Application(ABC):
             "lane": lane,
             "bounded": self.bounded,
             "cluster": self.link.source_cluster,
+            "target_cluster": self.link.target_cluster,
+            "provenance": s.provenance_headers,
             "log_level": s.log_level,
             "staging_topic": s.staging_topic,
             "staging_partitions": s.staging_partitions,

@@ -217,6 +217,11 @@ class Settings(BaseModel):
         "CREATE_TOPICS", True, "make missing topics and partitions on the target; `false`: they are made by hand beforehand, and what is "
         "missing is refused by name", "`true`",
     )  # fmt: skip
+    provenance_headers: Annotated[bool, BeforeValidator(_switch)] = _setting(
+        "PROVENANCE_HEADERS", False, "add a header with the source's cluster id to each copy, and leave out records that came from the "
+        "target: for links in both directions, or in a ring, between topics of one name; on each of them, from its first record on",
+        "`false`",
+    )  # fmt: skip
     topic_config_sync: Annotated[bool, BeforeValidator(_switch)] = _setting(
         "TOPIC_CONFIG_SYNC", True, "keep the configuration of destination topics in step with their source's; `false`: it is "
         "copied when Verbatim makes the topic, and left alone then", "`true`",

@@ -13,7 +13,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from common import kafka, mappings, outside
+from common import kafka, mappings, outside, provenance
 from common.control import Destination, Key
 from common.errors import UncleanTransaction
 from common.frame import Frame, Rows
@@ -93,6 +93,7 @@ class Transaction:
         self._runs = 0
         self._failed: list[tuple[Run | None, KafkaError]] = []
         self._one_by_one: set[str] = set()
+        self._mark = provenance.header(plan["cluster"]) if plan["provenance"] else None
 
     def has_producer(self) -> bool:
         return self._producer is not None
@@ -138,6 +139,8 @@ class Transaction:
         # Of a record, on the average.
         size = rows.bytes / len(rows.offsets)
         step = max(1, int(MARK_BYTES / max(1.0, size)))
+        if self._mark is not None:
+            rows = provenance.marked(rows, self._mark)
         for begin, end in parts:
             run = Run(rows.offsets[begin], end - begin)
             moved.runs.append(run)
@@ -304,12 +307,13 @@ class Transaction:
                     raise UncleanTransaction(
                         f"records of {topic}-{moved.frame.partition} were not all reported"
                     )
-                log.warning(
-                    "%s-%d: another writer's records came between; from now on each record is reported. Nobody else should write to a "
-                    "copied topic",
-                    topic,
-                    moved.frame.partition,
-                )
+                if self._mark is None:  # with it, others are expected to write there
+                    log.warning(
+                        "%s-%d: another writer's records came between; from now on each record is reported. Nobody else should write "
+                        "to a copied topic",
+                        topic,
+                        moved.frame.partition,
+                    )
                 self._one_by_one.add(topic)
                 raise Again("run of destination offsets broken by another writer")
 

@@ -22,7 +22,7 @@ from common.leadership import TICK_S, Leadership, wait_for_lead
 from common.link import Link
 from common.stopping import stop_on_signals
 from offsets.records import GroupKey
-from offsets.survey import Row, Survey
+from offsets.survey import Row, Survey, refuse_provenance
 from offsets.writing import RecordLog, write_offsets
 
 if TYPE_CHECKING:
@@ -67,6 +67,7 @@ class Service:
 
     def _run(self) -> int:
         s = self.settings
+        refuse_provenance(s)
         self.link, self.control = link.prepare(s, self.once, Deadline(CALL_S))
         wanted = {s.group_offsets_topic: (1, {"cleanup.policy": "compact"})}
         admin = kafka.admin(s.client_config("destination", "admin"))
@@ -208,6 +209,7 @@ def refusal(rows: list[Row], settings: Settings) -> tuple[str, list[Row]] | None
 
 def read_only(settings: Settings, needs_source: bool) -> Survey:
     """A survey of a link that is there, with all it needs read. Writes nothing. Raises LinkRefused where there is no such link."""
+    refuse_provenance(settings)
     found, control = link.prepare(settings, needs_source, Deadline(CALL_S), make=False)
     survey = Survey(settings, found, control)
     survey.load()

@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from common import kafka, topics
 from common.control_log import ControlLog
+from common.errors import LinkRefused
 from common.kafka import Deadline
 from common.link import Link
 from common.topic_selection import expand_group_template
@@ -33,6 +34,21 @@ log = logging.getLogger(__name__)
 CALL_S = 30.0
 SOURCE_S = 15.0
 """The source may be gone: then there is no point in waiting long."""
+UNTRANSLATED = (
+    "groups are not translated with PROVENANCE_HEADERS: the target holds records of others between those of this link, and a group could "
+    "skip those that it has not read yet"
+)
+
+
+def refuse_provenance(settings: Settings) -> None:
+    """Refuse groups where other links or producers write to the destinations.
+
+    At the source a group stands before a2: a1, then b1 that was copied from the target, are read, b2 is still on its way. The target's log is
+    b1, b2, a1, a2. The group's translation, a2 there, skips b2. And moved by a link in each direction, it would go forwards by itself: what is
+    not copied back has no offset of its own, and becomes the next one that has. Raises LinkRefused.
+    """
+    if settings.provenance_headers:
+        raise LinkRefused(UNTRANSLATED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,8 @@ import pyarrow as pa
 
 from common.control import Key
 from common.errors import FrameError
-from common.frame import Frame, encode_rows
+from common.frame import Frame, Header, encode_rows
+from common.provenance import came_from
 
 MAX_FRAME_RECORDS = 10_000
 MAX_FRAME_BYTES = 1 << 20
@@ -40,6 +41,10 @@ class SourceRecord(Protocol):
     def leader_epoch(self) -> int | None: ...
 
 
+class Loop(Exception):
+    """A record has come back: it was copied from the cluster, and the topic, that this link would take it to."""
+
+
 class Status(Enum):
     RUNNING = "running"
     ASKING = "asking"
@@ -56,6 +61,7 @@ class Cut:
     leader_epoch: int | None
     generation: int
     handled: int
+    left_out: int = 0
 
 
 @dataclass(slots=True)
@@ -76,6 +82,10 @@ class Copying:
     leader_epoch: int | None = None
     handled: int = -1
     end: int | None = None
+    leave_out: Header | None = None
+    """Records with this provenance header are not copied: to the destination they are gaps, like those of compaction."""
+    refuse: Header | None = None
+    """A record with this provenance header shows that the link is part of a loop."""
     status: Status = Status.RUNNING
     paused: bool = False
     """Whether an operator has paused its topic: it is not read, whatever its status."""
@@ -94,6 +104,7 @@ class Copying:
     pending_bytes: int = 0
     asked_since: float = 0.0
     records: int = 0
+    left_out: int = 0
     frames: int = 0
 
     def __post_init__(self) -> None:
@@ -178,6 +189,7 @@ class Copying:
     def acknowledge(self, cut: Cut) -> None:
         """The staging topic holds this frame, and all that were cut before it."""
         self.records += cut.frame.count
+        self.left_out += cut.left_out
         self.frames += 1
         if cut.generation != self.generation:
             return
@@ -203,10 +215,10 @@ class Copying:
                     take = max(1, i)
                     break
         records = self.pending[:take]
-        value = self._encode(records)
+        value, left_out = self._encode(records)
         while len(value) > MAX_ENCODED_BYTES and len(records) > 1:
             records = records[: len(records) // 2]
-            value = self._encode(records)
+            value, left_out = self._encode(records)
         del self.pending[: len(records)]
         # Of what is left or of what was cut, whichever is less.
         left = len(self.pending) < len(records)
@@ -214,11 +226,11 @@ class Copying:
             sum(map(len, self.pending)) if left else self.pending_bytes - sum(map(len, records))
         )
         last = records[-1]
-        return self._cut(last.offset() + 1, len(records), value, last.leader_epoch())
+        return self._cut(last.offset() + 1, len(records) - left_out, value, last.leader_epoch(), left_out)
 
-    def _encode(self, records: list[SourceRecord]) -> pa.Buffer:
-        stamps = [r.timestamp() for r in records]
-        headers: list[list[tuple[str, bytes | None]] | None] | None
+    def _encode(self, records: list[SourceRecord]) -> tuple[pa.Buffer, int]:
+        """A frame's value, and how many of the records are left out of it. Raises FrameError, Loop."""
+        headers: list[list[Header] | None] | None
         try:
             headers = [r.headers() for r in records]
         except UnicodeDecodeError as error:
@@ -226,9 +238,22 @@ class Copying:
                 f"{self.name} has a header whose name is not UTF-8 in [{records[0].offset()}, "
                 f"{records[-1].offset() + 1}): {error}"
             ) from None
+        left_out = 0
         if not any(headers):
             headers = None
-        return encode_rows(
+        elif (mark := self.leave_out) is not None:
+            # Whether a record is left out depends on nothing but the record and the link: sent again, a frame leaves out the same.
+            kept = [i for i, own in enumerate(headers) if not came_from(own, mark)]
+            left_out = len(records) - len(kept)
+            if left_out:
+                records, headers = [records[i] for i in kept], [headers[i] for i in kept]
+        elif self.refuse is not None and came_from(headers[-1], self.refuse):
+            # The last record of each frame will do: in a loop all come by, and looking at each would cost those who have none.
+            raise Loop(
+                f"record {records[-1].offset()} of {self.name} came from the target cluster, and would go round"
+            )
+        stamps = [r.timestamp() for r in records]
+        value = encode_rows(
             [r.offset() for r in records],
             [stamp for _, stamp in stamps],
             [kind for kind, _ in stamps],
@@ -236,12 +261,15 @@ class Copying:
             [r.value() for r in records],
             headers,
         )
+        return value, left_out
 
-    def _cut(self, end: int, count: int, value: pa.Buffer | bytes, leader_epoch: int | None) -> Cut:
+    def _cut(
+        self, end: int, count: int, value: pa.Buffer | bytes, leader_epoch: int | None, left_out: int = 0
+    ) -> Cut:
         frame = self._frame(self.cut_at, end, count)
         self.cut_at = end
         self.cut_epoch = leader_epoch
-        return Cut(frame, value, leader_epoch, self.generation, self.handled)
+        return Cut(frame, value, leader_epoch, self.generation, self.handled, left_out)
 
     def _frame(self, start: int, end: int, count: int, **flags: bool | str) -> Frame:
         return Frame(

@@ -16,7 +16,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
-from common import kafka, outside
+from common import kafka, outside, provenance
 from common.control import REPLICATOR
 from common.control_log import ControlLog
 from common.counters import Counters
@@ -24,7 +24,7 @@ from common.errors import FrameError
 from common.kafka import Deadline, Received
 from common.lane import LaneTerm, tame_garbage_collector
 from replicator.confirming import Confirming
-from replicator.copying import Copying, Status
+from replicator.copying import Copying, Loop, Status
 from replicator.demands import Demands
 from replicator.halts import Halts
 from replicator.source import Source
@@ -76,6 +76,7 @@ class Lane:
         self.counters = Counters(
             REPLICATOR, plan["term"], plan["epoch"], plan["lane"], plan["positions_topic"]
         )
+        mark = provenance.header(plan["target_cluster"])
         writer = f"{plan['instance']}/{plan['term']}.{plan['epoch']}.{plan['lane']}.{uuid.uuid4().hex[:6]}"
         self.copies = {
             (p["topic"], p["partition"]): Copying(
@@ -89,6 +90,8 @@ class Lane:
                 p["leader_epoch"],
                 p["handled"],
                 p["end"],
+                mark if plan["provenance"] else None,
+                mark if p["same_name"] else None,
             )
             for p in plan["partitions"]
         }
@@ -138,7 +141,7 @@ class Lane:
             elif self.bounded and copy.paused and not copy.done():
                 self.halts.rows.append(("paused", {"topic": copy.topic, "partition": copy.partition}))
         yield from self.halts.rows
-        yield ("counts", {"records": self._total("records"), "frames": self._total("frames")})
+        yield ("counts", self._counts())
 
     def close(self) -> None:
         self.source.close()
@@ -287,6 +290,10 @@ class Lane:
                         self.throttle.spend(cut)
                 except FrameError as error:
                     self.halts.halt(copy, "unreadable-header", str(error), copy.cut_at, None)
+                except Loop as error:
+                    self.halts.halt(
+                        copy, "loop", f"{error}; set PROVENANCE_HEADERS on both links", copy.cut_at, None
+                    )
             if copy.status is not Status.RUNNING or copy.cut_at >= copy.read:
                 del self.uncut[at]
             elif limited and all_of_it:
@@ -302,8 +309,7 @@ class Lane:
         self.positions_written = now
         self.writer.write_positions(self.copies.values())
         if force or self.counters.due(now):
-            counts = {"records": self._total("records"), "frames": self._total("frames")}
-            self.writer.write_counters(self.counters, now, counts | {"lag": self.source.lag()})
+            self.writer.write_counters(self.counters, now, self._counts() | {"lag": self.source.lag()})
 
     # the end
 
@@ -320,5 +326,9 @@ class Lane:
             return False
         return all(c.status is not Status.RUNNING or c.paused or c.done() for c in self.copies.values())
 
-    def _total(self, what: str) -> int:
-        return sum(getattr(c, what) for c in self.copies.values())
+    def _counts(self) -> dict[str, int]:
+        return {
+            what: sum(getattr(c, what) for c in self.copies.values())
+            for what in ("records", "frames", "left_out")
+            if what != "left_out" or self.plan["provenance"]
+        }

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from common import kafka, outside, topics
 from common.control import REPLICATOR, Control, Key
 from common.control_log import ControlLog
-from common.errors import KafkaTimeout, LinkRefused
+from common.errors import KafkaTimeout, LinkRefused, SettingsError
 from common.kafka import Deadline
 from common.lanes import Plan
 from common.routing import spread
@@ -144,6 +144,7 @@ class Planner:
             del self._left_out[key]
         partitions = []
         for info in found:
+            same_name = self._same_name(info.name, state)
             for p in range(info.partitions):
                 if (info.id, p) in self._left_out:
                     continue
@@ -161,6 +162,7 @@ class Planner:
                         "leader_epoch": position.leader_epoch if position else None,
                         "handled": position.handled if position else -1,
                         "end": ends.get((info.name, p)),
+                        "same_name": same_name,
                     }
                 )
         s = self.settings
@@ -187,6 +189,14 @@ class Planner:
             return True
         self.telling.describe(found, self.control.refresh(deadline), deadline)
         return False
+
+    def _same_name(self, topic: str, state: Control) -> bool:
+        """Whether the destination is called as the topic is: then what comes back from there is a loop."""
+        name = self.settings.source_name or (state.identity or {}).get("source_cluster", "")
+        try:
+            return self.settings.destination_topic(topic, name) == topic
+        except SettingsError:
+            return False
 
     def _due(self) -> list[Key]:
         """Partitions that were left out for long enough."""

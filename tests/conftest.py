@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -56,7 +56,7 @@ class Names:
 def clusters() -> Iterator[tuple[Kafka, Kafka]]:
     """Two independent clusters, started at the same time and stopped when the last test has ended."""
     with contextlib.ExitStack() as stack:
-        start = _container if _docker_answers() else _embedded
+        start = cluster_starter()
         with ThreadPoolExecutor(2) as pool:
             starting = [pool.submit(start, stack) for _ in range(2)]
         first, second = (future.result() for future in starting)
@@ -88,6 +88,18 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SecuredC
 
     with secured_pair(tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("target")) as pair:
         yield pair
+
+
+@pytest.fixture(scope="module")
+def third() -> Iterator[Kafka]:
+    """One more cluster, for the tests of one file."""
+    with contextlib.ExitStack() as stack:
+        yield cluster_starter()(stack)
+
+
+def cluster_starter() -> Callable[[contextlib.ExitStack], Kafka]:
+    """What starts a cluster that a stack stops again."""
+    return _container if _docker_answers() else _embedded
 
 
 def _docker_answers() -> bool:

@@ -20,7 +20,7 @@ from common.control import Key
 from common.kafka import Deadline
 from offsets.service import NAME as OFFSETS
 from offsets.service import Service
-from offsets.survey import Row, Survey
+from offsets.survey import Row, Survey, refuse_provenance
 from replicator.planner import selected
 from verbatim import cutover_rules as rules
 from verbatim.cutover_rules import At
@@ -66,6 +66,7 @@ class Cutover:
         """Raises Doubt, or whatever else stopped it; `steps` says where. It may be run again at any time."""
         deadline = Deadline(CALL_S)
         with self.steps.step("link") as step:
+            refuse_provenance(self.settings)
             link, control = links.prepare(self.settings, True, deadline, make=False)
             survey = Survey(self.settings, link, control)
             step.found = [f"source cluster {link.source_cluster}, target cluster {link.target_cluster}"]

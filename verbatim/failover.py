@@ -17,7 +17,7 @@ from common.control import Key
 from common.kafka import Deadline
 from offsets.last import last_look
 from offsets.service import NAME as OFFSETS
-from offsets.survey import Row, Survey
+from offsets.survey import UNTRANSLATED, Row, Survey
 from offsets.writing import RecordLog, write_offsets
 from verbatim.newest import last_staged, newest_records
 from verbatim.standing import Link, Standing, Standings
@@ -185,6 +185,9 @@ class Failover:
             step.found.append(f"but for {stuck} partitions that stand still")
 
     def _groups(self, survey: Survey, step: Step) -> None:
+        if self.settings.provenance_headers:
+            step.found = [UNTRANSLATED]
+            return
         survey.load()
         rows = last_look(survey)
         record_log = RecordLog(self.settings, survey.records)

@@ -22,6 +22,7 @@ from deduplicator.destinations import Destinations
 from replicator.planner import Planner
 from replicator.telling import ENVELOPE_BYTES
 from verbatim import rights, sampling
+from verbatim.loops import going_round
 from verbatim.plan_report import Action, Change, PlanReport, TopicPlan
 from verbatim.pretending import NoPositions, PretendedControl, PretendingAdmin
 from verbatim.sampling import At, Sampler, unread
@@ -70,6 +71,8 @@ class _Look:
         self._changes()
         with self._phase("rights"):
             self._rights()
+        if not self.settings.provenance_headers:
+            self._loops(link)
         with self._phase("looking at the source's records"):
             self._records()
         return self.report
@@ -263,6 +266,23 @@ class _Look:
         missing = rights.lacking(needed, granted)
         if missing:
             self.report.failures.append(f"{which}, {what}: {', '.join(missing)} not allowed; grant it")
+
+    def _loops(self, link: Link) -> None:
+        try:
+            if rights.has_groups(self.source, "source", Deadline(CALL_S)):
+                copies = {t.topic: t.destination for t in self.report.topics if t.refused is None}
+                self.report.warnings += going_round(
+                    self.settings,
+                    self.source,
+                    self.group,
+                    (link.source_cluster, link.target_cluster),
+                    copies,
+                    Deadline(CALL_S),
+                )
+        except (VerbatimError, KafkaException) as error:
+            self.report.notes.append(
+                f"whether a link takes copies back to the source is not told: {unread(error)}"
+            )
 
     # records
 

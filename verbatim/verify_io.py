@@ -28,6 +28,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, Resou
 from common.errors import KafkaTimeout, VerbatimError
 from verbatim.verify import Batch, digest
 from verbatim.verify_mappings import Column, Runs
+from verbatim.verify_provenance import Prepare
 
 if TYPE_CHECKING:
     from common.settings import Settings
@@ -194,12 +195,24 @@ class Cluster:
             return False
         raise VerbatimError(where + error.str())
 
-    def records(self, topic: str, partition: int, begin: int, end: int) -> Iterator[Batch]:
+    def records(
+        self, topic: str, partition: int, begin: int, end: int, prepare: Prepare | None = None
+    ) -> Iterator[Batch]:
+        """Offsets and digests of the records; with `prepare`, of those that it has compared, by the headers that it gives."""
         for messages in self.messages(topic, partition, begin, end):
-            yield (
-                [m.offset() for m in messages],  # type: ignore[misc]
-                [digest(m.timestamp()[1], m.key(), m.value(), m.headers()) for m in messages],  # type: ignore[arg-type]
-            )
+            if prepare is None:
+                yield (
+                    [m.offset() for m in messages],  # type: ignore[misc]
+                    [digest(m.timestamp()[1], m.key(), m.value(), m.headers()) for m in messages],  # type: ignore[arg-type]
+                )
+                continue
+            prepared = [(m, *prepare(m.headers())) for m in messages]  # type: ignore[arg-type]
+            kept = [(m, headers) for m, wanted, headers in prepared if wanted]
+            if kept:
+                yield (
+                    [m.offset() for m, _ in kept],  # type: ignore[misc]
+                    [digest(m.timestamp()[1], m.key(), m.value(), headers) for m, headers in kept],
+                )
 
 
 @dataclass

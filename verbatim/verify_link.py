@@ -22,6 +22,7 @@ from verbatim.verify_io import (
 )
 from verbatim.verify_mappings import MappingCheck, Runs, check_shape
 from verbatim.verify_partition import Comparison
+from verbatim.verify_provenance import Provenance
 
 if TYPE_CHECKING:
     from common.settings import Settings
@@ -80,7 +81,8 @@ def verify_link(settings: Settings, options: Options) -> LinkReport:
         with Mappings(cluster_id, topics) as mappings:
             read_mappings(destination, settings.mappings_topic, mappings)
             origins = read_origins(destination, settings.control_topic, settings.application_name)
-            link = _Link(settings, options, source, destination, mappings, origins)
+            clusters = (cluster_id, destination.cluster_id()) if settings.provenance_headers else None
+            link = _Link(settings, options, source, destination, mappings, origins, clusters)
             for name, state in states.items():
                 link.add(name, state, to[name], destination.topic(to[name]))
             report.partitions = link.run()
@@ -124,6 +126,7 @@ class _Link:
         destination: Cluster,
         mappings: Mappings,
         origins: Origins,
+        clusters: tuple[str, str] | None,
     ) -> None:
         self._settings = settings
         self._options = options
@@ -131,6 +134,9 @@ class _Link:
         self._destination = destination
         self._mappings = mappings
         self._origins = origins
+        self._clusters = clusters
+        """The cluster ids of source and target, where records are judged by their provenance."""
+        self._provenance: Provenance | None = None
         self._work: list[tuple[str, TopicState, str, TopicState | None, int]] = []
         self._done = self._total = 0
         self._doing = ""
@@ -221,7 +227,14 @@ class _Link:
             )
         delivered = entry.next if entry.start is not None else None
         compacted = state.compacted or bool(target_state and target_state.compacted)
-        if compacted:
+        if compacted and self._clusters is not None:
+            report.note(
+                "compacted, and written by others too: a copy may be gone for a record of theirs, so only the mappings are checked"
+            )
+            if searchable is not None:
+                check_compacted_mappings(*self._sides(report, plan), searchable, report)
+                self._tell_provenance(report)
+        elif compacted:
             self._compacted(report, state, plan, searchable, delivered)
         elif self._options.sample is not None and self._can_sample(report, plan, searchable):
             assert searchable is not None
@@ -293,26 +306,29 @@ class _Link:
         if mapped is None:
             return plan
         target_begin = max(target_begin, mapped)
-        ours = next(
-            iter(self._source.records(report.topic, report.partition, begin, plan.source[1])), ([], [])
-        )[1]
-        theirs = next(
-            iter(
-                self._destination.records(
-                    report.destination_topic, report.partition, target_begin, plan.destination[1]
-                )
-            ),
-            ([], []),
-        )[1]
+        both = self._sides(report, Plan((begin, plan.source[1]), (target_begin, plan.destination[1])))
+        ours, theirs = (next(iter(side), ([], []))[1] for side in both)
         if not ours or not theirs or theirs[0] not in ours[:100]:
             return plan
         return Plan((begin, plan.source[1]), (target_begin, plan.destination[1]))
 
     def _sides(self, report: PartitionReport, plan: Plan) -> tuple[Iterable[Batch], Iterable[Batch]]:
+        of_link = self._provenance = None if self._clusters is None else Provenance(*self._clusters)
         return (
-            self._source.records(report.topic, report.partition, *plan.source),
-            self._destination.records(report.destination_topic, report.partition, *plan.destination),
+            self._source.records(
+                report.topic, report.partition, *plan.source, None if of_link is None else of_link.source
+            ),
+            self._destination.records(
+                report.destination_topic,
+                report.partition,
+                *plan.destination,
+                None if of_link is None else of_link.destination,
+            ),
         )
+
+    def _tell_provenance(self, report: PartitionReport) -> None:
+        if self._provenance is not None:
+            self._provenance.tell(report)
 
     def _run(self, report: PartitionReport, plan: Plan, runs: Runs | None, delivered: int | None) -> None:
         check = MappingCheck(runs, report) if runs is not None else None
@@ -326,6 +342,7 @@ class _Link:
         ).run()
         if check is not None:
             check.finish()
+        self._tell_provenance(report)
 
     def _compacted(
         self, report: PartitionReport, state: TopicState, plan: Plan, runs: Runs | None, delivered: int | None

@@ -1,0 +1,90 @@
+"""Whether a link in the other direction would take copies back: seen where the control topic of that link can be read at the source.
+
+Links know nothing of each other, and the topics of a link lie on its target: those of one in the other direction on this one's source. Only
+`verbatim plan` looks, and it warns: a link that has been moved away from leaves the same traces as one that runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import orjson
+from confluent_kafka.admin import AdminClient
+
+from common import kafka, topics
+from common.control import Control
+from common.errors import ControlError
+from common.kafka import Deadline
+from common.ranges import records
+
+if TYPE_CHECKING:
+    from common.settings import Settings
+
+ENDING = ".control"
+ANSWER_S = 5.0
+
+
+def going_round(
+    settings: Settings,
+    source: AdminClient,
+    group: str,
+    clusters: tuple[str, str],
+    copies: Mapping[str, str],
+    deadline: Deadline,
+) -> list[str]:
+    """A line for each topic of `copies` (source topic -> destination) whose records would come back into a topic that the link copies.
+
+    `clusters` are the ids of source and target. Raises KafkaTimeout, LinkRefused.
+    """
+    names = [
+        n for n in topics.names(source, "source", deadline) if n.endswith(ENDING) and not settings.selects(n)
+    ]
+    there = topics.describe(source, names, deadline)
+    found = []
+    with closing(
+        kafka.consumer(
+            settings.client_config("source", "consumer"),
+            group_id=group,
+            isolation_level="read_committed",
+            enable_partition_eof=True,
+            fetch_wait_max_ms=20,
+        )
+    ) as reader:
+        for name in names:
+            if name not in there or there[name].partitions != 1:
+                continue
+            bounds = kafka.watermarks(source, name, 0, deadline)
+            said = [(m.offset(), m.value()) for m in records(reader, name, {0: bounds}, ANSWER_S)]
+            for link, state in _links(said).items():
+                identity = state.identity or {}
+                if (identity.get("target_cluster"), identity.get("source_cluster")) == clusters:
+                    found += _back(settings, link, copies, state.copies())
+    return found
+
+
+def _links(said: Iterable[tuple[int, bytes | None]]) -> dict[str, Control]:
+    """What a control topic says of each link that uses it; nothing where it is another kind of topic."""
+    said = list(said)
+    try:
+        names = {orjson.loads(value or b"")["link"] for _, value in said}
+        states = {str(name): Control(link=name) for name in names}
+        for offset, value in said:
+            for state in states.values():
+                state.apply(offset, value)
+    except (orjson.JSONDecodeError, KeyError, TypeError, ControlError):
+        return {}
+    return states
+
+
+def _back(settings: Settings, link: str, copies: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
+    found = []
+    for topic, destination in copies.items():
+        back = theirs.get(destination)
+        if back is not None and settings.selects(back):
+            found.append(
+                f"topic {topic} goes round: link {link} has copied {destination} of the target back into {back}. If it still runs, set "
+                "PROVENANCE_HEADERS on both links; if it is over, nothing keeps its copies from being copied back"
+            )
+    return found
