@@ -22,6 +22,14 @@ STALE_S = 60.0
 """A main loop that has not turned for so long is not alive."""
 
 
+@dataclass(frozen=True)
+class Heartbeat:
+    """What heartbeats tell: how long they take now, in seconds, and of when (ms since 1970) the newest is that has arrived; None: none yet."""
+
+    delay_s: float | None
+    newest_ms: int | None
+
+
 @dataclass
 class Health:
     """What the endpoints tell. The main loop writes it, the server's threads read it."""
@@ -39,6 +47,8 @@ class Health:
     limits: dict[str, Limit] = field(default_factory=dict)
     """Topic -> its rate limit; of all topics together under `*`."""
     counters: dict[str, int] = field(default_factory=dict)
+    heartbeat: Heartbeat | None = None
+    """Where there are any, and this is the instance that writes them."""
     turned: float = field(default_factory=time.monotonic)
 
     def alive(self) -> bool:
@@ -50,6 +60,7 @@ class Health:
         )
 
     def report(self) -> dict[str, object]:
+        heartbeat = {} if self.heartbeat is None else {"heartbeat": asdict(self.heartbeat)}
         return {
             "application": self.application,
             "status": "degraded" if self.halted else "paused" if self.paused else "ok",
@@ -60,6 +71,7 @@ class Health:
             "deleted_at_source": list(self.deleted),
             "paused": list(self.paused),
             "limits": {name: asdict(limit) for name, limit in self.limits.items()},
+            **heartbeat,
         }
 
     def metrics(self) -> str:
@@ -75,6 +87,12 @@ class Health:
             f"verbatim_paused_topics{label} {len(self.paused)}",
             *self._limits(),
         ]
+        if (seen := self.heartbeat) is not None:
+            newest_s = None if seen.newest_ms is None else seen.newest_ms / 1000
+            for name, seconds in (("delay", seen.delay_s), ("timestamp", newest_s)):
+                if seconds is not None:
+                    full = f"verbatim_heartbeat_{name}_seconds"
+                    lines += [f"# TYPE {full} gauge", f"{full}{label} {seconds:.3f}"]
         for name, value in sorted(self.counters.items()):
             kind = "gauge" if name.endswith("lag") else "counter"
             lines += [f"# TYPE verbatim_{name} {kind}", f"verbatim_{name}{label} {value}"]

@@ -11,6 +11,7 @@ from typing import NamedTuple
 SOURCE, TARGET = "source", "target"
 REPLICATOR, DEDUPLICATOR, OFFSETS = "replicator", "deduplicator", "offsets"
 CLUSTER = "kafka-cluster"
+HEARTBEATS = "with `HEARTBEATS_INTERVAL`"
 
 
 class Right(NamedTuple):
@@ -58,6 +59,14 @@ RIGHTS: tuple[Right, ...] = (
     Right(REPLICATOR, SOURCE, "DESCRIBE_CONFIGS", "TOPIC", "<topics>"),
     Right(REPLICATOR, SOURCE, "DESCRIBE", "GROUP", "<link>.replicator"),
     Right(REPLICATOR, SOURCE, "DESCRIBE", "CLUSTER", CLUSTER, "with `ACL_SYNC`"),
+    *(
+        Right(REPLICATOR, SOURCE, o, "TOPIC", "<link>.heartbeats", HEARTBEATS)
+        for o in ("READ", "WRITE", "DESCRIBE_CONFIGS")
+    ),
+    Right(
+        REPLICATOR, SOURCE, "CREATE", "TOPIC", "<link>.heartbeats", HEARTBEATS + ", unless it is made by hand"
+    ),
+    Right(REPLICATOR, TARGET, "READ", "TOPIC", "<link>.heartbeats", "its copy, " + HEARTBEATS),
     *_common(REPLICATOR),
     _own(REPLICATOR, "WRITE", "staging"),
     _own(REPLICATOR, "READ", "positions"),

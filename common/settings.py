@@ -89,6 +89,11 @@ def _duration(value: str | float) -> float:
     return float(found[1]) / 1000 if found[2] == "ms" else float(found[1]) * units[found[2]]
 
 
+def _duration_or_off(value: str | float) -> float:
+    """Seconds; 0 for `0`, `none` and `off`."""
+    return 0.0 if str(value).strip().lower() in ("0", "0.0", "none", "off") else _duration(value)
+
+
 def _switch(value: str | bool) -> bool:
     if isinstance(value, bool):
         return value
@@ -343,6 +348,13 @@ class Settings(BaseModel):
     group_offsets_topic_name: OptionalName = _own_topic(
         "GROUP_OFFSETS_TOPIC", "group-offsets", "translated offsets of groups; one partition"
     )
+    heartbeats_interval_s: Annotated[float, BeforeValidator(_duration_or_off)] = _setting(
+        "HEARTBEATS_INTERVAL", 0.0, "how often the replicator writes a heartbeat to a topic of its own at the SOURCE, which is copied like any "
+        "other; the delay is in its metrics. Off, nothing is ever written there", "none", ge=0, le=3600, allow_inf_nan=False,
+    )  # fmt: skip
+    heartbeats_topic_name: OptionalName = _own_topic(
+        "HEARTBEATS_TOPIC", "heartbeats", "heartbeats, at the source; one partition"
+    )
     link_topic_config: Annotated[str, BeforeValidator(_link_topic_config)] = _setting(
         "LINK_TOPIC_CONFIG", "", "`key=value`, comma-separated: configuration of the link's own topics when Verbatim makes them "
         "(`min.insync.replicas=2`); `staging:`, `control:`, `positions:`, `offset-mappings:` or `group-offsets:` before the key means "
@@ -455,6 +467,11 @@ class Settings(BaseModel):
         return self.group_offsets_topic_name or f"{self.application_name}.group-offsets"
 
     @property
+    def heartbeats_topic(self) -> str:
+        """Of the source."""
+        return self.heartbeats_topic_name or f"{self.application_name}.heartbeats"
+
+    @property
     def deduplicator_group(self) -> str:
         return f"{self.application_name}.deduplicator"
 
@@ -482,8 +499,15 @@ class Settings(BaseModel):
         """Whether the link copies this source topic: never an internal one or one of its own, even when named."""
         if topic_selection.is_internal(topic) or topic in self.own_topics:
             return False
+        if self.heartbeats_interval_s and topic == self.heartbeats_topic:
+            return True
         excluded = topic_selection.matches(self.source_topic_exclude, topic)
         return not excluded and topic_selection.matches(self.source_topic, topic)
+
+    def without_heartbeats(self) -> Self:
+        """The same, for what wants the source to stand still."""
+        left_out = ",".join(filter(None, [self.source_topic_exclude, self.heartbeats_topic]))
+        return self.model_copy(update={"heartbeats_interval_s": 0.0, "source_topic_exclude": left_out})
 
     def selects_group(self, group: str) -> bool:
         """Whether the offsets of this source group are translated."""
@@ -758,6 +782,23 @@ def _check_together(settings: Settings) -> None:
         raise SettingsError("STAGING_TOPIC, CONTROL_TOPIC and the like: two topics of the link have one name")
     if settings.acl_read_only and settings.acl_sync == "all":
         raise SettingsError("ACL_READ_ONLY: goes with ACL_SYNC=read, not with all")
+    if settings.heartbeats_interval_s:
+        _check_heartbeats(settings)
+
+
+def _check_heartbeats(settings: Settings) -> None:
+    """Heartbeats have a topic of their own on both sides. Raises SettingsError."""
+    topic = settings.heartbeats_topic
+    if topic in settings.own_topics or topic_selection.is_internal(topic):
+        raise SettingsError(f"HEARTBEATS_TOPIC: {topic} is another topic of the link, or an internal one")
+    named = topic in topic_selection.topic_map(settings.destination_topic_map) or topic_selection.rewritten(
+        settings.destination_topic_rewrite, topic=topic, source="source"
+    )
+    if not named and "{topic}" not in settings.destination_topic_template:
+        raise SettingsError(
+            f"HEARTBEATS_INTERVAL: without {{topic}} in {_PREFIX}DESTINATION_TOPIC heartbeats would go into the same topic as what is copied; "
+            f"name theirs in {_PREFIX}DESTINATION_TOPIC_MAP: {topic}=..."
+        )
 
 
 def _check_state_path(settings: Settings, labels: Mapping[str, str]) -> None:

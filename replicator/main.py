@@ -13,6 +13,7 @@ from common.cli import entry, live_file, settings_options
 from common.kafka import Deadline
 from common.lanes import Plan, Progress
 from replicator import lane
+from replicator.heartbeats import Heartbeats
 from replicator.planner import Planner
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class Replicator(Application):
     needs_source = True
     run_lane = staticmethod(lane.run)
     planner: Planner
+    heartbeats: Heartbeats | None = None
     _shown: tuple[Steering, list[str]] | None = None
 
     def take_over(self, settings: Settings) -> bool:
@@ -36,6 +38,8 @@ class Replicator(Application):
 
     def took_over(self) -> None:
         group = f"{self.settings.application_name}.replicator"
+        if self.settings.heartbeats_interval_s and not self.bounded:
+            self.heartbeats = Heartbeats(self.settings, self.control, self.health, self.instance)
         self.planner = Planner(self.settings, self.control, group, self.bounded)
 
     def plan(self) -> list[Plan]:
@@ -45,6 +49,9 @@ class Replicator(Application):
         return self.planner.changed()
 
     def stepped_down(self) -> None:
+        if self.heartbeats is not None:
+            self.heartbeats.close()
+            self.heartbeats = None
         if hasattr(self, "planner"):
             self.planner.close()
 

@@ -87,6 +87,7 @@ class Guarded:
             "<topics>": f"{self.name}-t.*",
             "<destinations>": f"{self.name}-t.*",
             "<groups>": f"{self.name}-g*",
+            "<link>.heartbeats": self.topic("heartbeats"),
         }
         name = names.get(right.name, right.name.replace("<link>", self.name))
         return Right(right.operation, right.resource, name)
@@ -170,9 +171,8 @@ def includes(one: rights.Right, other: rights.Right) -> bool:
 
 def needed() -> list[rights.Right]:
     """What a link needs that has no need of what is only for some."""
-    return [
-        right for right in RIGHTS if not any(right in only_with(what) for what in ("ACL_SYNC", "--reverse"))
-    ]
+    some = ("ACL_SYNC", "--reverse", "HEARTBEATS_INTERVAL")
+    return [right for right in RIGHTS if not any(right in only_with(what) for what in some)]
 
 
 def only_with(what: str) -> list[rights.Right]:

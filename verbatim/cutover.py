@@ -55,7 +55,8 @@ class Cutover:
     """One run. `steps` is the report; `groups` what became of each group."""
 
     def __init__(self, settings: Settings, options: Options) -> None:
-        self.settings = settings
+        # Heartbeats may go on: nobody consumes them, and without them the source stands still.
+        self.settings = settings.without_heartbeats() if settings.heartbeats_interval_s else settings
         self.options = options
         self.steps = Steps(options.tell)
         self.rows: list[Row] = []

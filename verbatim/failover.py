@@ -112,6 +112,8 @@ class Failover:
         self.missing: list[Missing] = []
         self.last_staged_ms: int | None = None
         """When the replicator last wrote down a position."""
+        self.last_heartbeat_ms: int | None = None
+        """Of when the newest heartbeat is that arrived; None where there are none."""
         self._link: Link | None = None
 
     def run(self) -> None:
@@ -225,4 +227,6 @@ class Failover:
         partitions = [(t.name, p) for t in there.values() for p in range(t.partitions)]
         found = newest_records(self.settings, admin, partitions, Deadline(CALL_S))
         self.missing = missing(link, self.rows, found)
+        beats = [s.destination for s in link.partitions.values() if s.topic == self.settings.heartbeats_topic]
+        self.last_heartbeat_ms = next((found.get((name, 0)) for name in beats if name), None)
         self.last_staged_ms = last_staged(self.settings, admin, Deadline(CALL_S))

@@ -79,6 +79,7 @@ def as_json(run: Failover, error: VerbatimError | KafkaException | None) -> dict
         "groups": [group_line(row) for row in run.rows],
         "missing": [{**asdict(m), "at_least": m.at_least} for m in run.missing],
         "last_staged_ms": run.last_staged_ms,
+        "last_heartbeat_ms": run.last_heartbeat_ms,
     }
 
 
@@ -89,6 +90,8 @@ def as_text(run: Failover, error: VerbatimError | KafkaException | None) -> list
         lines.append(
             f"the replicator last wrote down a position at {utc(run.last_staged_ms)}; what the source got later may be missing"
         )
+    if run.last_heartbeat_ms is not None:
+        lines.append(f"the last heartbeat of the source that arrived is of {utc(run.last_heartbeat_ms)}")
     if error is None:
         lines.append(f"ok: done in {run.steps.seconds:.1f} s: consumers may be started at the target")
     elif isinstance(error, PartitionsHalted):

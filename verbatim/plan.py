@@ -19,6 +19,7 @@ from common.kafka import Deadline
 from common.link import Link
 from common.topic_selection import compiled
 from deduplicator.destinations import Destinations
+from replicator.heartbeats import make_topic as make_heartbeats
 from replicator.planner import Planner
 from replicator.telling import ENVELOPE_BYTES
 from verbatim import rights, sampling
@@ -61,6 +62,9 @@ class _Look:
         with closing(self._control()) as control:
             link = self._own_topics(control)
             before = dict(control.state.destinations)
+            if self.settings.heartbeats_interval_s:
+                with self._phase("heartbeats"):
+                    make_heartbeats(self.settings, self.source, Deadline(CALL_S))
             with self._phase("planning"):
                 self._plan(control)
             with self._phase("destinations"):
@@ -184,6 +188,9 @@ class _Look:
             by = "offsets" if name == self.settings.group_offsets_topic else ""
             config = {**(new.config or {}), **pretended.config.get(name, {})}
             self.report.changes.append(Change("topic", name, new.num_partitions, factor, config, by))
+        for name, new in self.source.pretended.topics.items():
+            config = dict(new.config or {})
+            self.report.changes.append(Change("topic", name, new.num_partitions, factor, config, at="source"))
         for name, count in pretended.partitions.items():
             self.report.changes.append(Change("partitions", name, count))
         for name, config in pretended.config.items():

@@ -30,7 +30,7 @@ class TopicPlan:
 
 @dataclass
 class Change:
-    """Something that the link would make or change on the target. In `config`, None stands for the cluster's default."""
+    """Something that the link would make or change, on the target unless `at` says else. In `config`, None stands for the cluster's default."""
 
     what: Literal["topic", "partitions", "config"]
     name: str
@@ -38,10 +38,11 @@ class Change:
     replication_factor: int | None = None
     config: dict[str, str | None] = field(default_factory=dict)
     by: str = ""
+    at: Literal["source", "target"] = "target"
 
     def text(self) -> str:
         config = ", ".join(f"{k}={'(default)' if v is None else v}" for k, v in sorted(self.config.items()))
-        by = f" (by `{self.by}`)" if self.by else ""
+        by = f" (by `{self.by}`)" if self.by else " AT THE SOURCE" if self.at == "source" else ""
         if self.what == "topic":
             factor = "the cluster's default" if self.replication_factor is None else self.replication_factor
             return f"make topic {self.name}{by}: {self.partitions} partitions, replication factor {factor}, {config}"

@@ -5,6 +5,7 @@ The rights are those of common/rights.py, which the README shows. That each is n
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -31,7 +32,7 @@ from common.topics import configs
 from offsets.groups import Groups
 from tests.brokers import Record, create_topic, end_offsets, produce, start_offsets, topics
 from tests.guarded import MADE_ONCE, PRINCIPALS, Guarded, commit, group_offset, needed, only_with
-from tests.harness import Link, assert_copied
+from tests.harness import Link, assert_copied, eventually
 from tests.integration.test_destinations import alter
 from tests.integration.test_topics_change import add_partitions
 from tests.secured import Right, SecuredCluster, binding
@@ -190,3 +191,46 @@ def test_nothing_at_all_can_be_done_without_rights(guarded: tuple[SecuredCluster
     with pytest.raises(VerbatimError, match=f"topic {topic} of the source: .*not allowed") as refused:
         link.run(REPLICATOR)
     assert refused.value.exit_code == 2
+
+
+def test_heartbeats_need_their_own_rights_and_no_other(
+    guarded: tuple[SecuredCluster, SecuredCluster],
+) -> None:
+    """Promise: with the rights that the README lists for heartbeats the replicator makes their topic at the source, writes to it and reads the
+    copy, and tries nothing else; without the right to make it, the link is refused by name."""
+    link = Guarded(guarded, "beats")
+    create_topic(guarded[0].bootstrap_servers, link.topic("orders"))
+    mine = only_with("HEARTBEATS_INTERVAL")
+    assert {right.principal for right in mine} == {REPLICATOR}
+    assert {right.operation for right in mine if right.cluster == SOURCE} == {
+        "READ",
+        "WRITE",
+        "DESCRIBE_CONFIGS",
+        "CREATE",
+    }
+    for right in mine:
+        link.grant(right)
+    for principal in (REPLICATOR, DEDUPLICATOR):
+        link.links[principal].variables |= {
+            "HEARTBEATS_INTERVAL": "200ms",
+            "HEARTBEATS_TOPIC": link.topic("heartbeats"),
+        }
+    (creating,) = (right for right in mine if right.operation == "CREATE")
+    link.revoke(creating)
+    with pytest.raises(VerbatimError, match=f"making topic {link.topic('heartbeats')}.*uthorization failed"):
+        link.start(REPLICATOR, bounded=False).wait(60)
+    link.grant(creating)
+    before = {principal: link.denied(principal) for principal in (REPLICATOR, DEDUPLICATOR)}
+    running = [link.start(principal, bounded=False) for principal in (REPLICATOR, DEDUPLICATOR)]
+    try:
+        health = running[0].application.health
+        eventually(
+            lambda: health.heartbeat is not None and health.heartbeat.delay_s,
+            "a heartbeat that has arrived",
+            60,
+        )
+        time.sleep(1)
+    finally:
+        for instance in running:
+            instance.stop()
+    assert {principal: link.denied(principal) for principal in before} == before

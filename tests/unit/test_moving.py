@@ -225,12 +225,14 @@ def test_a_failover_ends_with_what_may_be_done_now(error: Any, last: str) -> Non
         missing=missing(a_link(staged=13, stuck="halted"), [], {("t", 0): 1_700_000_000_049}),
         steps=Steps(),
         last_staged_ms=1_700_000_000_123,
+        last_heartbeat_ms=1_700_000_000_456,
     )
     lines = as_text(run, error)
     assert "source offset 10 is 12 there: the translated offset was written" in lines[0]
     assert "up to source offset 10 (newest record of 2023-11-14T22:13:20.049Z)" in lines[1]
     assert "at least 3 offsets missing; stands still: halted" in lines[1]
     assert "2023-11-14T22:13:20.123Z" in lines[2]
+    assert "heartbeat" in lines[3] and "2023-11-14T22:13:20.456Z" in lines[3]
     assert last in lines[-1]
     assert as_json(run, error)["ok"] == (error is None)
 

@@ -52,6 +52,8 @@ FIXED_INTERFACE = [
     *(
         "CREATE_TOPICS",
         "PROVENANCE_HEADERS",
+        "HEARTBEATS_INTERVAL",
+        "HEARTBEATS_TOPIC",
         "STAGING_TOPIC",
         "CONTROL_TOPIC",
         "POSITIONS_TOPIC",
