@@ -41,6 +41,7 @@ class Service:
     """One instance. `run` returns the exit code; `once` ends after the first round."""
 
     def __init__(self, settings: Settings, once: bool, live: LiveFile | None = None) -> None:
+        refuse_provenance(settings)
         self.settings = settings
         self.once = once
         self.live = None if once else live
@@ -67,7 +68,6 @@ class Service:
 
     def _run(self) -> int:
         s = self.settings
-        refuse_provenance(s)
         self.link, self.control = link.prepare(s, self.once, Deadline(CALL_S))
         wanted = {s.group_offsets_topic: (1, {"cleanup.policy": "compact"})}
         admin = kafka.admin(s.client_config("destination", "admin"))

@@ -173,13 +173,12 @@ def test_both_directions_under_load_with_restarts_copy_each_record_once_and_echo
 
 @pytest.fixture(scope="module")
 def pair(source: Kafka, target: Kafka) -> tuple[Link, Link, str]:
-    """Both directions, copied once and at rest: a0..a3 were there, then b0..b2, then a4."""
+    """Both directions, copied once and at rest, the topic on the other side made by the link: a0..a3 were there, then b0..b2, then a4."""
     import secrets
 
     a, b, name = source.bootstrap_servers, target.bootstrap_servers, f"t{secrets.token_hex(4)}"
     topic = f"{name}.t.rest"
     create_topic(a, topic, 1, KEPT)
-    create_topic(b, topic, 1, KEPT)
     to_b, to_a = Link(a, b, f"{name}.ab", topic, **ON), Link(b, a, f"{name}.ba", topic, **ON)
     produce(a, topic, written("a", 0, 4))
     assert to_b.copy() == (0, 0)
