@@ -16,6 +16,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from confluent_kafka import KafkaException
+
+from common import kafka
 from common.application import Application
 from common.control import Control, encode
 from common.lanes import Plan, Progress, RunLane
@@ -255,10 +258,15 @@ class Link:
         return found
 
     def arrived(self, topic: str) -> list[int]:
-        """How many records each partition of a destination topic holds; empty while there is no such topic."""
+        """How many records each partition of a destination topic holds; empty while there is no such topic, or it is only just being made."""
         try:
             return [len(partition) for partition in read_all(self.target, topic)]
         except KeyError:
+            return []
+        except KafkaException as error:
+            reason = kafka.kafka_error(error)
+            if reason is None or not kafka.retriable(reason):
+                raise
             return []
 
 
