@@ -364,7 +364,10 @@ def halted_lines(rows: list[Progress], control: Control, application: str) -> li
 def _denied(failure: str | None) -> str | None:
     """The line that tells of a missing right, which no other try makes good."""
     lines = [line.strip() for line in (failure or "").splitlines() if "authorization failed" in line]
-    return lines[-1].removeprefix("common.errors.LinkRefused: ") if lines else None
+    # What says it by name, if anything does: the client's own words may stand behind it, where an error came while it was raised.
+    ours = "common.errors.LinkRefused: "
+    named = [line for line in lines if line.startswith(ours)]
+    return (named or lines)[-1].removeprefix(ours) if lines else None
 
 
 def _first_line(text: str | None) -> str:
