@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -10,6 +10,9 @@ from common import kafka, outside
 from common.control import Control, encode
 from common.errors import KafkaTimeout, LinkRefused
 from common.kafka import Deadline, Received
+
+if TYPE_CHECKING:
+    from common.settings import Settings
 
 
 class ControlLog:
@@ -37,6 +40,28 @@ class ControlLog:
         self._group = consumer_config.get("group.id")
         self._consumer: Consumer = kafka.consumer(consumer_config, queued_max_messages_kbytes=4096)
         self._consumer.assign([TopicPartition(topic, 0, 0)])
+
+    @classmethod
+    def of(cls, settings: Settings) -> Self:
+        """The control log of the link that these settings are of."""
+        return cls(
+            settings.control_topic,
+            settings.client_config("destination", "consumer"),
+            settings.client_config("destination", "producer"),
+            settings.client_config("destination", "admin"),
+            settings.application_name,
+        )
+
+    @classmethod
+    def in_lane(cls, plan: dict[str, Any]) -> Self:
+        """The same in a task, which knows its plan alone."""
+        return cls(
+            plan["control_topic"],
+            plan["control_consumer"],
+            plan["control_producer"],
+            plan["control_admin"],
+            plan["link"],
+        )
 
     def poll(self) -> Control:
         """Take in what has arrived, without waiting."""

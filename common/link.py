@@ -82,13 +82,7 @@ def prepare(
             f"there is no link {settings.application_name} on the target yet: start its replicator first"
         )
     make_topics(settings, target, own_topics(settings), deadline, make)
-    control = ControlLog(
-        settings.control_topic,
-        settings.client_config("destination", "consumer"),
-        settings.client_config("destination", "producer"),
-        settings.client_config("destination", "admin"),
-        settings.application_name,
-    )
+    control = ControlLog.of(settings)
     identity = identify(settings, target, control, source_cluster, target_cluster, deadline, make)
     name = settings.source_name or identity["source_cluster"]
     return Link(identity["source_cluster"], target_cluster, name, source_cluster is not None), control

@@ -48,13 +48,7 @@ class Lane:
     def __init__(self, plan: dict[str, Any]) -> None:
         self.plan = plan
         self.bounded: bool = plan["bounded"]
-        self.control = ControlLog(
-            plan["control_topic"],
-            plan["control_consumer"],
-            plan["control_producer"],
-            plan["control_admin"],
-            plan["link"],
-        )
+        self.control = ControlLog.in_lane(plan)
         self.admin = kafka.admin(plan["control_admin"])
         self.term = LaneTerm(plan, self.control)
         self.counters = Counters(

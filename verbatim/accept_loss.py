@@ -93,13 +93,7 @@ def accept_loss(
         raise LinkRefused(
             f"link {settings.application_name} has no control topic {settings.control_topic} on the target; was it ever started?"
         )
-    control = ControlLog(
-        settings.control_topic,
-        settings.client_config("destination", "consumer"),
-        settings.client_config("destination", "producer"),
-        settings.client_config("destination", "admin"),
-        settings.application_name,
-    )
+    control = ControlLog.of(settings)
     try:
         state = control.refresh(deadline)
         key = _key(state, topic, partition)

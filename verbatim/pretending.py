@@ -230,13 +230,7 @@ class PretendedControl(ControlLog):
         self.link = settings.application_name
         self.state = Control(link=self.link)
         if there:
-            real = ControlLog(
-                settings.control_topic,
-                settings.client_config("destination", "consumer"),
-                settings.client_config("destination", "producer"),
-                settings.client_config("destination", "admin"),
-                self.link,
-            )
+            real = ControlLog.of(settings)
             try:
                 self.state = real.refresh(Deadline(VALIDATION_S))
             finally:

@@ -233,13 +233,7 @@ class Simulated(Application):
     def main(self) -> None:
         s = self.settings
         self.link = Link(self.world.source.name, self.world.target.name, self.world.source.name, True)
-        self.control = ControlLog(
-            s.control_topic,
-            s.client_config("destination", "consumer"),
-            s.client_config("destination", "producer"),
-            s.client_config("destination", "admin"),
-            s.application_name,
-        )
+        self.control = ControlLog.of(s)
         self.leadership = Leadership(self.world, self.name, self.process)  # type: ignore[assignment]
         self.epochs = Waited(self.world)
         self.counters = NoCounters()  # type: ignore[assignment]
