@@ -192,10 +192,6 @@ class Control:
             return []
         return sorted(name for name, t in self.newest_topics().items() if t.topic_id in self.deleted)
 
-    def paused_topics(self) -> list[str]:
-        """Names of copied topics that an operator has paused."""
-        return [name for name in self.running_topics() if self.steering.paused_by(name) is not None]
-
     def running_topics(self) -> list[str]:
         """Names of the topics that were described, and are not gone from the source."""
         return sorted(name for name, t in self.newest_topics().items() if t.topic_id not in self.deleted)

@@ -149,9 +149,10 @@ class Transaction:
             self._produce_rows(topic, partition, rows, begin, begin + 1, first)
             for at in range(begin + 1, end - 1, step):
                 mark = min(at + step, end - 1) - 1
-                moved.unacknowledged += (mark + 1 - at) * size
+                weight = (mark + 1 - at) * size
+                moved.unacknowledged += weight
                 self._produce_rows(topic, partition, rows, at, mark, None)
-                arrived = partial(self._arrived, moved, run, (mark + 1 - at) * size)
+                arrived = partial(self._arrived, moved, run, weight)
                 self._produce_rows(topic, partition, rows, mark, mark + 1, arrived)
             if end - begin > 1:
                 self._produce_rows(

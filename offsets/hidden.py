@@ -23,6 +23,9 @@ log = logging.getLogger(__name__)
 AGAIN_S = 600.0
 """What was absent when it was asked for is asked for again after so long."""
 
+NO_GROUP = ("group", "")
+"""What is said of all groups together: no group has an empty name."""
+
 
 class Hidden:
     """Says each thing once, and again after it could be seen meanwhile."""
@@ -54,20 +57,19 @@ class Hidden:
         named = topic_selection.compiled(self._settings.consumer_groups)[0]
         expected = {group for group in {*named, *known} if self._settings.selects_group(group)}
         for group in sorted(source.hidden(self._absent("group", expected, listed), deadline)):
-            self._say("group", group, "its offsets are not translated")
+            self._may_not_see("group", group, "its offsets are not translated")
         if not listed:
             self._say(
-                "",
-                "",
+                NO_GROUP,
                 "no consumer group of the source can be seen: there is none, or DESCRIBE on groups is missing",
             )
             return
-        self._said.discard(("", ""))
+        self._said.discard(NO_GROUP)
         hidden: set[str] = set()
         if absent := self._absent("topic", copied, seen):
             topics.descriptions(admin, absent, deadline, hidden=hidden)
         for topic in sorted(hidden):
-            self._say("topic", topic, "the offsets that groups have there are not translated")
+            self._may_not_see("topic", topic, "the offsets that groups have there are not translated")
 
     def _absent(self, kind: str, expected: Collection[str], there: Collection[str]) -> list[str]:
         """Those that are expected, not there, and not asked for yet."""
@@ -78,12 +80,10 @@ class Hidden:
         self._asked |= {(kind, name) for name in absent}
         return absent
 
-    def _say(self, kind: str, name: str, what: str) -> None:
-        if (kind, name) not in self._said:
-            self._said.add((kind, name))
-            log.warning(
-                "%s",
-                f"{kind} {name} of the source may not be seen: {what}; grant DESCRIBE on it"
-                if kind
-                else what,
-            )
+    def _may_not_see(self, kind: str, name: str, what: str) -> None:
+        self._say((kind, name), f"{kind} {name} of the source may not be seen: {what}; grant DESCRIBE on it")
+
+    def _say(self, about: tuple[str, str], line: str) -> None:
+        if about not in self._said:
+            self._said.add(about)
+            log.warning("%s", line)

@@ -144,12 +144,12 @@ class Origins:
     def _given(self, exact: dict[At, int], deadline: Deadline) -> dict[At, int]:
         """The offsets that were given, if their logs hold them. Nothing is written down yet, so a slip of the pen costs nothing; later on it
         would halt, or skip what is there."""
-        low = topics.offsets(self.source, {at: OffsetSpec.earliest() for at in exact}, deadline)
-        end = topics.offsets(self.source, {at: OffsetSpec.latest() for at in exact}, deadline)
+        bounds = topics.bounds(self.source, exact.keys(), deadline)
         for (topic, p), offset in exact.items():
-            if not low[topic, p] <= offset <= end[topic, p]:
+            low, end = bounds[topic, p]
+            if not low <= offset <= end:
                 raise SettingsError(
-                    f"START_OFFSETS: {topic}:{p}={offset}: the source's log of {topic}-{p} goes from offset {low[topic, p]} to {end[topic, p]}"
+                    f"START_OFFSETS: {topic}:{p}={offset}: the source's log of {topic}-{p} goes from offset {low} to {end}"
                 )
         return exact
 

@@ -73,8 +73,6 @@ class Writer:
         )
         self._failed: tuple[Copying, Cut, KafkaError] | None = None
         self._ways: dict[int, Way] = {}
-        self._holding: dict[int, Way] = {}
-        """Those ways on which frames are held."""
         self._held_bytes = 0
         self._may_not: tuple[str, KafkaError] | None = None
         """The topic that may not be written: that ends the producer, and whatever comes after it fails for another reason."""
@@ -88,30 +86,27 @@ class Writer:
             self._produce(to, way, copy, cut)
             return
         way.held.append((copy, cut))
-        self._holding[to] = way
         self._held_bytes += len(cut.value)
         while self._held_bytes > HELD_BYTES:
             self.poll(HELD_S)
-            self._in_time("the epoch ended while staging took no more frames")
+            self._in_time()
 
     def holds(self) -> bool:
         """Whether frames are held until those before them have arrived: `poll` sends them."""
-        return bool(self._holding)
+        return any(way.held for way in self._ways.values())
 
     def _send_held(self) -> None:
-        for to, way in list(self._holding.items()):
+        for to, way in self._ways.items():
             while way.held and not way.full():
                 copy, cut = way.held.popleft()
                 self._held_bytes -= len(cut.value)
                 self._produce(to, way, copy, cut)
-            if not way.held:
-                del self._holding[to]
 
-    def _in_time(self, why: str) -> None:
+    def _in_time(self) -> None:
         now = outside.monotonic()
         self.term.look(now)
         if self._failed is not None or self.term.over(now):
-            raise WriterFailed(why) from None
+            raise WriterFailed("the epoch ended while staging took no more frames") from None
 
     def _produce(self, to: int, way: Way, copy: Copying, cut: Cut) -> None:
         if cut.generation != copy.generation:
@@ -132,7 +127,7 @@ class Writer:
                 )
             except BufferError:
                 self._poll(0.05)
-                self._in_time("the epoch ended while staging took no more frames")
+                self._in_time()
             except KafkaException as exception:
                 self._ended(exception)
                 error = kafka.kafka_error(exception)
@@ -180,14 +175,15 @@ class Writer:
         WriterFailed for that."""
         error = kafka.kafka_error(exception)
         deadline = Deadline(REPORT_S)
-        while error is not None and _final(error) and self._failed is None and not deadline.passed():
-            if self._may_not is not None:
-                break
+        while error is not None and _final(error) and not self._knows_why() and not deadline.passed():
             with contextlib.suppress(KafkaException):
                 self._producer.poll(0.05)
         self._must_may()
         if self._failed is not None:
             self._fail(*self._failed)
+
+    def _knows_why(self) -> bool:
+        return self._failed is not None or self._may_not is not None
 
     def _reported(self, topic: str, error: KafkaError | None, _: Any) -> None:
         if error is not None and self._may_not is None and kafka.lacks_right(error):
@@ -245,7 +241,7 @@ class Writer:
         """Wait for what is held or in flight; whether all that was heard of was appended."""
         deadline = Deadline(timeout_s)
         try:
-            while self._holding and not deadline.passed():
+            while self.holds() and not deadline.passed():
                 self.poll(deadline.left(HELD_S))
             with self._naming_the_refused():
                 self._producer.flush(deadline.left())
