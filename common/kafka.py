@@ -179,6 +179,17 @@ def consumer(config: Config, **own: Any) -> Consumer:
     return outside.Consumer({**base, **config, **fixed, **_spelled(own)}, logger=client_log)
 
 
+def reader(config: Config, **own: Any) -> Consumer:
+    """A consumer of committed records that reads up to an end that is there: it never waits for more, and hears of each partition's end."""
+    return consumer(
+        config,
+        isolation_level="read_committed",
+        enable_partition_eof=True,
+        fetch_wait_max_ms=20,
+        **own,
+    )
+
+
 def producer(config: Config, logger: Any = client_log, **own: Any) -> Producer:
     """A producer that is idempotent, leaves no gap behind a failed message, and never gives a message up by itself.
 

@@ -69,13 +69,7 @@ def recover(
     whatever a predecessor committed stands below it. Reading up to the high watermark that the leader tells would not do: a commit that
     succeeded may not be visible there yet.
     """
-    reader = kafka.consumer(
-        config,
-        group_id=group,
-        isolation_level="read_committed",
-        enable_partition_eof=True,
-        fetch_wait_max_ms=20,  # it reads up to an end that is there, never waits for more
-    )
+    reader = kafka.reader(config, group_id=group)
     try:
         staging = kafka.watermarks(admin, staging_topic, partition, deadline)
         committed = _committed(reader, group, staging_topic, partition, deadline)

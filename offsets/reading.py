@@ -113,10 +113,4 @@ def seed(index: Index, known: Iterable[tuple[GroupKey, GroupOffset]]) -> None:
 
 def reader_of(settings: Settings) -> Consumer:
     """A consumer of committed records of the target, for `common.ranges.records`."""
-    return kafka.consumer(
-        settings.client_config("destination", "consumer"),
-        isolation_level="read_committed",
-        enable_partition_eof=True,
-        check_crcs=True,
-        fetch_wait_max_ms=20,  # it reads up to an end that is there, never waits for more
-    )
+    return kafka.reader(settings.client_config("destination", "consumer"), check_crcs=True)

@@ -43,15 +43,7 @@ def going_round(
     ]
     there = topics.describe(source, names, deadline)
     found = []
-    with closing(
-        kafka.consumer(
-            settings.client_config("source", "consumer"),
-            group_id=group,
-            isolation_level="read_committed",
-            enable_partition_eof=True,
-            fetch_wait_max_ms=20,
-        )
-    ) as reader:
+    with closing(kafka.reader(settings.client_config("source", "consumer"), group_id=group)) as reader:
         for name in names:
             if name not in there or there[name].partitions != 1:
                 continue

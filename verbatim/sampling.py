@@ -63,13 +63,8 @@ class Sampler:
     """Reads a few records, within a deadline; what there was no time for stays unknown."""
 
     def __init__(self, settings: Settings, group: str, deadline: Deadline) -> None:
-        self._reader: Callable[[], Consumer] = lambda: kafka.consumer(
-            settings.client_config("source", "consumer"),
-            group_id=group,
-            isolation_level="read_committed",
-            enable_partition_eof=True,
-            fetch_wait_max_ms=20,
-            fetch_message_max_bytes=65536,
+        self._reader: Callable[[], Consumer] = lambda: kafka.reader(
+            settings.client_config("source", "consumer"), group_id=group, fetch_message_max_bytes=65536
         )
         self._deadline = deadline
 
