@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import click
+import orjson
 
 from common.errors import SettingsError, VerbatimError
 from common.live import LiveFile
@@ -90,6 +91,11 @@ def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for decorator in reversed(decorators):
         decorated = decorator(decorated)
     return decorated
+
+
+def echo_json(found: Any) -> None:
+    """Print what a command has found, as JSON for people and programs."""
+    click.echo(orjson.dumps(found, option=orjson.OPT_INDENT_2).decode())
 
 
 def live_file() -> LiveFile | None:

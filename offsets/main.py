@@ -6,9 +6,8 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 import click
-import orjson
 
-from common.cli import entry, live_file, settings_options
+from common.cli import echo_json, entry, live_file, settings_options
 from common.errors import GroupRefused, SettingsError
 from offsets import fail_back
 from offsets.decision import MEANINGS
@@ -62,7 +61,10 @@ def command(
 def _describe(settings: Settings, output: str) -> None:
     with closing(read_only(settings, needs_source=False)) as survey:
         lines = describe(survey)
-    click.echo(orjson.dumps(lines, option=orjson.OPT_INDENT_2).decode() if output == "json" else table(lines))
+    if output == "json":
+        echo_json(lines)
+    else:
+        click.echo(table(lines))
 
 
 def _dry_run(settings: Settings) -> None:

@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import click
-import orjson
 
 from common import acl_calls, acls, kafka, link
-from common.cli import aligned, settings_options
+from common.cli import aligned, echo_json, settings_options
 from common.kafka import Deadline
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def acls_command(settings: Settings, output: str) -> None:
     """
     lines = look(settings)
     if output == "json":
-        click.echo(orjson.dumps(lines, option=orjson.OPT_INDENT_2).decode())
+        echo_json(lines)
     else:
         names = [heading.lower() for heading in HEADINGS]
         click.echo(aligned([list(HEADINGS), *([str(line[name]) for name in names] for line in lines)]))

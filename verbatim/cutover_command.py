@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import orjson
 from confluent_kafka import KafkaException
 
-from common.cli import settings_options
+from common.cli import echo_json, settings_options
 from common.errors import VerbatimError
 from offsets.survey import Row
 from verbatim.cutover import Cutover, Options
@@ -101,7 +100,7 @@ def cutover(
     except (VerbatimError, KafkaException) as caught:
         error = caught
     if output == "json":
-        click.echo(orjson.dumps(as_json(run, error), option=orjson.OPT_INDENT_2).decode())
+        echo_json(as_json(run, error))
     elif error is None:
         click.echo("\n".join(_groups(run.rows)))
         click.echo(

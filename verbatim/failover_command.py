@@ -7,10 +7,9 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import click
-import orjson
 from confluent_kafka import KafkaException
 
-from common.cli import settings_options
+from common.cli import echo_json, settings_options
 from common.errors import PartitionsHalted, VerbatimError
 from offsets.decision import MEANINGS
 from verbatim.cutover_command import group_line
@@ -63,7 +62,7 @@ def failover(context: click.Context, settings: Settings, wait_s: float, output: 
     except (VerbatimError, KafkaException) as caught:
         error = caught
     if output == "json":
-        click.echo(orjson.dumps(as_json(run, error), option=orjson.OPT_INDENT_2).decode())
+        echo_json(as_json(run, error))
     else:
         click.echo("\n".join(as_text(run, error)))
     if error is not None:

@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
-import orjson
 
-from common.cli import settings_options
+from common.cli import echo_json, settings_options
 from verbatim.plan import make_plan
 from verbatim.plan_report import as_json, as_text
 
@@ -55,7 +54,7 @@ def plan(context: click.Context, settings: Settings, seconds: float, output: str
     with _silence():
         report = make_plan(settings, seconds)
     if output == "json":
-        click.echo(orjson.dumps(as_json(report), option=orjson.OPT_INDENT_2).decode())
+        echo_json(as_json(report))
     else:
         click.echo("\n".join(as_text(report)))
     context.exit(0 if report.ok else 1)

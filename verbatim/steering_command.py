@@ -10,10 +10,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
-import orjson
 
 from common import link, topic_selection
-from common.cli import aligned, settings_options
+from common.cli import aligned, echo_json, settings_options
 from common.control import Control
 from common.errors import SettingsError
 from common.kafka import Deadline
@@ -165,4 +164,7 @@ def _opened(settings: Settings) -> ControlLog:
 
 def _show(settings: Settings, state: Control, output: str) -> None:
     found = in_force(settings, state)
-    click.echo(orjson.dumps(found, option=orjson.OPT_INDENT_2).decode() if output == "json" else table(found))
+    if output == "json":
+        echo_json(found)
+    else:
+        click.echo(table(found))

@@ -9,10 +9,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
-import orjson
 
 from common import kafka, link, topic_configs, topics
-from common.cli import aligned, settings_options
+from common.cli import aligned, echo_json, settings_options
 from common.control import Control, SourceTopic
 from common.errors import SettingsError
 from common.kafka import Deadline
@@ -43,7 +42,10 @@ def topics_command(settings: Settings, output: str) -> None:
     Without the source, what is known of its topics is what the replicator has said last.
     """
     lines = look(settings)
-    click.echo(orjson.dumps(lines, option=orjson.OPT_INDENT_2).decode() if output == "json" else table(lines))
+    if output == "json":
+        echo_json(lines)
+    else:
+        click.echo(table(lines))
 
 
 def look(settings: Settings) -> list[dict[str, Any]]:

@@ -8,11 +8,10 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Self
 
 import click
-import orjson
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from common.cli import settings_options
+from common.cli import echo_json, settings_options
 from common.settings import Settings
 from verbatim.verify import Kind, PartitionReport
 from verbatim.verify_link import LinkReport, Options, verify_link
@@ -78,7 +77,7 @@ def verify(
             options.on_progress = show
         report = verify_link(settings, options)
     if output == "json":
-        click.echo(orjson.dumps(as_json(report, complete), option=orjson.OPT_INDENT_2).decode())
+        echo_json(as_json(report, complete))
     else:
         click.echo("\n".join(as_text(report, complete)))
     context.exit(1 if report.failed(complete) else 0)
