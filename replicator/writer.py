@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -178,6 +179,8 @@ class Writer:
         while error is not None and _final(error) and not self._knows_why() and not deadline.passed():
             with contextlib.suppress(KafkaException):
                 self._producer.poll(0.05)
+        if error is not None and not self._knows_why() and (topic := _topic_of(error)):
+            self._reported(topic, error, None)
         self._must_may()
         if self._failed is not None:
             self._fail(*self._failed)
@@ -252,6 +255,12 @@ class Writer:
     def close(self) -> None:
         """Give up what is still in flight."""
         self._producer.purge()
+
+
+def _topic_of(error: KafkaError) -> str | None:
+    """The topic whose request ended the producer, where the client's words tell it and no report has."""
+    found = re.search(r"ProduceRequest for (\S+) \[", error.str())
+    return found and found[1]
 
 
 def _final(error: KafkaError) -> bool:

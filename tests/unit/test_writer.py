@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from common import kafka
 from common.errors import LinkRefused
@@ -156,6 +156,21 @@ def test_what_may_not_be_written_is_named(client: Client, position: bool) -> Non
     with pytest.raises(
         LinkRefused, match=f"writing to l.{'positions' if position else 'staging'}: .*grant WRITE"
     ):
+        target.poll()
+
+
+def test_what_may_not_be_written_is_named_where_no_report_comes(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "REPORT_S", 0.0)
+    words = "ProduceRequest for l.positions [0] with 1 message(s) failed: Broker: Topic authorization failed: unable to satisfy gap-less guarantee"
+
+    def ended(timeout: float) -> int:
+        raise KafkaException(KafkaError(KafkaError._GAPLESS_GUARANTEE, words, True))
+
+    monkeypatch.setattr(client, "poll", ended)
+    target = Writer(PLAN, Term(), None)  # type: ignore[arg-type]
+    with pytest.raises(LinkRefused, match=r"writing to l\.positions: .*grant WRITE"):
         target.poll()
 
 
