@@ -50,6 +50,9 @@ COPY verbatim/ verbatim/
 RUN if [ -z "$UV_DEFAULT_INDEX" ]; then unset UV_DEFAULT_INDEX; fi \
     && uv sync --locked --no-dev --no-editable --no-cache
 
+# Half of what a start costs is loading Spark's classes: they are laid by.
+RUN /opt/verbatim/bin/python container/lay_by_classes.py
+
 FROM base AS runtime
 LABEL org.opencontainers.image.title="Verbatim" \
       org.opencontainers.image.description="Exactly-once replication of Kafka topics between clusters, on Spark" \

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
@@ -75,6 +76,12 @@ def resolve(coordinate: str, exclude: Sequence[str] = ()) -> list[Path]:
     return found
 
 
+def known(coordinate: str) -> list[Path]:
+    """What `resolve` gives where that needs no network; [] where it does."""
+    excluded = sorted(shipped_by_spark() if coordinate in _INSIDE_SPARK else ())
+    return _complete(cache_folder() / _folder_name(coordinate, excluded)) or []
+
+
 def classpath(*coordinates: str) -> str:
     """A class path of several coordinates' jars. What they share, in one version each, stands there once."""
     jars: dict[str, Path] = {}
@@ -105,14 +112,17 @@ def java() -> str:
 
 def shipped_by_spark() -> list[str]:
     """`*:artifact` for each jar in pyspark's own folder."""
-    names = {_VERSION_SUFFIX.sub("", jar.stem) for jar in _spark_jars().glob("*.jar")}
+    names = {_VERSION_SUFFIX.sub("", jar.stem) for jar in spark_jars().glob("*.jar")}
     return [f"*:{name}" for name in sorted(names)]
 
 
-def _spark_jars() -> Path:
-    import pyspark
-
-    return Path(pyspark.__file__).parent / "jars"
+def spark_jars() -> Path:
+    """The folder of the jars that pyspark brings."""
+    # Without importing it: that takes half a second.
+    found = find_spec("pyspark")
+    if found is None or found.origin is None:
+        raise JarsMissing("pyspark is not installed")
+    return Path(found.origin).parent / "jars"
 
 
 def _folder_name(coordinate: str, excluded: Sequence[str]) -> str:
@@ -161,7 +171,7 @@ def _run_ivy(coordinate: str, excluded: Sequence[str], work: Path, jars: Path) -
     settings, module = work / "ivysettings.xml", work / "ivy.xml"
     settings.write_text(_ivy_settings(work / "cache"))
     module.write_text(_ivy_module(coordinate, excluded))
-    ivy = sorted(_spark_jars().glob("ivy-*.jar"))
+    ivy = sorted(spark_jars().glob("ivy-*.jar"))
     if not ivy:
         raise JarsMissing(f"{coordinate}: pyspark holds no Ivy to fetch it with; reinstall pyspark")
     pattern = jars / "[organisation]_[artifact]-[revision](-[classifier]).[ext]"

@@ -15,7 +15,6 @@ import shlex
 import signal
 import struct
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -27,6 +26,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from common import class_data, jars, worker_python
 from common.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ EXECUTORS_TIMEOUT_S = 60.0
 _SETTLED_S = 5.0
 """Executors register one by one: without a wanted number of lanes, the count must have stood still this long."""
 
+_CLASS_PATH = "spark.driver.extraClassPath"
 _LANES_KEY = "spark.verbatim.lanes"
 _JVM_FLAGS = (
     "-XX:+UseSerialGC",
@@ -167,11 +168,12 @@ def effective_conf(
     lanes: int | None,
     extra_slots: int,
     jars: list[Path],
+    delta: bool,
     environ: Mapping[str, str],
 ) -> dict[str, str]:
     """Every Spark property of the session: built-in defaults < SPARK_CONF_DIR < `settings.spark_conf` < what slots demand.
 
-    `jars` empty means a session without Delta. Raises SettingsError for speculation and for a PARALLELISM below one. Pure, but for reading spark-defaults.conf.
+    `jars` are Delta's; a session without Delta has them on a local class path too, so that one archive of classes serves both. Raises SettingsError for speculation and for a PARALLELISM below one. Pure, but for reading spark-defaults.conf.
     """
     given = {**spark_defaults(environ), **settings.spark_conf}
     if given.get("spark.speculation", "false").strip().lower() == "true":
@@ -190,18 +192,16 @@ def effective_conf(
         url = f"local[{lanes + extra_slots}{failures}]"
     else:
         url = master.url
-    if jars:
+    joined = {"spark.sql.extensions": ",", "spark.jars": ",", _CLASS_PATH: os.pathsep}
+    added = {}
+    if delta:
         conf |= _DELTA
-        joined = {"spark.sql.extensions": ",", "spark.jars": ","}
-        added = {"spark.sql.extensions": _DELTA["spark.sql.extensions"]}
-        if master.local:
-            # Put on the class path at launch: spark.jars would copy each file and load it through one more class loader.
-            joined["spark.driver.extraClassPath"] = os.pathsep
-            added["spark.driver.extraClassPath"] = os.pathsep.join(map(str, jars))
-        else:
-            added["spark.jars"] = ",".join(map(str, jars))
-    else:
-        joined, added = {}, {}
+        added["spark.sql.extensions"] = _DELTA["spark.sql.extensions"]
+    if master.local and jars:
+        # Put on the class path at launch: spark.jars would copy each file and load it through one more class loader.
+        added[_CLASS_PATH] = os.pathsep.join(map(str, jars))
+    elif delta:
+        added["spark.jars"] = ",".join(map(str, jars))
     conf |= given
     for key, value in added.items():
         theirs = given.get(key)
@@ -224,16 +224,14 @@ def build_session(settings: Settings, *, lanes: int | None, extra_slots: int, de
     """
     if SparkContext._active_spark_context is not None:
         raise RuntimeError("a Spark session is already running in this process")
-    jars: list[Path] = []
-    if delta:
-        from common import jars as resolver
-
-        jars = resolver.resolve(resolver.DELTA)
-    conf = effective_conf(settings, lanes=lanes, extra_slots=extra_slots, jars=jars, environ=os.environ)
+    found = jars.resolve(jars.DELTA) if delta else jars.known(jars.DELTA)
+    conf = effective_conf(
+        settings, lanes=lanes, extra_slots=extra_slots, jars=found, delta=delta, environ=os.environ
+    )
     # An executor of a cluster has its own Python; a local one must have this one, with these packages.
     if conf["spark.master"].startswith("local"):
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+        os.environ.setdefault("PYSPARK_PYTHON", worker_python.executable())
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", worker_python.executable())
     os.environ.setdefault(
         "MALLOC_ARENA_MAX", "2"
     )  # glibc gives each of the JVM's threads 64 MB of arena otherwise
@@ -331,6 +329,9 @@ def _launch(conf: Mapping[str, str]) -> Any:
         return launch_gateway()
     with tempfile.TemporaryDirectory(prefix="verbatim-spark-") as directory:
         properties = dict(conf)
+        options = properties["spark.driver.extraJavaOptions"]
+        using = class_data.options(class_data.of_spark(conf.get(_CLASS_PATH, "")), options)
+        properties["spark.driver.extraJavaOptions"] = " ".join([options, *map(shlex.quote, using)])
         if not _has_log4j(os.environ):
             log4j = Path(directory, "log4j2.properties")
             log4j.write_text(_LOG4J)

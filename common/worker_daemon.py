@@ -10,10 +10,12 @@ import runpy
 import sys
 from importlib.machinery import PathFinder
 
+ARCHIVES = ("/pyspark.zip", "-src.zip")
+
 
 def without_archive(path: list[str]) -> list[str]:
     """The path without Spark's archives, if pyspark is found on the rest of it; else as it is."""
-    rest = [entry for entry in path if not entry.endswith(("/pyspark.zip", "-src.zip"))]
+    rest = [entry for entry in path if not entry.endswith(ARCHIVES)]
     return rest if all(PathFinder.find_spec(name, rest) for name in ("pyspark", "py4j")) else path
 
 

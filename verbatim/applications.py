@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from common.errors import VerbatimError
@@ -85,11 +85,17 @@ def descendants(root: int, among: Mapping[int, tuple[int, str]]) -> list[int]:
 class Application:
     """An application's console script and its whole family of processes: the driver, Spark's JVM, the lanes' workers.
 
-    Its output goes to `<folder>/<name>.log`. `command` stands for the console script of this Python's environment unless given.
+    Its output goes to `<folder>/<name>.log`. `options` are the command line's; `command` stands for the console script of this Python's
+    environment unless given.
     """
 
     def __init__(
-        self, name: str, variables: Mapping[str, str], folder: Path, command: list[str] | None = None
+        self,
+        name: str,
+        variables: Mapping[str, str],
+        folder: Path,
+        command: list[str] | None = None,
+        options: Sequence[str] = (),
     ) -> None:
         self.name = name
         self.log = folder / f"{name}.log"
@@ -97,7 +103,7 @@ class Application:
         scratch = folder / "tmp"
         scratch.mkdir(exist_ok=True)
         self._environment = environment(variables, scratch)
-        self._command = command or [str(Path(sys.executable).with_name(name))]
+        self._command = [*(command or [str(Path(sys.executable).with_name(name))]), *options]
         self._process: subprocess.Popen[bytes] | None = None
         self._looked = 0.0
         # Process id -> when it started.
@@ -140,6 +146,18 @@ class Application:
         while self._look() and time.monotonic() < give_up:
             time.sleep(0.02)
         return len(family)
+
+    def kill_driver(self, timeout_s: float) -> bool:
+        """kill -9 of the driver alone; whether all that it had started has ended by itself within `timeout_s`."""
+        if self._process is None:
+            return True
+        self._look()
+        self._process.kill()
+        self._process.wait()
+        give_up = time.monotonic() + timeout_s
+        while self._look() and time.monotonic() < give_up:
+            time.sleep(0.1)
+        return not self._family
 
     def stop(self) -> None:
         """SIGTERM, and after some seconds kill -9."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import os
 import shutil
 import signal
 import socket
@@ -26,6 +27,7 @@ from typing import Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from common import class_data
 from common.errors import VerbatimError
 from common.jars import KAFKA, KAFKA_LOGGING, classpath, java
 from verbatim.processes import HOST, free_ports, spawn
@@ -59,6 +61,7 @@ class Cluster:
         cluster id, ports and records. None: a temporary folder, removed by stop().
     heap: of each broker, as Java writes it. properties: broker properties, over the defaults chosen here.
     jvm_options: QUICK_START, FULL_SPEED, or any of Java's.
+    record_classes: where node 1 writes, when it is stopped gently, an archive of its classes, if it was started without one.
     clients: node -> (port it listens on, port it tells): one more listener, for clients that are to come through a proxy.
         Brokers among themselves, and whoever uses `bootstrap_servers`, keep to the other one.
     """
@@ -70,6 +73,7 @@ class Cluster:
         heap: str = "256m",
         properties: Mapping[str, str | int] | None = None,
         jvm_options: Sequence[str] = QUICK_START,
+        record_classes: Path | None = None,
         clients: Mapping[int, tuple[int, int]] | None = None,
     ) -> None:
         if nodes < 1:
@@ -79,6 +83,7 @@ class Cluster:
         self._heap = heap
         self._overrides = {key: str(value) for key, value in (properties or {}).items()}
         self._jvm_options = tuple(jvm_options)
+        self._record_classes = record_classes
         self._clients = dict(clients or {})
         self._folder: Path | None = None
         self._ports: dict[int, tuple[int, int]] = {}
@@ -289,14 +294,18 @@ class Cluster:
             return
         if node not in self._ports:
             raise BrokerError(f"there is no node {node}; the cluster's nodes are {sorted(self._ports)}")
+        options = self._jvm_options
+        if node == 1 and self._record_classes is not None and not class_data_archive().is_file():
+            options += class_data.recording(self._record_classes)
         self._processes[node] = self._java(
-            node, "kafka.Kafka", str(self._config(node)), heap=self._heap, options=self._jvm_options
+            node, "kafka.Kafka", str(self._config(node)), heap=self._heap, options=options
         )
 
     def _java(
         self, node: int, main: str, *arguments: str, heap: str, options: Sequence[str]
     ) -> subprocess.Popen[bytes]:
-        command = [java(), f"-Xmx{heap}", *options]
+        using = class_data.options(class_data_archive(), " ".join(options))
+        command = [java(), f"-Xmx{heap}", *options, *using]
         command += [f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}"]
         command += ["-cp", classpath(KAFKA, KAFKA_LOGGING), main, *arguments]
         try:
@@ -368,6 +377,11 @@ class Cluster:
 
     def _log(self, node: int) -> Path:
         return self.folder / f"node-{node}.log"
+
+
+def class_data_archive() -> Path:
+    """Where the archive of classes of a broker's JVM lies."""
+    return class_data.archive(map(Path, classpath(KAFKA, KAFKA_LOGGING).split(os.pathsep)))
 
 
 def new_cluster_id() -> str:

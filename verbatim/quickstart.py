@@ -7,6 +7,7 @@ words display's. Here is what happens when, and that it is undone.
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import signal
 import sys
@@ -19,10 +20,11 @@ from types import FrameType
 
 import click
 
-from common import jars, kafka, topics
+from common import class_data, jars, kafka, topics
 from common.errors import SettingsError, VerbatimError
 from common.kafka import Deadline
 from common.settings import Settings
+from verbatim import brokers
 from verbatim.applications import Application
 from verbatim.brokers import QUICK_START, Cluster
 from verbatim.display import Display, Lines, Screen, command_prefix, next_steps, verdict
@@ -42,6 +44,8 @@ COUNTERS_S = 8.0
 """Lanes write their counters every 5 s."""
 _TURN_S = 0.1
 _CALL_S = 30.0
+_LAST_S = 120.0
+"""A JVM takes some ten seconds to write what it has loaded, and longer where others work."""
 _FOREVER_MS = str(2**63 - 1)
 
 
@@ -87,6 +91,8 @@ def quickstart(
             if keep:
                 with contextlib.suppress(KeyboardInterrupt):
                     run.wait_for_the_end()
+            elif good:
+                run.lay_by_classes()
         finally:
             ignore_more()
             run.close()
@@ -107,10 +113,14 @@ class Quickstart:
         )
         self._scratch = self._folder / "tmp"
         self._undo.callback(self._remove)
+        self._classes = {name: self._scratch / f"{name}.jsa" for name in ("target", "deduplicator")}
+        """What the JVMs that load most write at their end, where they were started without an archive of classes."""
         # Native libraries that a JVM unpacks, and its figures for jps, stay behind when it is killed.
         options = (*QUICK_START, f"-Djava.io.tmpdir={self._scratch}", "-XX:-UsePerfData")
         self._source = Cluster(data_folder=self._folder / "source", jvm_options=options)
-        self._target = Cluster(data_folder=self._folder / "target", jvm_options=options)
+        self._target = Cluster(
+            data_folder=self._folder / "target", jvm_options=options, record_classes=self._classes["target"]
+        )
         self._applications: dict[str, Application] = {}
         self._loader: Loader | None = None
         self._meter: Meter | None = None
@@ -148,6 +158,26 @@ class Quickstart:
                     self._display.event(
                         f"the {name} has ended (exit code {code}); to start it again: {command_prefix()}{name}"
                     )
+
+    def lay_by_classes(self) -> None:
+        """Keep which classes the JVMs have loaded, for all that start later; ends both applications and the target. Once: later it does nothing."""
+        kept = {
+            "target": brokers.class_data_archive(),
+            "deduplicator": class_data.of_spark(_delta_class_path()),
+        }
+        if all(archive.is_file() for archive in kept.values()):
+            return
+        self._display.event("laying by which classes were loaded, this once: later starts take less CPU")
+        for application in self._applications.values():
+            # A driver that stops gives its JVM no time; one whose driver has gone ends by itself.
+            application.kill_driver(_LAST_S)
+        self._target.stop(_LAST_S)
+        for name, archive in kept.items():
+            try:
+                if not archive.is_file():
+                    class_data.keep(self._classes[name], archive)
+            except OSError as error:
+                self._display.event(f"they could not be kept: {error}")
 
     def close(self) -> None:
         """End everything that was started, and remove what was made, the last first, also when some of it fails."""
@@ -200,7 +230,7 @@ class Quickstart:
             # The same instance comes back after the kill, and with a name of its own it leads again at once.
             own = {"HEALTH_PORT": str(self._ports[name]), "INSTANCE_ID": LINK}
             application = self._applications[name] = Application(
-                name, {**self._variables, **own}, self._folder
+                name, {**self._variables, **own}, self._folder, options=self._spark_options(name)
             )
             # What is killed can't tidy up; but of a temporary folder nothing stays anyway.
             self._undo.callback(application.kill if self._temporary else application.stop)
@@ -216,6 +246,13 @@ class Quickstart:
         self._meter = Meter(settings, records.topic, self._loader.history.written_at)
         self._undo.callback(self._meter.close)
         return settings
+
+    def _spark_options(self, name: str) -> list[str]:
+        """For an application's command: its JVM is to record its classes, if there is no archive of them."""
+        if name not in self._classes or class_data.of_spark(_delta_class_path()).is_file():
+            return []
+        options = " ".join(class_data.recording(self._classes[name]))
+        return ["--conf", f"spark.driver.extraJavaOptions={options}"]
 
     def _copy(self, records: Records) -> None:
         assert self._loader is not None
@@ -312,6 +349,10 @@ class Quickstart:
         else:
             shutil.rmtree(self._scratch, ignore_errors=True)
             self._display.say(f"data and logs stay in {self._folder}")
+
+
+def _delta_class_path() -> str:
+    return os.pathsep.join(map(str, jars.resolve(jars.DELTA)))
 
 
 def _quiet(settings: Settings) -> Settings:

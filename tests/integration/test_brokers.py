@@ -17,6 +17,7 @@ import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from common import class_data
 from tests.brokers import (
     Record,
     Seen,
@@ -31,6 +32,7 @@ from tests.brokers import (
     wait_until,
 )
 from tests.conftest import Kafka, Names
+from verbatim import brokers
 from verbatim.brokers import BrokerError, Cluster
 
 REPOSITORY = Path(__file__).parents[2]
@@ -170,16 +172,26 @@ def test_paused_broker_answers_nobody_until_it_resumes(cluster: Cluster, names: 
     assert values(cluster.bootstrap_servers, name) == [[b"patient"]]
 
 
-def test_stopped_cluster_starts_again_from_its_folder(tmp_path: Path, names: Names) -> None:
-    """A cluster made anew over a data folder is the same cluster: id, address, records; only as many nodes as before."""
+def test_stopped_cluster_starts_again_from_its_folder(
+    tmp_path: Path, names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cluster made anew over a data folder is the same cluster: id, address, records; only as many nodes as before. Its JVM uses the
+    archive of classes that the first one's has left."""
     name = names.topic()
-    with Cluster(data_folder=tmp_path) as first:
+    archive = tmp_path / "classes.jsa"
+    monkeypatch.setattr(brokers, "class_data_archive", lambda: archive)
+    with Cluster(data_folder=tmp_path, record_classes=tmp_path / "recorded") as first:
         bootstrap, known = first.bootstrap_servers, first.cluster_id
         create_topic(bootstrap, name)
         produce(bootstrap, name, [Record(b"kept")])
-    with Cluster(data_folder=tmp_path) as second:
+        first.stop(60)
+    class_data.keep(tmp_path / "recorded", archive)
+    with Cluster(data_folder=tmp_path, record_classes=tmp_path / "again") as second:
+        if sys.platform == "linux":
+            assert str(archive) in Path(f"/proc/{second.pid()}/maps").read_text()
         assert (second.bootstrap_servers, cluster_id(bootstrap)) == (bootstrap, known)
         assert values(bootstrap, name) == [[b"kept"]]
+    assert not (tmp_path / "again").exists(), "recorded again though there is one"
     with pytest.raises(BrokerError, match="holds a cluster of 1 nodes, not 3"):
         Cluster(nodes=3, data_folder=tmp_path).start()
 

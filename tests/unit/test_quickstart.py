@@ -23,18 +23,19 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import verbatim.quickstart
-from common import jars, mappings
+from common import class_data, jars, mappings
 from common.control import Key
 from common.errors import SettingsError, VerbatimError
 from common.mappings import Mapping
 from replicator import positions
 from replicator.positions import Position
-from verbatim import applications, display
+from verbatim import applications, brokers, display
 from verbatim.applications import Application, descendants, environment, processes
 from verbatim.brokers import BrokerError
 from verbatim.loading import History, Loader
 from verbatim.main import cli
 from verbatim.progress import DELAY_S, RATE_S, Progress, Tally
+from verbatim.quickstart import Quickstart
 from verbatim.records import Record, Records, flights, json_lines, partition_of
 from verbatim.verify import Kind, PartitionReport
 from verbatim.verify_link import LinkReport
@@ -536,6 +537,17 @@ def test_stop_gives_an_application_the_chance_to_end_and_takes_its_children_with
     assert stubborn.ended() == -signal.SIGKILL and child_of(stubborn) not in processes()
 
 
+def test_what_a_killed_driver_had_started_is_given_time_to_end_by_itself(
+    family: Callable[..., Application],
+) -> None:
+    application = family()
+    child, pid = child_of(application), application.pid
+    assert not application.kill_driver(0.2)
+    assert child in processes() and pid not in processes()
+    os.kill(child, signal.SIGTERM)
+    assert application.kill_driver(5.0)
+
+
 def test_children_of_an_application_that_ended_by_itself_are_found_again(
     family: Callable[..., Application], tmp_path: Path
 ) -> None:
@@ -561,7 +573,9 @@ class FakeCluster:
 
     made: ClassVar[list[FakeCluster]] = []
 
-    def __init__(self, data_folder: Path, jvm_options: tuple[str, ...]) -> None:
+    def __init__(
+        self, data_folder: Path, jvm_options: tuple[str, ...], record_classes: Path | None = None
+    ) -> None:
         self.folder, self.done = data_folder, list[str]()
         self.fails = bool(FakeCluster.made)
         FakeCluster.made.append(self)
@@ -621,6 +635,35 @@ def test_a_folder_that_was_asked_for_stays_and_one_with_something_in_it_is_refus
     again = CliRunner().invoke(cli, ["quickstart", "--folder", str(folder)])
     assert isinstance(again.exception, SettingsError) and "is not empty" in str(again.exception)
     assert (folder / "source").exists()
+
+
+def test_what_the_jvms_have_loaded_is_kept_once_they_have_ended(
+    without_brokers: type[FakeCluster], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark, kafka = tmp_path / "spark.jsa", tmp_path / "kafka.jsa"
+    monkeypatch.setattr(class_data, "of_spark", lambda _: spark)
+    monkeypatch.setattr(brokers, "class_data_archive", lambda: kafka)
+    run = Quickstart(tmp_path / "run")
+    run._scratch.mkdir(parents=True)
+    ended: list[str] = []
+
+    class Recording:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def kill_driver(self, _: float) -> bool:
+            ended.append(self.name)
+            for option in run._spark_options(self.name)[1:]:
+                Path(option.partition("AtExit=")[2].split()[0]).write_text(self.name)
+            return True
+
+    run._applications = {name: Recording(name) for name in ("replicator", "deduplicator")}  # type: ignore[misc]
+    run.lay_by_classes()
+    assert spark.read_text() == "deduplicator" and not kafka.exists(), "what could not be kept ends nothing"
+    assert ended == ["replicator", "deduplicator"] and without_brokers.made[1].done == ["stop"]
+    kafka.touch()
+    run.lay_by_classes()
+    assert len(ended) == 2 and run._spark_options("deduplicator") == []
 
 
 def test_without_the_flights_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from common import class_data, spark
 from common.errors import SettingsError
 from common.spark import available_cpus, effective_conf, parse_master, spark_defaults
 
@@ -34,6 +36,7 @@ def conf(
         lanes=lanes,
         extra_slots=extra,
         jars=more.pop("jars", []),
+        delta=more.pop("delta", False),
         environ=more.pop("environ", {}),
     )
 
@@ -100,14 +103,19 @@ def test_settings_win_over_the_conf_directory_which_wins_over_the_defaults(tmp_p
 def test_delta_joins_what_the_user_has_set_and_its_jars_travel_as_the_master_needs() -> None:
     jars = [Path("/jars/delta.jar"), Path("/jars/storage.jar")]
     local = conf(
-        jars=jars, spark_conf={"spark.sql.extensions": "my.Ext", "spark.driver.extraClassPath": "/mine"}
+        jars=jars,
+        delta=True,
+        spark_conf={"spark.sql.extensions": "my.Ext", "spark.driver.extraClassPath": "/mine"},
     )
     assert local["spark.sql.extensions"] == "my.Ext,io.delta.sql.DeltaSparkSessionExtension"
     assert local["spark.driver.extraClassPath"] == "/mine:/jars/delta.jar:/jars/storage.jar"
     assert local["spark.databricks.delta.snapshotPartitions"] == "1"
-    cluster = conf("spark://host:7077", jars=jars, state_path="s3a://bucket/state")
+    cluster = conf("spark://host:7077", jars=jars, delta=True, state_path="s3a://bucket/state")
     assert cluster["spark.jars"] == "/jars/delta.jar,/jars/storage.jar"
-    assert "spark.sql.extensions" not in conf()
+    without = conf(jars=jars)
+    assert "spark.sql.extensions" not in without
+    assert without["spark.driver.extraClassPath"] == "/jars/delta.jar:/jars/storage.jar"
+    assert "spark.jars" not in conf("spark://host:7077", jars=jars)
 
 
 def test_a_containers_cpu_quota_bounds_the_slots(tmp_path: Path) -> None:
@@ -116,6 +124,32 @@ def test_a_containers_cpu_quota_bounds_the_slots(tmp_path: Path) -> None:
     (tmp_path / "cpu.max").write_text("max 100000\n")
     assert available_cpus(tmp_path) == len(os.sched_getaffinity(0))
     assert available_cpus(tmp_path / "none") == len(os.sched_getaffinity(0))
+
+
+def test_the_jvm_uses_an_archive_of_classes_that_fits_its_class_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what Python workers of this machine import is the installed pyspark."""
+    written: list[str] = []
+
+    def launch(**_: Any) -> None:
+        found = re.search(r"--properties-file (\S+)", os.environ["PYSPARK_SUBMIT_ARGS"])
+        assert found
+        written.append(Path(found[1]).read_text())
+
+    archives = {"/jars/delta.jar": tmp_path / "classes.jsa"}
+    monkeypatch.setattr(spark, "launch_gateway", launch)
+    monkeypatch.setattr(class_data, "of_spark", lambda path: archives.get(path, tmp_path / "none"))
+    with_delta = conf(jars=[Path("/jars/delta.jar")], delta=True)
+    spark._launch(with_delta)
+    archives["/jars/delta.jar"].touch()
+    spark._launch(with_delta)
+    spark._launch(conf())
+    assert [f"-XX\\:SharedArchiveFile\\={tmp_path}/classes.jsa" in text for text in written] == [
+        False,
+        True,
+        False,
+    ]
 
 
 DRIVER = textwrap.dedent(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
+from common import worker_python
 from common.worker_daemon import without_archive
 
 
@@ -19,3 +22,20 @@ def test_the_installed_pyspark_is_imported_instead_of_the_archive(tmp_path: Path
 def test_the_archive_stays_where_nothing_is_installed(tmp_path: Path) -> None:
     path = [*archives(tmp_path), str(tmp_path)]
     assert without_archive(path) == path
+
+
+def test_what_spark_starts_as_python_is_this_one_without_the_archive(tmp_path: Path) -> None:
+    assert Path(worker_python.executable()).name == "verbatim-python"
+    said = subprocess.run(
+        [
+            worker_python.executable(),
+            "-c",
+            "import os, sys; print(sys.executable, os.environ['PYTHONPATH'], sys.argv[1:])",
+            "a b",
+        ],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([*archives(tmp_path), "/mine", str(tmp_path)])},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert said.stdout.split(maxsplit=2) == [sys.executable, f"/mine:{tmp_path}", "['a b']\n"]

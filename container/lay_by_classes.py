@@ -1,0 +1,37 @@
+"""Lays by which classes Spark loads, when the image is built: a container then starts with half the CPU.
+
+    python container/lay_by_classes.py
+
+The quick start runs once, in the environment that this Python is of; the brokers' jars that it fetches to VERBATIM_JARS go again.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from common import class_data, jars
+from verbatim import brokers
+
+
+def main() -> int:
+    folder = jars.cache_folder()
+    before = set(folder.iterdir())
+    verbatim = Path(sys.executable).with_name("verbatim")
+    subprocess.run([verbatim, "quickstart", "--no-kill", "--records", "20000"], check=True)
+    found = class_data.of_spark(os.pathsep.join(map(str, jars.resolve(jars.DELTA))))
+    of_brokers = brokers.class_data_archive()
+    new = set(folder.iterdir()) - before
+    for fetched in filter(Path.is_dir, new):
+        shutil.rmtree(fetched)
+    if not jars.known(jars.KAFKA):
+        of_brokers.unlink()
+    print(f"{found}: {found.stat().st_size / 1e6:.0f} MB")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
