@@ -113,7 +113,9 @@ def _producers(module: ModuleType) -> None:
         def __init__(self, config: dict[str, Any], **kwargs: Any) -> None:
             self.transactional = "transactional.id" in config
             if self.transactional and transaction_ms:
-                config = {**config, "transaction.timeout.ms": int(transaction_ms)}
+                # librdkafka refuses a linger that is longer than the time-out.
+                linger = min(int(config["linger.ms"]), int(transaction_ms) // 2)
+                config = {**config, "transaction.timeout.ms": int(transaction_ms), "linger.ms": linger}
             if self.transactional and BREAK == "no-fencing":
                 config = {
                     **config,
