@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -42,9 +42,11 @@ class Broker:
     def log_folder(self) -> Path:
         return self.cluster.folder / "node-1"
 
-    def create(self, topic: str, partitions: int) -> None:
-        new = NewTopic(topic, partitions, 1, config=TOPIC_CONFIG)
-        self.admin.create_topics([new], request_timeout=_CALL_S)[topic].result(_CALL_S)
+    def create(self, topics: Sequence[str], partitions: int) -> None:
+        """Create topics of so many partitions each."""
+        new = [NewTopic(topic, partitions, 1, config=TOPIC_CONFIG) for topic in topics]
+        for future in self.admin.create_topics(new, request_timeout=_CALL_S).values():
+            future.result(_CALL_S)
 
     def topics(self) -> list[str]:
         """All but Kafka's own."""
@@ -60,24 +62,24 @@ class Broker:
         while any(self.log_folder.glob("*-delete")) and time.monotonic() < give_up:
             time.sleep(0.1)
 
-    def visible(self, topic: str, partitions: int) -> Visible:
-        """Follows what a read-committed reader may see of a topic, which need not be there yet."""
-        return Visible(self, topic, partitions)
+    def visible(self, topics: Sequence[str], partitions: int) -> Visible:
+        """Follows what a read-committed reader may see of topics, which need not be there yet."""
+        return Visible(self, topics, partitions)
 
 
 class Visible:
-    """Calling it gives the offsets that a read-committed reader may see, transaction markers included; 0 until there is such a topic."""
+    """Calling it gives the offsets that a read-committed reader may see, transaction markers included; 0 until there are all topics."""
 
-    def __init__(self, broker: Broker, topic: str, partitions: int) -> None:
-        self._broker, self._topic = broker, topic
-        self._asked = {TopicPartition(topic, p): OffsetSpec.latest() for p in range(partitions)}
+    def __init__(self, broker: Broker, topics: Sequence[str], partitions: int) -> None:
+        self._broker, self._topics = broker, set(topics)
+        self._asked = {TopicPartition(t, p): OffsetSpec.latest() for t in topics for p in range(partitions)}
         self._admin: AdminClient | None = None
         self._last = 0
         self._answered_at = time.monotonic()
 
     def __call__(self) -> int:
         if self._admin is None:
-            if self._topic not in self._broker.topics():
+            if not self._topics.issubset(self._broker.topics()):
                 return 0
             # A client of its own, made once there is something to ask for: one that has asked for a topic before it was there,
             # or has listed all topics, was seen to answer "no leaders found" for as long as it lived.

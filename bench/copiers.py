@@ -130,16 +130,21 @@ class Copier:
 
 
 def make(name: str, pair: Pair, link: str, topic: str, partitions: int, linger_ms: int = 20) -> Copier:
-    """A copier by its name in NAMES. `link` must be new in this sitting. `linger_ms` is the floor's."""
+    """A copier by its name in NAMES. `link` must be new in this sitting. `topic` may be a pattern, but for the floor. `linger_ms` is the
+    floor's."""
     folder = pair.folder / link
     folder.mkdir()
-    destination = f"{link}.{topic}"
     makers: dict[str, Callable[[], dict[str, Application]]] = {
         VERBATIM: lambda: _verbatim(pair, link, topic, folder),
-        FLOOR: lambda: _floor(pair, topic, destination, partitions, linger_ms, folder),
+        FLOOR: lambda: _floor(pair, topic, destination(link, topic), partitions, linger_ms, folder),
     }
     maker = makers.get(name) or (lambda: _mirror_maker(name, pair, link, topic, partitions, folder))
-    return Copier(name, destination, maker())
+    return Copier(name, destination(link, topic), maker())
+
+
+def destination(link: str, topic: str) -> str:
+    """What every copier calls its copy."""
+    return f"{link}.{topic}"
 
 
 def _verbatim(pair: Pair, link: str, topic: str, folder: Path) -> dict[str, Application]:
@@ -160,7 +165,7 @@ def _verbatim(pair: Pair, link: str, topic: str, folder: Path) -> dict[str, Appl
 def _floor(
     pair: Pair, topic: str, destination: str, partitions: int, linger_ms: int, folder: Path
 ) -> dict[str, Application]:
-    pair.target.create(destination, partitions)
+    pair.target.create([destination], partitions)
     command = [sys.executable, str(Path(__file__).with_name("copy_loop.py"))]
     command += [pair.source.bootstrap_servers, pair.target.bootstrap_servers, topic, destination]
     command += [str(partitions), str(linger_ms)]

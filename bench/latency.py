@@ -26,7 +26,7 @@ def measure(
     """One copier through all rates, then, if asked for, `pause_s` at 1,000 records/s to look for the longest pause. For `warm_s` before that
     nothing is counted: brokers and copiers compile what they are going to do, transactions above all."""
     topic = f"{link}-latency"
-    pair.source.create(topic, paced.PARTITIONS)
+    pair.source.create([topic], paced.PARTITIONS)
     copier = copiers.make(name, pair, link, topic, paced.PARTITIONS, linger_ms=1)
     yield from _measure(pair, name, link, copier, topic, rates, seconds, pause_s, warm_s)
 
@@ -34,7 +34,7 @@ def measure(
 def measure_bare(pair: Pair, link: str, rates: Sequence[int], seconds: float) -> Iterator[dict[str, Any]]:
     """The same with nothing between producer and reader but a topic."""
     topic = f"{link}-latency"
-    pair.target.create(topic, paced.PARTITIONS)
+    pair.target.create([topic], paced.PARTITIONS)
     yield from _measure(pair, BARE, link, None, topic, rates, seconds, 0.0, 0.0)
 
 

@@ -23,7 +23,8 @@ class Shape:
     """What the records of a topic are like.
 
     size: bytes of a value. fill: "half" (half random, half one letter, so that compression finds about half to do), "random" (nothing
-    for it to do) or "text" (JSON, of which little is left). headers: three short ones, or none.
+    for it to do) or "text" (JSON, of which little is left). headers: three short ones, or none. topics: how many, each with so many
+    partitions. long: so many records that they are another shape, by name only.
     """
 
     size: int
@@ -31,16 +32,20 @@ class Shape:
     partitions: int = 4
     headers: bool = False
     fill: str = "half"
+    topics: int = 1
+    long: bool = False
 
     @property
     def name(self) -> str:
         """As tables and topics call it."""
         size = f"{self.size // 1000}KB" if self.size >= 1000 else f"{self.size}B"
-        parts = [size, f"{self.partitions}p"]
+        parts = [size, f"{self.topics}x{self.partitions}p" if self.topics > 1 else f"{self.partitions}p"]
         if self.headers:
             parts.append("headers")
         if self.fill != "half":
             parts.append(self.fill)
+        if self.long:
+            parts.append("long")
         return "-".join(parts)
 
     def times(self, share: float) -> Shape:
@@ -72,14 +77,17 @@ def _value(shape: Shape, rng: random.Random) -> bytes:
 
 
 class Backlog:
-    """A source topic whose records are written but invisible, in a transaction that is open until `reveal`.
+    """Source topics whose records are written but invisible, in a transaction that is open until `reveal`.
 
     So a copier can be started on it, shown to work by the few records before them, and then be given all the others at once. Had it the
     backlog from its start, whichever part of it comes up first would run alone: not what a copier does when it runs.
     """
 
     def __init__(self, broker: Broker, shape: Shape, topic: str) -> None:
-        self.shape, self.topic = shape, topic
+        self.shape = shape
+        self.topics = [f"{topic}-{i}" for i in range(shape.topics)] if shape.topics > 1 else [topic]
+        self.pattern = f"{topic}-.*" if shape.topics > 1 else topic
+        """As copiers are told of them."""
         self._failed: list[str] = []
         self._producer = Producer(
             {
@@ -94,13 +102,13 @@ class Backlog:
                 "queue.buffering.max.kbytes": 131_072,
             }
         )
-        broker.create(topic, shape.partitions)
+        broker.create(self.topics, shape.partitions)
 
     def fill(self) -> None:
         """Write one visible record to each partition, then the invisible ones, round about the partitions. Raises RuntimeError."""
         self._producer.init_transactions(60)
         some = values(self.shape)
-        self._write([b"ready"] * self.shape.partitions, self.shape.partitions)
+        self._write([b"ready"], self.shape.partitions * self.shape.topics)
         self._producer.commit_transaction(60)
         self._write(some, self.shape.records)
 
@@ -111,20 +119,17 @@ class Backlog:
     def _write(self, some: list[bytes], records: int) -> None:
         self._producer.begin_transaction()
         headers = HEADERS if self.shape.headers else None
-        topic, partitions, produce, poll = (
-            self.topic,
-            self.shape.partitions,
-            self._producer.produce,
-            self._producer.poll,
-        )
+        produce, poll = self._producer.produce, self._producer.poll
+        places = [(topic, p) for p in range(self.shape.partitions) for topic in self.topics]
         for i in range(records):
+            topic, partition = places[i % len(places)]
             while True:
                 try:
                     produce(
                         topic,
                         some[i % len(some)],
                         b"key-%d" % (i % 10_000),
-                        i % partitions,
+                        partition,
                         on_delivery=self._note,
                         headers=headers,
                     )
@@ -134,7 +139,7 @@ class Backlog:
             if not i % 1000:
                 poll(0)
         if self._producer.flush(120) or self._failed:
-            raise RuntimeError(f"topic {topic} could not be filled: {self._failed[:1]}")
+            raise RuntimeError(f"{self.pattern} could not be filled: {self._failed[:1]}")
 
     def _note(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:

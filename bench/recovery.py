@@ -24,7 +24,7 @@ def measure(
     The exact times are known at the end, when the reader has ended; meanwhile `say` gets a line for each kill.
     """
     topic = f"{link}-recovery"
-    pair.source.create(topic, paced.PARTITIONS)
+    pair.source.create([topic], paced.PARTITIONS)
     copier = copiers.make(name, pair, link, topic, paced.PARTITIONS)
     kills: list[tuple[int, str, int]] = []
     with paced.through(pair, link, copier, topic) as run:

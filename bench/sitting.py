@@ -30,10 +30,15 @@ SIDE_SHAPES = (
     Shape(1000, 800_000, fill="random"),
     Shape(200, 2_000_000, partitions=1),
     Shape(200, 2_000_000, partitions=16),
+    Shape(200, 2_000_000, partitions=10, topics=10),
+    Shape(200, 2_000_000, partitions=10, topics=100),
+    Shape(200, 20_000_000, long=True),
 )
 """One property changed each; measured with Verbatim and the fastest of MirrorMaker 2's configurations."""
 
 SIDE_COPIERS = (copiers.VERBATIM, "mm2-throughput")
+SCALE_COPIERS = (copiers.VERBATIM,)
+"""Of shapes with several topics, or very many records: there it is compared with itself."""
 SHARES = {"mm2-throughput": 0.6, "mm2-latency": 0.3, "mm2-defaults": 0.3}
 """Of a shape's records, for who is slower: what is measured is a rate, and some ten seconds of it are enough."""
 
@@ -58,6 +63,8 @@ class Scale:
     def copiers_of(self, shape: Shape) -> tuple[str, ...]:
         if self.chosen:
             return self.chosen
+        if shape.topics > 1 or shape.long:
+            return SCALE_COPIERS
         return self.main_copiers if shape in MAIN_SHAPES else SIDE_COPIERS
 
 

@@ -29,13 +29,14 @@ def measure(pair: Pair, name: str, link: str, shape: Shape) -> dict[str, Any]:
     leftover = set(pair.source.topics())
     backlog = Backlog(pair.source, shape, f"{link}-backlog")
     backlog.fill()
-    with copiers.make(name, pair, link, backlog.topic, shape.partitions) as copier:
+    with copiers.make(name, pair, link, backlog.pattern, shape.partitions) as copier:
         began = time.monotonic()
         copier.start()
-        look = pair.target.visible(copier.destination, shape.partitions)
+        destinations = [copiers.destination(link, topic) for topic in backlog.topics]
+        look = pair.target.visible(destinations, shape.partitions)
         eldest = {**copier.pids(), **dict(zip(BROKERS, (pair.source.pid, pair.target.pid), strict=True))}
         with Watch(eldest, pair.target.log_folder) as watch:
-            ready = _follow(copier, look, shape.partitions, _START_S)
+            ready = _follow(copier, look, shape.partitions * shape.topics, _START_S)
             started_s = ready[-1][0] - began
             time.sleep(_SETTLE_S)
             base = look()
@@ -66,7 +67,7 @@ def measure(pair: Pair, name: str, link: str, shape: Shape) -> dict[str, Any]:
         "peak_bytes": sum(watch.peak_bytes[who] for who in pids),
         "peak_bytes_by_process": {who: watch.peak_bytes[who] for who in pids},
         "written_bytes": sum(written.values()),
-        "written_bytes_destination": written.get(copier.destination, 0),
+        "written_bytes_destination": sum(written.get(topic, 0) for topic in destinations),
         "started_s": started_s,
         "steady_s": part.end_s - part.begin_s,
         "markers": curve[-1][1] - shape.records,
