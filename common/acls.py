@@ -105,11 +105,24 @@ def steps(wanted: Collection[Acl], there: Collection[Acl], ours: Collection[Acl]
 
 
 def on_copies(
-    acls: Mapping[str, Collection[Acl]], copies: Mapping[str, str], policy: Policy
+    acls: Mapping[str, Collection[Acl]],
+    copies: Mapping[str, str],
+    copied_into: Mapping[str, Collection[str]],
+    policy: Policy,
 ) -> dict[str, set[Acl]]:
-    """Destination -> its rules; `acls` by source topic, `copies` source topic -> destination."""
-    return {
-        destination: on_copy(acls[topic], destination, policy)
-        for topic, destination in copies.items()
-        if topic in acls
-    }
+    """Destination -> its rules; `acls` by source topic, `copies` source topic -> destination. `copied_into`: destination -> all source
+    topics whose records may be there, also those that are gone."""
+    together: dict[str, set[str]] = {}
+    for topic, destination in copies.items():
+        together.setdefault(destination, set(copied_into.get(destination, ()))).add(topic)
+    out = {}
+    for destination, topics in together.items():
+        if any(topic in acls for topic in topics):
+            out[destination] = _of_all([on_copy(acls.get(t, ()), destination, policy) for t in topics])
+    return out
+
+
+def _of_all(rules: list[set[Acl]]) -> set[Acl]:
+    """The rules of a copy of several topics: who reads it reads all of them. Allowed is what each of them allows, denied what any denies."""
+    allowed = set.intersection(*rules)
+    return {acl for acl in set.union(*rules) if acl.permission == DENY or acl in allowed}

@@ -186,6 +186,10 @@ class Control:
             and to.refused is None
         }
 
+    def several_into(self, destination: str) -> bool:
+        """Whether a destination holds, or may come to hold, the records of several source topics."""
+        return len(self.copied_into.get(destination, ())) > 1
+
     def deleted_topics(self) -> list[str]:
         """Names of copied topics that are gone from the source, and have not been made again."""
         if not self.deleted:

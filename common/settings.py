@@ -200,6 +200,10 @@ class Settings(BaseModel):
         "topic's whole name gives the destination's, where `\\1` and `\\g<name>` stand for its groups and `{source}` for the source's "
         "name; a topic that none matches goes by the template", "none",
     )  # fmt: skip
+    several_sources: Literal["fail", "merge"] = _setting(
+        "SEVERAL_SOURCES", "fail", "topics whose destination has one name: `fail`, the first is copied and the others are refused; `merge`, "
+        "all are copied into it, each partition into the one of its number",
+    )  # fmt: skip
     destination_client_config: str | None = _setting(
         "KAFKA_CLUSTERS_DESTINATION_CLIENT_CONFIG",
         None,
@@ -769,9 +773,11 @@ def _doubts(settings: Settings) -> list[str]:
         "{topic}" not in settings.destination_topic_template
         and several
         and not settings.destination_topic_rewrite
+        and settings.several_sources == "fail"
     ):
         found.append(
-            f"{_PREFIX}DESTINATION_TOPIC: without {{topic}}, all topics go into one: the first is copied, the others are refused"
+            f"{_PREFIX}DESTINATION_TOPIC: without {{topic}}, all topics go into one: the first is copied, the others are refused "
+            "(SEVERAL_SOURCES=fail)"
         )
     return found
 
@@ -780,6 +786,16 @@ def _check_together(settings: Settings) -> None:
     """What each setting may be by itself, but not beside another. Raises SettingsError."""
     if len(settings.own_topics) < len(link_topics.KINDS):
         raise SettingsError("STAGING_TOPIC, CONTROL_TOPIC and the like: two topics of the link have one name")
+    joined = topic_selection.joined(settings.destination_topic_map)
+    if joined and settings.several_sources == "fail":
+        one, other, name = joined
+        raise SettingsError(
+            f"{_PREFIX}DESTINATION_TOPIC_MAP: topics {one!r} and {other!r} can't both become {name!r}, unless SEVERAL_SOURCES=merge"
+        )
+    if settings.provenance_headers and settings.several_sources == "merge":
+        raise SettingsError(
+            "SEVERAL_SOURCES: merge does not go with PROVENANCE_HEADERS: with others writing there too, what belongs to whom can't be told"
+        )
     if settings.acl_read_only and settings.acl_sync == "all":
         raise SettingsError("ACL_READ_ONLY: goes with ACL_SYNC=read, not with all")
     if settings.heartbeats_interval_s:

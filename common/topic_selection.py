@@ -141,11 +141,18 @@ def topic_map(text: str) -> dict[str, str]:
         check_topic_name(name)
         if topic in found:
             raise ValueError(f"topic {topic!r} is named twice")
-        for other, taken in found.items():
-            if taken == name:
-                raise ValueError(f"topics {other!r} and {topic!r} can't both become {name!r}")
         found[topic] = name
     return found
+
+
+def joined(text: str) -> tuple[str, str, str] | None:
+    """Two topics to which a map gives one destination, and its name; None where each has its own."""
+    taken: dict[str, str] = {}
+    for topic, name in topic_map(text).items():
+        other = taken.setdefault(name, topic)
+        if other != topic:
+            return other, topic, name
+    return None
 
 
 @lru_cache(maxsize=16)

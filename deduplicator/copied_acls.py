@@ -38,7 +38,7 @@ class CopiedAcls:
         if self.settings.acl_sync == "off":
             return
         state = self.control.state
-        wanted = acls.on_copies(state.acls, state.copies(), self.settings.acl_policy())
+        wanted = acls.on_copies(state.acls, state.copies(), state.copied_into, self.settings.acl_policy())
         if wanted == self._done and not again:
             return
         try:

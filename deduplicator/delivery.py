@@ -42,6 +42,7 @@ log = logging.getLogger(__name__)
 IDLE_S = 0.2
 """How long to wait for a frame before looking round."""
 RECOVERY_S = 60.0
+CALL_S = 30.0
 KEEP_OFFSETS_S = 3600.0
 SMALL_BYTES = 256 << 10
 LEAST_REST_S, MOST_REST_S = 0.003, 0.025
@@ -80,7 +81,7 @@ class Delivery:
         """When it last began to gather a transaction or to recover: each of its calls is bounded, so it does so again before long."""
         self.owned = Owned(f"{plan['staging_topic']}-{self.partition}", self.partition)
         self._admin = admin
-        self._transaction = Transaction(plan, self.owned, group_metadata)
+        self._transaction = Transaction(plan, self.owned, group_metadata, self._several_into)
         self._troubles = Troubles(plan, term, self.owned, admin)
         self._judgement = Judgement(plan, term, self.owned, self._transaction, self._troubles)
         self._committed_at = outside.monotonic()
@@ -107,6 +108,10 @@ class Delivery:
             and self.owned.committed >= self.end
             and not self._troubles.asked()
         )
+
+    def _several_into(self, destination: str, ask: bool) -> bool:
+        state = self.term.control.refresh(Deadline(CALL_S)) if ask else self.term.state
+        return state.several_into(destination)
 
     # the thread
 

@@ -6,6 +6,7 @@ for the lanes, which wait for it. What a configuration should be is decided in c
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -47,6 +48,8 @@ class Destinations:
         self._in_step: dict[str, SourceTopic] = {}
         """Topic id -> the description that its destination was last brought in step with."""
         self._said: dict[str, str] = {}
+        self._bound: dict[str, set[str]] = {}
+        """Destination -> the source topics there are whose name the settings make that, where several may meet."""
 
     def take_over(self, settings: Settings) -> None:
         """Go by these settings from now on."""
@@ -59,6 +62,7 @@ class Destinations:
         `again`: look also at what was refused, and at all configurations.
         """
         state = self.control.state
+        self._look_who_meets()
         present = {t.topic_id for t in state.newest_topics().values()} - state.deleted
         for source in list(state.topics.values()):
             have = state.destinations.get(source.topic_id)
@@ -67,14 +71,31 @@ class Destinations:
                 or have.partitions < source.partitions
                 or (again and have.refused is not None)
                 or (have.refused is None and source.topic_id in present and self._renamed(source, have))
+                or (again and have.refused is None and not self.merge and self._others(source, have.topic))
             ):
                 verdict = self._verdict(source)
                 if verdict != have:
                     self._record(source, verdict)
         if again:
             self._check_rights()
-        if self.settings.topic_config_sync:
-            self._keep_in_step(again)
+        self._keep_in_step(again)
+
+    @property
+    def merge(self) -> bool:
+        return self.settings.several_sources == "merge"
+
+    def _look_who_meets(self) -> None:
+        self._bound = {}
+        for name in self.control.state.running_topics() if self.merge else ():
+            if self.settings.selects(name):
+                with contextlib.suppress(SettingsError):
+                    to = self.settings.destination_topic(name, self.link.source_name)
+                    self._bound.setdefault(to, set()).add(name)
+
+    def _others(self, source: SourceTopic, destination: str) -> set[str]:
+        """Other source topics that go to a destination, are to go there, or did so before."""
+        there = self.control.state.copied_into.get(destination, set())
+        return (there | self._bound.get(destination, set())) - {source.topic}
 
     def _check_rights(self) -> None:
         """Refuse what may not be written any more: in a transaction it would fail, again and again, with all that is in it."""
@@ -106,6 +127,8 @@ class Destinations:
             and (again or self._in_step.get(source.topic_id) != source)
             and (have := state.destinations.get(source.topic_id)) is not None
             and have.refused is None
+            # Whoever else goes there, and whether it is kept in step or not: it may not become compacted.
+            and (self.settings.topic_config_sync or self._others(source, have.topic))
         }
         if not due:
             return
@@ -119,8 +142,11 @@ class Destinations:
             have = state.destinations[topic_id]
             if have.topic not in there:
                 continue  # deleted at the target (its lanes ride out that there is none), or hidden
-            config, applied = self._bring_in_step(source, have, there[have.topic], deadline)
-            verdict = _judged(source, have.topic, config, applied)
+            config, applied = there[have.topic], have.config
+            if not self._others(source, have.topic):
+                # What several have in common can't follow one of them.
+                config, applied = self._bring_in_step(source, have, config, deadline)
+            verdict = self._judged(source, have.topic, config, applied)
             if verdict != have:
                 self._record(source, verdict)
             self._in_step[topic_id] = source
@@ -186,11 +212,18 @@ class Destinations:
         if self.link.source_cluster == self.link.target_cluster and name == source.topic:
             raise LinkRefused("it is the source topic itself; change KAFKA_CLUSTERS_DESTINATION_TOPIC")
         others = self.control.state.copied_into.get(name, set()) - {source.topic}
-        if others:
-            # Group offsets could not be translated: a partition would hold the records of several, at one offset for all.
+        if others and not self.merge:
+            # Group offsets can't be translated any more: a partition holds the records of several, at one offset for all.
             raise LinkRefused(
-                f"topic {min(others)} is copied there already; several topics in one are not supported: give each a destination of its own"
+                f"topic {min(others)} is copied there already, and SEVERAL_SOURCES is fail: give each a destination of its own, or set it to "
+                "merge"
             )
+        if others and self.settings.heartbeats_interval_s:
+            beats = self.settings.heartbeats_topic
+            if beats in others | {source.topic}:
+                raise LinkRefused(
+                    f"heartbeats ({beats}) have a destination of their own; change KAFKA_CLUSTERS_DESTINATION_TOPIC"
+                )
 
     def _fit(self, source: SourceTopic, name: str, deadline: Deadline) -> Destination:
         there = topics.describe(self.admin, [name], deadline)
@@ -208,15 +241,32 @@ class Destinations:
         settings, applied = topics.settings_of(self.admin, name, deadline), have.config
         # One that the link has neither made nor accepted is somebody's: judged as it is, altered only once it is accepted.
         known = source.topic in self.control.state.copied_into.get(name, ())
-        if made or (known and self.settings.topic_config_sync):
+        in_step = known and self.settings.topic_config_sync and not self._others(source, name)
+        if made or in_step:
             settings, applied = self._bring_in_step(source, have, settings, deadline)
             self._in_step[source.topic_id] = source
-        verdict = _judged(source, name, settings, applied)
+        verdict = self._judged(source, name, settings, applied)
         if topics.not_writable(self.admin, [name], deadline):
             verdict = replace(verdict, refused=_no_right(name))
         if verdict.refused is None:
             topics.add_partitions(self.admin, name, source.partitions, deadline)
         return verdict
+
+    def _judged(
+        self, source: SourceTopic, name: str, settings: dict[str, Value], applied: dict[str, str]
+    ) -> Destination:
+        config = {key: value.value for key, value in settings.items()}
+        why = topic_configs.refusal(source, name, config)
+        compacted = "compact" in config.get("cleanup.policy", "")
+        others = self.control.state.copied_into.get(name, set()) - {source.topic}
+        if compacted and others:
+            why = (
+                f"destination topic {name} has cleanup.policy={config['cleanup.policy']}, and topic {min(others)} is copied there too: a record "
+                "of one would delete those of the other with its key; change it, or give each a destination of its own"
+            )
+        # Missing only where a topic is not made yet, but planned.
+        largest = int(config.get("max.message.bytes", source.config.get("max.message.bytes", "1")))
+        return Destination(name, source.partitions, largest, why, applied, compacted)
 
     def _check_made_by_hand(self, source: SourceTopic, name: str, there: dict[str, TopicInfo]) -> None:
         if self.settings.create_topics:
@@ -241,6 +291,14 @@ class Destinations:
                 verdict.topic,
                 before.topic,
             )
+        others = self.control.state.copied_into.get(verdict.topic, set()) - {source.topic}
+        if verdict.refused is None and others and (before is None or before.topic != verdict.topic):
+            log.warning(
+                "topic %s meets %s in %s: consumer groups of these are not translated, and its configuration is not kept in step",
+                source.topic,
+                ", ".join(sorted(others)),
+                verdict.topic,
+            )
         self.control.append(
             "destination",
             Deadline(CALL_S),
@@ -264,14 +322,3 @@ def passing(error: Exception) -> bool:
 
 def _no_right(name: str) -> str:
     return f"destination topic {name}: not allowed to write to it; grant WRITE"
-
-
-def _judged(
-    source: SourceTopic, name: str, settings: dict[str, Value], applied: dict[str, str]
-) -> Destination:
-    config = {key: value.value for key, value in settings.items()}
-    why = topic_configs.refusal(source, name, config)
-    compacted = "compact" in config.get("cleanup.policy", "")
-    # Missing only where a topic is not made yet, but planned.
-    largest = int(config.get("max.message.bytes", source.config.get("max.message.bytes", "1")))
-    return Destination(name, source.partitions, largest, why, applied, compacted)

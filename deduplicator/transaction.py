@@ -76,7 +76,14 @@ class Moved:
 class Transaction:
     """The transaction under way, and the producer that all of an owner's transactions go through until it is dropped."""
 
-    def __init__(self, plan: dict[str, Any], owned: Owned, group_metadata: Any) -> None:
+    def __init__(
+        self,
+        plan: dict[str, Any],
+        owned: Owned,
+        group_metadata: Any,
+        several_into: Callable[[str, bool], bool],
+    ) -> None:
+        """`several_into` says of a destination whether other owners write there too, for other source topics; asked anew if wanted."""
         self.plan = plan
         self.owned = owned
         self.open = False
@@ -86,6 +93,7 @@ class Transaction:
         self.bad: dict[Key, tuple[int, str, str]] = {}
         """Records that can't be delivered: source offset, reason, detail."""
         self._group_metadata = group_metadata
+        self._several_into = several_into
         self._fencing: FencingProducer | None = None
         self._producer: Producer | None = None
         self._opened = 0.0
@@ -131,7 +139,7 @@ class Transaction:
 
     def produce(self, moved: Moved, destination: Destination, partition: int, rows: Rows) -> None:
         """Produce records of a source partition to the same partition of its destination."""
-        if destination.topic in self._one_by_one:
+        if destination.topic in self._one_by_one or self._several_into(destination.topic, False):
             parts = [(i, i + 1) for i in range(len(rows.offsets))]
         else:
             parts = segments(rows.offsets)
@@ -302,13 +310,15 @@ class Transaction:
                 self._too_large(run)
             raise UncleanTransaction(f"a record was not acknowledged: {error.str()}")
         for moved in self.moved.values():
-            if not all(contiguous(run) for run in moved.runs):
+            broken = [run.length for run in moved.runs if not contiguous(run)]
+            if broken:
                 topic = moved.destination.topic
-                if topic in self._one_by_one:
+                if 1 in broken:
                     raise UncleanTransaction(
                         f"records of {topic}-{moved.frame.partition} were not all reported"
                     )
-                if self._mark is None:  # with it, others are expected to write there
+                # Otherwise others are expected to write there.
+                if self._mark is None and not self._several_into(topic, True):
                     log.warning(
                         "%s-%d: another writer's records came between; from now on each record is reported. Nobody else should write "
                         "to a copied topic",

@@ -18,6 +18,7 @@ Outcome = Literal[
     "kept",
     "rewind-off",
     "several-targets",
+    "several-sources",
     "beyond-source",
     "failed",
 ]
@@ -30,6 +31,7 @@ MEANINGS: dict[str, str] = {
     "kept": "the source's group has not gone back; what was written before is more exact than what can be translated now",
     "rewind-off": "the source's group has gone back, and REWIND is off",
     "several-targets": "records of the partition are in several destinations",
+    "several-sources": "records of several source topics are in the destination: no position there is one of this topic alone",
     "beyond-source": "the source's group stands beyond the end of its log: the offset is of another log",
     "failed": "Kafka refused it",
 }

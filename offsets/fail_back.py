@@ -46,10 +46,11 @@ def look(survey: Survey) -> list[Back]:
     }
     sources = _sources(survey, deadline)
     offsets: dict[str, dict[At, Committed]] = {
-        names[name]: {sources[at]: c for at, c in of_group.items() if at in sources}
+        names[name]: {source: c for at, c in of_group.items() for source in sources.get(at, ())}
         for name, of_group in survey.target.committed(sorted(names), deadline).items()
     }
     survey.tail.catch_up()
+    survey.control.refresh(deadline)  # as in Survey.look
     wanted = sorted({at for of_group in offsets.values() for at in of_group})
     bounds = topics.bounds(survey.source_admin, wanted, deadline)
     groups = sorted(group for group, of_group in offsets.items() if of_group)
@@ -61,10 +62,14 @@ def look(survey: Survey) -> list[Back]:
             known = survey.partition(at)
             assert known is not None
             found = within(known.reverse(target.offset, survey.origin(at)), bounds[at])
-            assert found.offset is not None
             have = committed.get(group, {}).get(at)
-            outcome: Outcome = "several-targets"
-            if len(known.destinations) <= 1:
+            outcome: Outcome
+            if len(known.destinations) > 1:
+                outcome = "several-targets"
+            elif survey.meets_others(known):
+                outcome, found = "several-sources", Translation(None, False, "several-sources")
+            else:
+                assert found.offset is not None
                 outcome = decide_back(found.offset, have.offset if have else None, members.get(group, False))
             rows.append(Back(GroupKey(group, *at), target, found, have.offset if have else None, outcome))
     return rows
@@ -97,13 +102,13 @@ def write(survey: Survey, rows: list[Back]) -> list[Back]:
     return out
 
 
-def _sources(survey: Survey, deadline: Deadline) -> dict[At, At]:
-    """Destination topic and partition -> source topic and partition, under the topics' present ids."""
+def _sources(survey: Survey, deadline: Deadline) -> dict[At, list[At]]:
+    """Destination topic and partition -> source topics and partitions, under the topics' present ids."""
     ids = survey.identify(survey.copied_topics(), deadline)
-    out: dict[At, At] = {}
+    out: dict[At, list[At]] = {}
     for (topic_id, partition), origin in survey.control.state.origins.items():
         at = (origin.topic, partition)
         if ids.get(origin.topic) == topic_id and (known := survey.partition(at)) is not None:
             to: Destination = known.destination
-            out[(to.topic, to.partition)] = at
+            out.setdefault((to.topic, to.partition), []).append(at)
     return out

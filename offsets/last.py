@@ -22,6 +22,7 @@ def last_look(survey: Survey) -> list[Row]:
     deadline = Deadline(CALL_S)
     survey.control.refresh(deadline)
     survey.tail.catch_up()
+    survey.control.refresh(deadline)  # as in Survey.look
     records = {
         key: record
         for key, record in sorted(survey.records.items())

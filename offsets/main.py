@@ -94,7 +94,7 @@ def _fail_back(settings: Settings, dry_run: bool) -> None:
         if dry_run and row.outcome == "written":
             what = "would be written"
         click.echo(
-            f"group {row.key.group}, {row.key.topic}-{row.key.partition}: {_or_none(row.committed)} -> {row.found.offset} "
+            f"group {row.key.group}, {row.key.topic}-{row.key.partition}: {_or_none(row.committed)} -> {_or_none(row.found.offset)} "
             f"({'exact' if row.found.exact else row.found.why}; target offset {row.target.offset}): {what}"
             + (f" ({row.detail})" if row.detail else "")
         )
@@ -108,6 +108,7 @@ def _fail_back(settings: Settings, dry_run: bool) -> None:
 MEANINGS_BACK = {
     "active": "active: the group has members at the source; left alone",
     "target-ahead": "source-ahead: the source's group is ahead; never moved back",
+    "several-sources": f"several-sources: {MEANINGS['several-sources']}",
 }
 
 
@@ -128,7 +129,11 @@ def _summarise(rows: list[Row]) -> None:
     written = sum(row.record.outcome == "written" for row in rows)
     inexact = sum(row.record.offset is not None and not row.record.exact for row in rows)
     groups = len({row.key.group for row in rows})
-    click.echo(f"offsets: {groups} groups, {len(rows)} partitions, {written} written, {inexact} not exact")
+    shared = sum(row.record.outcome == "several-sources" for row in rows)
+    more = f", {shared} never translated (several-sources)" if shared else ""
+    click.echo(
+        f"offsets: {groups} groups, {len(rows)} partitions, {written} written, {inexact} not exact{more}"
+    )
 
 
 def _or_none(offset: int | None) -> str:

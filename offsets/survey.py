@@ -124,6 +124,8 @@ class Survey:
         )
         self.source_reached = True
         self.tail.catch_up()
+        # A topic that has joined another in its destination is on record before its first record is delivered there.
+        self.control.refresh(deadline)
         there = self._destinations(offsets, deadline)
         bounds = self.bounds(there.values(), deadline)
         source_ends = self._ends_beyond(offsets)
@@ -187,6 +189,14 @@ class Survey:
         if key not in self.control.state.origins or to is None or to.refused is not None:
             return None
         return PartitionIndex(Destination(to.topic, at[1]))
+
+    def meets_others(self, known: PartitionIndex) -> bool:
+        """Whether records of another source topic are, or may come, between those of a partition.
+
+        A group has read all of its topic, and nothing of the other one; the other's records stand before the end at the destination. Moved
+        there, it would never read them; moved to before them, it would read its own again.
+        """
+        return self.control.state.several_into(known.destination.topic)
 
     def origin(self, at: At) -> int | None:
         """Where the copying of a source partition began, if that is on record."""
@@ -287,6 +297,8 @@ class Survey:
         outcome: Outcome
         if len(known.destinations) > 1:
             outcome, found = "several-targets", Translation(None, False, "several-targets")
+        elif self.meets_others(known):
+            outcome, found = "several-sources", Translation(None, False, "several-sources")
         elif beyond:
             outcome, found = "beyond-source", Translation(None, False, "beyond-source")
         else:

@@ -55,8 +55,11 @@ def look(settings: Settings) -> list[dict[str, Any]]:
         kafka.admin(settings.client_config("destination", "admin")), "target", deadline
     )
     lines = []
-    for topic, destination in sorted(state.copies().items()):
-        rules = acls.on_copy(of_source.get(topic, []), destination, settings.acl_policy())
+    copies = state.copies()
+    wanted = acls.on_copies(of_source, copies, state.copied_into, settings.acl_policy())
+    for destination in sorted(set(copies.values())):
+        topic = ", ".join(sorted(state.copied_into.get(destination, ())))
+        rules = wanted.get(destination, set())
         here = {acl for acl in there if acl.pattern == acls.LITERAL and acl.name == destination}
         for step in acls.steps(rules, here, state.granted.get(destination, frozenset())):
             acl = step.acl

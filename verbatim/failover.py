@@ -31,7 +31,7 @@ CALL_S = 30.0
 At = tuple[str, int]
 """Topic, partition."""
 
-NOT_APPLIED = frozenset({"active", "failed", "several-targets", "beyond-source"})
+NOT_APPLIED = frozenset({"active", "failed", "several-targets", "several-sources", "beyond-source"})
 """Outcomes of groups that can't go on at the target, until something is done."""
 
 
@@ -47,7 +47,7 @@ class Options:
 class Missing:
     """What is known of the end of a source partition. `delivered`: every source offset below it is at the destination, none at or above it;
     None: not known. `known_to`: offsets below it are known to have been there (a group has read them, or they are staged and held back).
-    `newest_ms`: the largest timestamp among the last records at the destination, in ms since 1970. `why`: why it stands still."""
+    `newest_ms`: the largest timestamp among the last records at the destination, in ms since 1970, where they are of this partition alone. `why`: why it stands still."""
 
     topic: str
     partition: int
@@ -141,7 +141,7 @@ class Failover:
             except Doubt as refused:
                 doubt = refused  # what is missing wants to be known all the same
             with self.steps.step("missing") as step:
-                self._missing(survey.target_admin, step)
+                self._missing(survey, step)
             if doubt is not None:
                 raise doubt
 
@@ -211,9 +211,9 @@ class Failover:
                 )
             )
 
-    def _missing(self, admin: AdminClient, step: Step) -> None:
+    def _missing(self, survey: Survey, step: Step) -> None:
         assert self._link is not None
-        self._tell_missing(self._link, admin)
+        self._tell_missing(self._link, survey.target_admin, survey.control.state.several_into)
         behind = [m for m in self.missing if m.at_least or m.why is not None or m.delivered is None]
         step.found = [
             f"of {len(behind)} partitions records are known to be missing"
@@ -221,12 +221,14 @@ class Failover:
             else "nothing is known to be missing; what the source got after the last of it is not known"
         ]
 
-    def _tell_missing(self, link: Link, admin: AdminClient) -> None:
+    def _tell_missing(self, link: Link, admin: AdminClient, several_into: Callable[[str], bool]) -> None:
         names = sorted({s.destination for s in link.partitions.values() if s.destination})
         there = topics.describe(admin, names, Deadline(CALL_S)) if names else {}
         partitions = [(t.name, p) for t in there.values() for p in range(t.partitions)]
         found = newest_records(self.settings, admin, partitions, Deadline(CALL_S))
-        self.missing = missing(link, self.rows, found)
+        # Where several source topics meet, the newest record may be of any of them.
+        own = {at: newest for at, newest in found.items() if not several_into(at[0])}
+        self.missing = missing(link, self.rows, own)
         beats = [s.destination for s in link.partitions.values() if s.topic == self.settings.heartbeats_topic]
         self.last_heartbeat_ms = next((found.get((name, 0)) for name in beats if name), None)
         self.last_staged_ms = last_staged(self.settings, admin, Deadline(CALL_S))

@@ -72,6 +72,7 @@ class _Look:
                 control.state.destinations.clear()
                 Destinations(self.settings, link, control, self.target).settle()
             self._topics(control.state, before)
+            self._warn_of_meetings()
         self._changes()
         with self._phase("rights"):
             self._rights()
@@ -167,6 +168,7 @@ class _Look:
             plan.destination = verdict.topic
             if verdict.refused is None:
                 plan.action = self._action(verdict.topic)
+                plan.meets = sorted(state.copied_into[verdict.topic] - {plan.topic})
                 continue
             plan.refused = verdict.refused
             held = before.get(plan.topic_id)
@@ -176,6 +178,14 @@ class _Look:
                 )
             else:
                 self.report.failures.append(f"topic {plan.topic}: {verdict.refused}")
+
+    def _warn_of_meetings(self) -> None:
+        shared = sorted({t.destination for t in self.report.topics if t.meets})
+        if shared:
+            self.report.warnings.append(
+                f"several source topics go to {', '.join(shared)}: consumer groups of these are never translated, a cutover refuses them, and "
+                "the configuration there follows none of them"
+            )
 
     def _action(self, name: str) -> Action:
         if name in self.target.pretended.topics:

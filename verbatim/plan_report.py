@@ -26,6 +26,8 @@ class TopicPlan:
     rate: float | None = None
     copies: int | None = None
     refused: str | None = None
+    meets: list[str] = field(default_factory=list)
+    """Other source topics that go, or went, to the same destination."""
 
 
 @dataclass
@@ -148,8 +150,9 @@ def _topic(t: TopicPlan) -> str:
     }[t.action]
     rate = "unknown" if t.rate is None else f"{t.rate:,.1f}"
     each = "size unknown" if t.record_bytes is None else f"about {size(t.record_bytes)} each"
+    meets = f" where it meets {', '.join(t.meets)}" if t.meets else ""
     return (
-        f"topic {t.topic} -> {t.destination or '?'}{grown}: {t.partitions} partitions, {t.records:,} records ({each}), {t.to_copy:,} to copy, "
+        f"topic {t.topic} -> {t.destination or '?'}{grown}{meets}: {t.partitions} partitions, {t.records:,} records ({each}), {t.to_copy:,} to copy, "
         f"{rate} records/s"
     )
 

@@ -67,6 +67,10 @@ def look(settings: Settings) -> list[dict[str, Any]]:
     there = topics.describe(target, wanted, deadline)
     configs = topics.topic_settings(target, sorted(there), deadline)
     rules = Rules.of(settings)
+    together = {name: set(topics_there) for name, topics_there in state.copied_into.items()}
+    for topic in names if settings.several_sources == "merge" else ():
+        if settings.selects(topic) and sources[topic].topic_id not in state.deleted:
+            together.setdefault(names[topic][0], set()).add(topic)
     lines = []
     for topic, source in sorted(sources.items()):
         name, why = names[topic]
@@ -84,7 +88,8 @@ def look(settings: Settings) -> list[dict[str, Any]]:
                 "destination_partitions": there[name].partitions if name in there else None,
                 "state": _state(settings, state, source, why),
                 "detail": why,
-                "config": [_change(settings, change) for change in changes],
+                "meets": (meets := sorted(together.get(name, set()) - {topic})),
+                "config": [_change(settings, change, meets) for change in changes],
             }
         )
     return lines
@@ -103,7 +108,8 @@ def table(lines: list[dict[str, Any]]) -> str:
         own.append(line["state"])
         for change in line["config"] or [None]:
             if change is None:
-                cells.append([*own, "-", "-", "-", line["detail"] or "-"])
+                meets = f"meets {', '.join(line['meets'])}" if line["meets"] else "-"
+                cells.append([*own, "-", "-", "-", line["detail"] or meets])
             else:
                 to = "(default)" if change["to"] is None else change["to"]
                 cells.append([*own, change["key"], change["now"], to, change["kept"] or "due"])
@@ -140,8 +146,10 @@ def _state(settings: Settings, state: Control, source: SourceTopic, why: str | N
     return "copied" if source.topic_id in state.destinations else "new"
 
 
-def _change(settings: Settings, change: Change) -> dict[str, Any]:
+def _change(settings: Settings, change: Change, meets: list[str]) -> dict[str, Any]:
     shown = asdict(change)
     if change.kept is None and not settings.topic_config_sync:
         shown["kept"] = SYNC_OFF
+    elif change.kept is None and meets:
+        shown["kept"] = f"follows none of its sources: {', '.join(meets)} is copied there too"
     return shown

@@ -45,7 +45,7 @@ def test_topics_go_where_map_expression_and_template_say_and_two_into_one_is_ref
     assert len(lines) == 1 and lines[0].startswith(
         f"error: {clashing}-0 halted: destination topic {link_name}.written"
     )
-    assert rewritten in lines[0] and "several topics in one are not supported" in lines[0]
+    assert rewritten in lines[0] and "SEVERAL_SOURCES is fail" in lines[0]
     assert_copied(link, mapped, f"{link_name}.shop")
     assert_copied(link, rewritten, f"{link_name}.written")
     assert_copied(link, left, f"copy.{left}")

@@ -8,6 +8,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ def main() -> int:
     parser.add_argument(
         "--seed", type=int, default=0, metavar="S", help="the first one's number; the others follow"
     )
+    parser.add_argument("--merged", action="store_true", help="schedules of two sources in one destination")
     parser.add_argument(
         "--exhaustive", type=int, choices=[1, 2], help="every departure, or every pair of departures"
     )
@@ -36,7 +38,9 @@ def main() -> int:
         logging.disable(logging.CRITICAL)
     failures = 0
     if args.schedules:
-        failures += _all("schedule", range(args.seed, args.seed + args.schedules), by_seed)
+        failures += _all(
+            "schedule", range(args.seed, args.seed + args.schedules), partial(by_seed, merged=args.merged)
+        )
     if args.exhaustive == 1:
         chosen = (d for i, d in enumerate(exhaustive.one_departure()) if i % args.stride == 0)
         failures += _all("departure", chosen, lambda d: exhaustive.run(d)[1])

@@ -13,8 +13,8 @@ from confluent_kafka import KafkaError
 from common.control import DEDUPLICATOR, encode
 from tests.simulation import faults
 from tests.simulation.cluster import Log, Txn
-from tests.simulation.scheduler import Process, Scripted
-from tests.simulation.world import World, Wrong, settings
+from tests.simulation.scheduler import Process, Scripted, Seeded
+from tests.simulation.world import MERGED, OTHER, TOPIC, World, Wrong, settings
 
 Case = Callable[[], None]
 CASES: dict[str, Case] = {}
@@ -808,3 +808,107 @@ def another_writers_records_do_not_spoil_the_mappings() -> None:
             w.settle()
     if not between:
         raise ShowsNothing("no record came between two of a run")
+
+
+def _staged_first(w: World, happens: Callable[[], object]) -> None:
+    """What happens at the source is all in staging when the owners there see the first of it."""
+    delivering = lane(w, "deduplicator")
+    delivering.paused = True
+    happens()
+    w.run_for(60.0)
+    delivering.paused = False
+
+
+def _produce_both(w: World, n: int) -> None:
+    for topic in w.topics:
+        w.produce(0, n, topic=topic)
+
+
+def _owners(w: World) -> list[int]:
+    """How often each staging partition was fenced."""
+    return [w.target.coordinated[f"{w.settings.application_name}.{p}"].epoch for p in range(2)]
+
+
+@case
+def several_sources_in_one_partition_are_mapped_exactly() -> None:
+    """Two owners write to one partition of the destination at once; neither gives a transaction up for it."""
+    interleaved = 0
+    for seed in range(6):
+        w = World(Seeded(seed, 0.0), MERGED, partitions=1, records=1)
+        with w.living():
+            w.start()
+            w.run_until(w.copied)
+            owners = _owners(w)
+            for _ in range(4):
+                _staged_first(w, partial(_produce_both, w, 6))
+                w.run_until(w.copied)
+            if _owners(w) != owners:
+                raise Wrong(f"transactions were given up: {owners}, then {_owners(w)}")
+            w.settle()
+            interleaved += w.states["records of several sources interleave"]
+    if not interleaved:
+        raise ShowsNothing("no record of one source came between those of the other")
+
+
+@case
+def a_source_that_joins_another_later_is_told_apart_from_the_first_record_on() -> None:
+    """Whoever owns the first one's partition hears of it after the second one's owner, in the middle of a run."""
+    interleaved = 0
+    for seed in range(12):
+        w = World(Seeded(seed, 0.0), MERGED, partitions=1)
+        with w.living():
+            w.source.delete(OTHER)
+            w.topics = [TOPIC]
+            w.produce(0, 2)
+            w.start()
+            w.run_until(w.copied)
+            w.topics = [TOPIC, OTHER]
+            w.make_source(1, OTHER)
+            w.produce(0, 8, topic=OTHER)
+            _staged_first(w, partial(w.produce, 0, 8))
+            w.run_until(w.copied)
+            w.settle()
+            interleaved += w.states["records of several sources interleave"]
+    if not interleaved:
+        raise ShowsNothing("no record of one source came between those of the other")
+
+
+@case
+def a_destination_of_several_sources_that_becomes_compacted_takes_nothing_more_until_it_is_not() -> None:
+    """The sources are compacted, and so is it: as a copy of one of them it would do. Both are refused, and go on once it is as it was."""
+    w = World(Scripted(), MERGED, partitions=1, records=1)
+    with w.living():
+        w.start()
+        w.run_until(w.copied)
+        configs = [w.target.topics[TOPIC].config, *(w.source.topics[topic].config for topic in w.topics)]
+        before = configs[0]["cleanup.policy"]
+        for config in configs:
+            config["cleanup.policy"] = "compact"
+        w.run_until(partial(_refused, w, 2), 200.0)
+        w.run_for(100.0)
+        if any(
+            "would delete those of the other" not in (to.refused or "")
+            for to in w.control().destinations.values()
+        ):
+            raise Wrong(f"not refused for that: {w.control().destinations}")
+        delivered = {key: list(offsets) for key, offsets in w.delivered.items()}
+        _produce_both(w, 3)
+        w.run_for(100.0)
+        if w.delivered != delivered:
+            raise Wrong(f"delivered into a compacted topic: {delivered}, then {w.delivered}")
+        if {h.reason for h in w.control().halts.values()} != {"destination-refused"}:
+            raise Wrong(f"not halted by name: {w.control().halts}")
+        for config in configs:
+            config["cleanup.policy"] = before
+        w.run_until(partial(_refused, w, 0), 200.0)
+        w.lost = True  # the halts above are no mistake
+        w.settle()
+        w.run_until(partial(_nothing_halted, w), 100.0)
+
+
+def _nothing_halted(w: World) -> bool:
+    return not w.control().halts
+
+
+def _refused(w: World, topics: int) -> bool:
+    return sum(to.refused is not None for to in w.control().destinations.values()) == topics

@@ -37,9 +37,14 @@ def _anybody(w: World, pick: Pick) -> Process:
     return lane if lane is not None and pick(3) else _instance(w, pick).process
 
 
+def _topic(w: World, pick: Pick) -> str:
+    return w.topics[pick(len(w.topics))] if len(w.topics) > 1 else w.topics[0]
+
+
 def produce(w: World, pick: Pick) -> bool:
-    p = pick(len(w.source.topics["orders"].logs))
-    w.produce(p, [1, 2, 4][pick(3)], [0, 0, 1, 3][pick(4)], [0, 0, 2][pick(3)])
+    topic = _topic(w, pick)
+    p = pick(len(w.source.topics[topic].logs))
+    w.produce(p, [1, 2, 4][pick(3)], [0, 0, 1, 3][pick(4)], [0, 0, 2][pick(3)], topic)
     return True
 
 
@@ -110,9 +115,10 @@ def lose_offsets(w: World, pick: Pick) -> bool:
 
 def retention_of_delivered(w: World, pick: Pick) -> bool:
     """The source forgets what the destination has."""
-    for p in range(len(w.source.topics["orders"].logs)):
-        reached = w.reached.get((w.topic_id, p), 0)
-        w.source_log(p).trim(max(0, reached - [0, 0, 1, 2][pick(4)]))
+    for topic in w.topics:
+        for p in range(len(w.source.topics[topic].logs)):
+            reached = w.reached.get((w.ids[topic], p), 0)
+            w.source_log(p, topic).trim(max(0, reached - [0, 0, 1, 2][pick(4)]))
     w.visited("source retention at the heels of the destination")
     return True
 
@@ -206,11 +212,12 @@ def foreign_record(w: World, pick: Pick) -> bool:
 
 
 def make_again(w: World, pick: Pick) -> bool:
-    if len(w.topic_order) > 2:
+    if len(w.topic_order) > 1 + len(w.topics):
         return False
-    w.remake_source()
-    for p in range(len(w.source.topics["orders"].logs)):
-        w.produce(p, [0, 1, 3, 9][pick(4)])
+    topic = _topic(w, pick)
+    w.remake_source(topic)
+    for p in range(len(w.source.topics[topic].logs)):
+        w.produce(p, [0, 1, 3, 9][pick(4)], topic=topic)
     w.visited("topic made again")
     return True
 
@@ -249,7 +256,8 @@ HARMLESS: list[Fault] = [
 
 def retention_of_anything(w: World, pick: Pick) -> bool:
     """The source forgets what is not copied yet."""
-    log = w.source_log(pick(len(w.source.topics["orders"].logs)))
+    topic = _topic(w, pick)
+    log = w.source_log(pick(len(w.source.topics[topic].logs)), topic)
     log.trim(log.end - [0, 0, 1, 2][pick(4)])
     w.lost = True
     return True

@@ -276,8 +276,31 @@ MUTANTS = [
         "another_writers_records_do_not_spoil_the_mappings",
         (
             "deduplicator.transaction:Transaction._check_reports",
-            "if not all(contiguous(run) for run in moved.runs):",
+            "if broken:",
             "if False:",
+        ),
+    ),
+    _of(
+        "where several sources meet, only the ends of a run are reported, and taken for the run",
+        "several_sources_in_one_partition_are_mapped_exactly",
+        (
+            "deduplicator.transaction:Transaction.produce",
+            " or self._several_into(destination.topic, False)",
+            "",
+        ),
+        (
+            "deduplicator.transaction:Transaction._check_reports",
+            "if broken:",
+            "if broken and not self._several_into(moved.destination.topic, False):",
+        ),
+    ),
+    _of(
+        "where several sources meet, runs are told by their ends, and done again when these lie",
+        "several_sources_in_one_partition_are_mapped_exactly",
+        (
+            "deduplicator.transaction:Transaction.produce",
+            " or self._several_into(destination.topic, False)",
+            "",
         ),
     ),
     _of(

@@ -54,6 +54,23 @@ def test_the_interesting_states_are_visited() -> None:
     assert [state for state in REACHED if not _visited[state]] == []
 
 
+def test_two_sources_in_one_destination_arrive_once_and_each_in_its_order() -> None:
+    """The same for a link that merges two topics, each with an owner of its own, under the same faults."""
+    visited: Counter[str] = Counter()
+    for seed in range(FIRST, FIRST + 80):
+        try:
+            visited.update(by_seed(seed, merged=True))
+        except Exception as error:
+            error.add_note(f"schedule {seed}, --merged")
+            raise
+    reached = [
+        "records of several sources interleave",
+        "rolled forward from the mappings",
+        "topic made again",
+    ]
+    assert [state for state in reached if not visited[state]] == []
+
+
 STRIDE = 23
 
 

@@ -33,6 +33,9 @@ from tests.simulation.scheduler import Chooser, Process, Scheduler, Seeded, Task
 
 Key = tuple[str, int]
 TOPIC = "orders"
+"""The source topic, and its destination."""
+OTHER = "returns"
+"""The second source topic, where there is one: it is merged into the same destination."""
 APPLICATIONS: dict[str, type[Simulated]] = {
     "replicator": SimulatedReplicator,
     "deduplicator": SimulatedDeduplicator,
@@ -69,6 +72,13 @@ def settings(**variables: str) -> Settings:
 
 
 SETTINGS = settings()
+MERGED = settings(
+    KAFKA_CLUSTERS_SOURCE_TOPIC=f"{TOPIC},{OTHER}",
+    KAFKA_CLUSTERS_DESTINATION_TOPIC=TOPIC,
+    SEVERAL_SOURCES="merge",
+    STAGING_PARTITIONS="2",
+)
+"""Of a link with two source topics: partitions of one number go by different staging partitions, so by different owners."""
 
 
 class World:
@@ -112,7 +122,11 @@ class World:
         self.supervised = True
         self.records: dict[Key, list[tuple[int, Any]]] = {}
         """What the source ever held: (offset, content) by (topic id, partition)."""
+        self.topics = [name for name in (TOPIC, OTHER) if settings.selects(name)]
         self.topic_order: list[str] = []
+        self.ids: dict[str, str] = {}
+        """Source topic -> its present id."""
+        self._undecided: dict[Log, list[Entry]] = {}
         self._checked: dict[Log, int] = {}
         self.delivered: dict[Key, list[int]] = {}
         self.reached: dict[Key, int] = {}
@@ -126,9 +140,10 @@ class World:
         self.scheduler.events.append(self._markers)
         self.scheduler.events.append(self._replication)
         self.target.on_commit = lambda txn: self._check(txn)
-        for p in range(partitions):
-            if records:
-                self.produce(p, records)
+        for topic in self.topics:
+            for p in range(partitions):
+                if records:
+                    self.produce(p, records, topic=topic)
 
     def _make_topics(self, partitions: int) -> None:
         s = self.settings
@@ -138,7 +153,8 @@ class World:
             s.staging_topic, s.staging_partitions, {**clients.DEFAULTS, "max.message.bytes": "67108864"}
         )
         self.target.create(s.mappings_topic, s.staging_partitions, dict(clients.DEFAULTS))
-        self.make_source(partitions)
+        for topic in self.topics:
+            self.make_source(partitions, topic)
         self.target.log(s.positions_topic, 0).on_append = self._check_position
         for log in self.target.topics[s.staging_topic].logs:
             log.on_append = self._remember_frame
@@ -297,31 +313,31 @@ class World:
 
     # the source
 
-    def make_source(self, partitions: int) -> str:
-        topic = self.source.create(TOPIC, partitions, dict(clients.DEFAULTS))
-        self.topic_order.append(id_text(topic.id))
-        return self.topic_order[-1]
+    def make_source(self, partitions: int, topic: str = TOPIC) -> str:
+        made = self.ids[topic] = id_text(self.source.create(topic, partitions, dict(clients.DEFAULTS)).id)
+        self.topic_order.append(made)
+        return made
 
-    def remake_source(self) -> None:
-        partitions = len(self.source.topics[TOPIC].logs)
-        self.source.delete(TOPIC)
-        self.make_source(partitions)
+    def remake_source(self, topic: str = TOPIC) -> None:
+        partitions = len(self.source.topics[topic].logs)
+        self.source.delete(topic)
+        self.make_source(partitions, topic)
 
     @property
     def topic_id(self) -> str:
-        return self.topic_order[-1]
+        return self.ids[TOPIC]
 
-    def source_log(self, partition: int) -> Log:
-        return self.source.topics[TOPIC].logs[partition]
+    def source_log(self, partition: int, topic: str = TOPIC) -> Log:
+        return self.source.topics[topic].logs[partition]
 
-    def produce(self, partition: int, n: int = 1, gap: int = 0, tail: int = 0) -> None:
+    def produce(self, partition: int, n: int = 1, gap: int = 0, tail: int = 0, topic: str = TOPIC) -> None:
         """Records, with offsets before and behind them that hold none."""
-        log = self.source_log(partition)
-        kept = self.records.setdefault((self.topic_id, partition), [])
+        log = self.source_log(partition, topic)
+        kept = self.records.setdefault((self.ids[topic], partition), [])
         log.skip(gap)
         for _ in range(n):
             at = log.end
-            name = b"%s/%d/%d/%d" % (self.topic_id.encode(), partition, at, log.leader_epoch)
+            name = b"%s/%d/%d/%d" % (self.ids[topic].encode(), partition, at, log.leader_epoch)
             content: tuple[bytes | None, bytes, list[tuple[str, bytes | None]] | None, int] = (
                 b"k%d" % at if at % 3 else None,
                 name,
@@ -345,12 +361,25 @@ class World:
         entries, self._checked[log] = log.read(at, 1 << 30, True)
         return entries
 
+    def _decided(self, log: Log) -> list[Entry]:
+        """The same where several owners write: of one whose transaction is over also what stands behind another's that is not."""
+        if self.settings.several_sources == "fail":
+            return self._new(log)
+        at = self._checked.get(log, 0)
+        self._checked[log] = log.high
+        waiting = self._undecided.get(log, [])
+        waiting += [e for e in log.entries if at <= e.offset < log.high and not e.marker]
+        self._undecided[log] = [e for e in waiting if e.txn is not None and e.txn.state == "open"]
+        return [e for e in waiting if e.txn is None or e.txn.state == "committed"]
+
     def _check(self, _: Txn | None = None) -> None:
         """Everything committed since the last time: each record once, in order, unaltered, where it belongs, and mapped."""
         if self._half_visible():
             return  # whose markers are written, but not everywhere yet
         for log in self._destination():
-            for entry in self._new(log):
+            decided = sorted(self._decided(log), key=lambda entry: entry.offset)
+            self._see_interleaving(log, decided)
+            for entry in decided:
                 if entry.value == b"foreign":
                     continue
                 self._check_record(log, entry)
@@ -378,6 +407,18 @@ class World:
             raise Wrong(f"{key} offset {at} was altered: {entry}")
         have.append(at)
         self._where[(log.topic.name, log.partition, entry.offset)] = (*key, at)
+
+    def _see_interleaving(self, log: Log, decided: list[Entry]) -> None:
+        """Whether a record of another owner stands between two of one transaction."""
+        ends: dict[Txn, tuple[int, int]] = {}
+        for entry in decided:
+            if entry.txn is not None:
+                ends[entry.txn] = (ends.get(entry.txn, (entry.offset, 0))[0], entry.offset)
+        for txn, (first, last) in ends.items():
+            if any(
+                first < e.offset < last and e.txn not in (None, txn) and not e.marker for e in log.entries
+            ):
+                self.visited("records of several sources interleave")
 
     def _check_mapping(self, entry: Entry) -> None:
         m = decode(entry.value)
@@ -479,7 +520,7 @@ class World:
         return all(
             self.delivered.get(key, []) == self.wanted(key)
             for key in self.records
-            if key[0] == self.topic_id  # one that is gone takes with it what was not read yet
+            if key[0] in self.ids.values()  # one that is gone takes with it what was not read yet
         )
 
     # running
@@ -519,8 +560,9 @@ class World:
                 attempt.process.paused = False
                 attempt.process.cut_off_until = 0.0
         # What the last frame held, if it is lost, is missed only when another one comes.
-        for p in range(len(self.source.topics[TOPIC].logs)):
-            self.produce(p, 1)
+        for topic in self.topics:
+            for p in range(len(self.source.topics[topic].logs)):
+                self.produce(p, 1, topic=topic)
         self.run_until(self.copied, seconds)
         self.check()
         if self.said("resumed"):

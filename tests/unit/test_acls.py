@@ -48,9 +48,35 @@ def test_a_topic_is_concerned_by_name_prefix_and_star(pattern: str, name: str, c
     acl = Acl(pattern, name, "User:a", "*", "READ", ALLOW)
     assert of_topic([acl], "orders") == ([acl] if concerned else [])
     if concerned:
-        assert on_copies({"orders": [acl]}, {"orders": "copy", "other": "x"}, Policy()) == {
+        assert on_copies({"orders": [acl]}, {"orders": "copy", "other": "x"}, {}, Policy()) == {
             "copy": {acl._replace(pattern=LITERAL, name="copy")}
         }
+
+
+def test_a_copy_of_several_topics_allows_what_each_of_them_allows_and_denies_what_any_denies() -> None:
+    def acl(topic: str, principal: str, operation: str, permission: str = ALLOW) -> Acl:
+        return Acl(LITERAL, topic, principal, "*", operation, permission)
+
+    of = {
+        "one": [acl("one", "User:a", "READ"), acl("one", "User:b", "READ"), acl("one", "User:c", "ALL")],
+        "two": [
+            acl("two", "User:a", "READ"),
+            acl("two", "User:b", "READ", DENY),
+            acl("two", "User:c", "READ"),
+        ],
+        "alone": [acl("alone", "User:b", "READ")],
+    }
+    copies = {"one": "both", "two": "both", "alone": "own"}
+    own = {acl("own", "User:b", "READ")}
+    both = {acl("both", "User:a", "READ"), acl("both", "User:c", "READ"), acl("both", "User:b", "READ", DENY)}
+    assert on_copies(of, copies, {}, Policy()) == {"both": both, "own": own}
+    # Their records are there still, or may come to be: of one that is gone, of one that nothing is known of, of one without any rule.
+    gone = {"one": "both", "alone": "own"}
+    there = {"both": {"one", "two"}, "own": {"alone"}}
+    assert on_copies(of, gone, there, Policy()) == {"both": both, "own": own}
+    denied = {acl("both", "User:b", "READ", DENY)}
+    assert on_copies(of, copies, {"both": {"one", "two", "three"}}, Policy()) == {"both": denied, "own": own}
+    assert on_copies({}, copies, there, Policy()) == {}
 
 
 def test_rights_to_read_are_copied_and_none_to_write_or_alter() -> None:

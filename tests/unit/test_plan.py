@@ -187,6 +187,10 @@ def test_a_report_that_found_something_says_so_last() -> None:
         report
     )
     assert not as_json(report)["ok"] and as_json(report)["cost"]["records"] == 100
+    alone, met = (
+        as_text(PlanReport("l", topics=[topic]))[1] for topic in (a_topic(), a_topic(meets=["a", "b"]))
+    )
+    assert "meets" not in alone and met.startswith("topic t -> t where it meets a, b: ")
 
 
 @pytest.mark.parametrize(("count", "text"), [(None, "unknown"), (0, "0 B"), (1536, "1.5 KiB"), (5 << 40, "5.0 TiB")])  # fmt: skip

@@ -37,6 +37,7 @@ FIXED_INTERFACE = [
         TARGET + name
         for name in ("BOOTSTRAP_SERVERS", "TOPIC", "TOPIC_MAP", "TOPIC_REWRITE", "CLIENT_CONFIG")
     ),
+    "SEVERAL_SOURCES",
     *("START_OFFSETS", "TOPIC_RECREATED", "REPLICATION_FACTOR", "STATE_PATH", "SPARK_MASTER", "HEALTH_PORT"),
     *(
         "HEALTH_ADDRESS",
@@ -431,6 +432,18 @@ def test_several_topics_into_one_are_warned_of() -> None:
     assert load(**{TARGET + "TOPIC": "all"}).warnings == []
     assert len(load(**several).warnings) == 1
     assert load(**several, **{TARGET + "TOPIC_MAP": "a=one"}).warnings == []
+    assert load(**several, SEVERAL_SOURCES="merge").warnings == []
+
+
+def test_topics_are_joined_by_a_map_only_where_that_is_asked_for() -> None:
+    one = {TARGET + "TOPIC_MAP": "a=x,b=y,c=x"}
+    assert refusal(**one) == (
+        f"{TARGET}TOPIC_MAP: topics 'a' and 'c' can't both become 'x', unless SEVERAL_SOURCES=merge"
+    )
+    merged = load(**one, SEVERAL_SOURCES="merge")
+    assert [merged.destination_topic(topic, "s") for topic in "abc"] == ["x", "y", "x"]
+    assert refusal(SEVERAL_SOURCES="merge", PROVENANCE_HEADERS="true").startswith("SEVERAL_SOURCES: ")
+    assert refusal(SEVERAL_SOURCES="both").startswith("SEVERAL_SOURCES: ")
 
 
 def test_the_map_wins_over_the_rewrites_and_these_over_the_template() -> None:
