@@ -292,7 +292,8 @@ class Destinations:
                 before.topic,
             )
         others = self.control.state.copied_into.get(verdict.topic, set()) - {source.topic}
-        if verdict.refused is None and others and (before is None or before.topic != verdict.topic):
+        known = before is not None and before.refused is None and before.topic == verdict.topic
+        if verdict.refused is None and others and not known:
             log.warning(
                 "topic %s meets %s in %s: consumer groups of these are not translated, and its configuration is not kept in step",
                 source.topic,

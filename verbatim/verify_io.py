@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _BATCH_RECORDS = 5_000
 _BATCH_BYTES = 8 << 20
 _SPILL_RUNS = 1_000_000
+_LONGEST_TRANSACTION_MS = 120_000
 
 
 class LogStartMoved(VerbatimError):
@@ -134,10 +135,20 @@ class Cluster:
             topic, partition, OffsetSpec.latest()
         )
 
-    def _offset(self, topic: str, partition: int, which: OffsetSpec) -> int:
+    def high_watermark(self, topic: str, partition: int) -> int:
+        """The end of the log, open transactions and all."""
+        return self._offset(topic, partition, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
+
+    def _offset(
+        self,
+        topic: str,
+        partition: int,
+        which: OffsetSpec,
+        isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+    ) -> int:
         at = TopicPartition(topic, partition)
         future = self._admin.list_offsets(
-            {at: which}, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._timeout_s
+            {at: which}, isolation_level=isolation, request_timeout=self._timeout_s
         )[at]
         return int(
             self._call(f"offsets of {topic}/{partition}", lambda: future.result(self._timeout_s)).offset
@@ -235,10 +246,17 @@ class PartitionMappings:
 class Mappings:
     """All offset mappings of a link, read once. Runs beyond a million are spilled to temporary files, and searched there."""
 
-    def __init__(self, cluster_id: str, topics: dict[str, tuple[str, str]]) -> None:
-        """`topics`: source topic → (its current topic id, its destination topic)."""
+    def __init__(self, cluster_id: str, topics: dict[str, tuple[str, str]], several: bool = False) -> None:
+        """`topics`: source topic → (its current topic id, its destination topic). `several`: what other source topics have in these
+        destinations is wanted too."""
         self._cluster_id = cluster_id
         self._topics = topics
+        self.several = several
+        self._destinations = {destination for _, destination in topics.values()}
+        self._others: dict[tuple[str, int], set[tuple[str, int]]] = {}
+        self.whole_from_ms = 0.0
+        """None of the records written since then has expired."""
+        self._whole_from: dict[tuple[str, int], int] = {}
         self._partitions: dict[tuple[str, int], PartitionMappings] = {}
         self._directory = tempfile.TemporaryDirectory(prefix="verbatim-verify-")
         self._held = 0
@@ -251,11 +269,48 @@ class Mappings:
     ) -> None:
         self._directory.cleanup()
 
-    def add(self, value: bytes, first_of_log: bool) -> None:
-        """Takes one mapping record. `first_of_log`: the mappings partition still begins at its first offset."""
+    def add(self, value: bytes, first_of_log: bool, time_ms: int = 0) -> None:
+        """Takes one mapping record, written at `time_ms`. `first_of_log`: the mappings partition still begins at its first offset."""
         m = orjson.loads(value)
+        if m["cluster"] != self._cluster_id:
+            return
+        self._add_own(m, first_of_log)
+        if self.several and m["destination_topic"] in self._destinations and m["runs"]:
+            self._add_of_several(m, time_ms)
+
+    def _add_of_several(self, m: dict[str, Any], time_ms: int) -> None:
+        at, topic_id = (m["destination_topic"], m["destination_partition"]), plain_id(m["topic_id"])
+        if self._topics.get(m["topic"]) != (topic_id, at[0]):
+            # No topic is called so: its name has a character that none has.
+            place = f"{m['topic']}~{topic_id}~{at[0]}", m["partition"]
+            entry = self._partitions.setdefault(place, PartitionMappings(start=0))
+            self._others.setdefault(at, set()).add(place)
+            self._add_runs(entry, m["runs"])
+        if time_ms >= self.whole_from_ms:
+            first = min(d for _, d, _ in m["runs"])
+            self._whole_from[at] = min(first, self._whole_from.get(at, first))
+
+    def others(self, destination: str, partition: int) -> list[Runs]:
+        """The runs in a destination partition of what is no source topic any more, or goes elsewhere by now."""
+        places = sorted(self._others.get((destination, partition), ()))
+        return [runs for place in places if (runs := self.runs(*place)) is not None]
+
+    def topics_in(self, destination: str) -> set[str]:
+        """Source topics that have, or had, records in a destination, and are not compared with it."""
+        return {
+            place[0].split("~")[0]
+            for at, places in self._others.items()
+            if at[0] == destination
+            for place in places
+        }
+
+    def known_from(self, destination: str, partition: int) -> int | None:
+        """The offset of a destination partition from which on no mapping has expired; None where that is not known."""
+        return self._whole_from.get((destination, partition)) if self.whole_from_ms else 0
+
+    def _add_own(self, m: dict[str, Any], first_of_log: bool) -> None:
         known = self._topics.get(m["topic"])
-        if m["cluster"] != self._cluster_id or known is None:
+        if known is None:
             return
         place = m["topic"], m["partition"]
         entry = self._partitions.setdefault(place, PartitionMappings())
@@ -272,8 +327,11 @@ class Mappings:
             entry.holes.append((entry.next, m["start"]))
         entry.next = m["next"]
         entry.accepted_loss += m.get("lost", 0)
+        self._add_runs(entry, m["runs"])
+
+    def _add_runs(self, entry: PartitionMappings, runs: list[list[int]]) -> None:
         source, destination, length = entry.columns
-        for s, d, count in m["runs"]:
+        for s, d, count in runs:
             if source and source[-1] + length[-1] == s and destination[-1] + length[-1] == d:
                 length[-1] += count
                 continue
@@ -318,13 +376,26 @@ class Mappings:
 
 def read_mappings(cluster: Cluster, topic: str, mappings: Mappings) -> None:
     state = cluster.topic(topic)
-    for partition in range(state.partitions if state else 0):
-        begin, end = cluster.bounds(topic, partition)
+    partitions = range(state.partitions if state else 0)
+    bounds = {p: cluster.bounds(topic, p) for p in partitions}
+    if mappings.several:
+        # Records may be visible at their destination a moment before their mapping is: what is pending there is waited for.
+        bounds = {p: (bounds[p][0], cluster.high_watermark(topic, p)) for p in partitions}
+        starts = [_written_from(cluster, topic, p, *bounds[p]) for p in partitions if bounds[p][0] > 0]
+        mappings.whole_from_ms = max(starts, default=0.0)
+    for partition, (begin, end) in bounds.items():
         for messages in cluster.messages(topic, partition, begin, end):
             for message in messages:
                 value = message.value()
                 if value is not None:
-                    mappings.add(value, first_of_log=begin == 0)
+                    mappings.add(value, begin == 0, message.timestamp()[1])
+
+
+def _written_from(cluster: Cluster, topic: str, partition: int, begin: int, end: int) -> float:
+    """When the first record of a partition was written that is still there, and well after; infinite where there is none."""
+    first = next(iter(cluster.messages(topic, partition, begin, end)), None)
+    # A transaction that began earlier may have been written down later.
+    return first[0].timestamp()[1] + _LONGEST_TRANSACTION_MS if first else float("inf")
 
 
 @dataclass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,7 @@ from verbatim.verify_io import (
 from verbatim.verify_mappings import MappingCheck, Runs, check_shape
 from verbatim.verify_partition import Comparison
 from verbatim.verify_provenance import Provenance
+from verbatim.verify_several import Claims, claimed, report_unclaimed
 
 if TYPE_CHECKING:
     from common.settings import Settings
@@ -74,15 +76,20 @@ def verify_link(settings: Settings, options: Options) -> LinkReport:
         cluster_id = source.cluster_id()
         names = _select(settings, options, source)
         to = {name: settings.destination_topic(name, settings.source_name or cluster_id) for name in names}
-        _refuse_shared(to)
+        several = settings.several_sources == "merge"
+        if not several:
+            _refuse_shared(to)
         states = {name: state for name in names if (state := source.topic(name)) is not None}
         report = LinkReport()
         topics = {name: (state.topic_id, to[name]) for name, state in states.items()}
-        with Mappings(cluster_id, topics) as mappings:
+        # Before the mappings are read: so each record below is in one of them.
+        ends = _ends(destination, sorted(set(to.values()))) if several else {}
+        with Mappings(cluster_id, topics, several) as mappings:
             read_mappings(destination, settings.mappings_topic, mappings)
             origins = read_origins(destination, settings.control_topic, settings.application_name)
             clusters = (cluster_id, destination.cluster_id()) if settings.provenance_headers else None
-            link = _Link(settings, options, source, destination, mappings, origins, clusters)
+            together = _together(settings, source, cluster_id) if several else {}
+            link = _Link(settings, options, source, destination, mappings, origins, clusters, ends, together)
             for name, state in states.items():
                 link.add(name, state, to[name], destination.topic(to[name]))
             report.partitions = link.run()
@@ -113,8 +120,27 @@ def _refuse_shared(to: dict[str, str]) -> None:
         other = taken.setdefault(target, name)
         if other != name:
             raise LinkRefused(
-                f"topics {other} and {name} have one destination, {target}: what belongs to which can't be told"
+                f"topics {other} and {name} have one destination, {target}, and SEVERAL_SOURCES is fail"
             )
+
+
+def _together(settings: Settings, source: Cluster, cluster_id: str) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for name in source.topic_names():
+        if settings.selects(name):
+            with suppress(SettingsError):
+                to = settings.destination_topic(name, settings.source_name or cluster_id)
+                found.setdefault(to, set()).add(name)
+    return found
+
+
+def _ends(cluster: Cluster, topics: list[str]) -> dict[tuple[str, int], int]:
+    states = {name: state for name in topics if (state := cluster.topic(name)) is not None}
+    return {
+        (name, p): cluster.bounds(name, p)[1]
+        for name, state in states.items()
+        for p in range(state.partitions)
+    }
 
 
 class _Link:
@@ -127,7 +153,17 @@ class _Link:
         mappings: Mappings,
         origins: Origins,
         clusters: tuple[str, str] | None,
+        ends: dict[tuple[str, int], int],
+        together: dict[str, set[str]],
     ) -> None:
+        self._together = together
+        """Destination -> the source topics whose name the settings make that, also those that are not compared."""
+        self._ends = ends
+        """Where the destinations' partitions ended before the mappings were read, where several source topics may meet."""
+        self._topics: dict[str, list[str]] = {}
+        """Destination -> the source topics that are compared with it."""
+        self._claims: Claims | None = None
+        """Of the destination's records those of the partition that is compared, where it is not alone there."""
         self._settings = settings
         self._options = options
         self._source = source
@@ -143,6 +179,7 @@ class _Link:
         source.on_records = destination.on_records = self._progress
 
     def add(self, topic: str, state: TopicState, target: str, target_state: TopicState | None) -> None:
+        self._topics.setdefault(target, []).append(topic)
         for partition in range(max(state.partitions, target_state.partitions if target_state else 0)):
             self._work.append((topic, state, target, target_state, partition))
             self._total += sum(
@@ -214,18 +251,26 @@ class _Link:
         if entry.accepted_loss:
             report.note(f"an operator accepted the loss of {entry.accepted_loss} source offsets")
         searchable = runs if sound else None
+        self._claims = None
+        if self._mappings.several and self._others(topic, target):
+            self._claims = Claims([] if runs is None else [runs])
+            self._among_others(report)
         if searchable is not None and len(searchable):
             self._await_end(
                 target, partition, target_state, int(searchable.destination[-1] + searchable.length[-1])
             )
         ours, theirs = self._bounds(topic, state, target, target_state, partition)
         plan = self._plan(report, state, ours, theirs, searchable)
-        if runs is None or runs.start > plan.source[0]:
+        if self._claims is not None:
+            self._leave_out_untold(report, plan, runs)
+        elif runs is None or runs.start > plan.source[0]:
             since = "at all" if runs is None else f"below source offset {runs.start}"
             report.note(
                 f"no offset mappings {since} (they expire after the retention of their topic): judged without them"
             )
         delivered = entry.next if entry.start is not None else None
+        if self._claims is not None and searchable is not None:
+            delivered = self._visible(report, searchable, theirs[1])
         compacted = state.compacted or bool(target_state and target_state.compacted)
         if compacted and self._clusters is not None:
             report.note(
@@ -238,7 +283,7 @@ class _Link:
             self._compacted(report, state, plan, searchable, delivered)
         elif self._options.sample is not None and self._can_sample(report, plan, searchable):
             assert searchable is not None
-            self._sample(report, plan, searchable, self._options.sample)
+            self._sample(report, plan, searchable, self._options.sample, delivered or 0)
         else:
             self._run(report, plan, searchable, delivered)
 
@@ -314,17 +359,63 @@ class _Link:
 
     def _sides(self, report: PartitionReport, plan: Plan) -> tuple[Iterable[Batch], Iterable[Batch]]:
         of_link = self._provenance = None if self._clusters is None else Provenance(*self._clusters)
+        there: Iterable[Batch] = self._destination.records(
+            report.destination_topic,
+            report.partition,
+            *plan.destination,
+            None if of_link is None else of_link.destination,
+        )
         return (
             self._source.records(
                 report.topic, report.partition, *plan.source, None if of_link is None else of_link.source
             ),
-            self._destination.records(
-                report.destination_topic,
-                report.partition,
-                *plan.destination,
-                None if of_link is None else of_link.destination,
-            ),
+            there if self._claims is None else claimed(there, self._claims),
         )
+
+    def _others(self, topic: str, target: str) -> set[str]:
+        return (self._together.get(target, set()) | self._mappings.topics_in(target)) - {topic}
+
+    def _leave_out_untold(self, report: PartitionReport, plan: Plan, runs: Runs | None) -> None:
+        """Where mappings may have expired, what lies before the first that is there can't be told from others' records."""
+        if self._mappings.known_from(report.destination_topic, report.partition) == 0:
+            return
+        begin = plan.source[1] if runs is None else max(plan.source[0], runs.start)
+        if begin > plan.source[0]:
+            report.note(
+                f"no offset mappings below source offset {begin}: which record is whose can't be told, so not compared"
+            )
+            plan.source = (begin, plan.source[1])
+
+    def _visible(self, report: PartitionReport, runs: Runs, stable: int) -> int:
+        """The source offset below which all is to be seen at the destination, whose last stable offset is given: what lies behind an open
+        transaction of another source is committed, and nobody sees it yet."""
+        hidden = runs.first_source_at_or_after(stable)
+        if hidden is None:
+            return runs.next
+        end = self._destination.high_watermark(report.destination_topic, report.partition)
+        if int(runs.destination[-1] + runs.length[-1]) > end:
+            return runs.next  # not hidden but gone, with its log
+        report.note(
+            f"another source's transaction is open at destination offset {stable}: what lies behind it can't be read yet, and counts as behind"
+        )
+        return hidden
+
+    def _among_others(self, report: PartitionReport) -> None:
+        """Notes what the comparison goes by, and looks once in each destination partition for records that are nobody's."""
+        topic, partition, target = report.topic, report.partition, report.destination_topic
+        others = ", ".join(sorted(self._others(topic, target)))
+        report.note(f"meets {others} in its destination: which record is whose, the mappings tell")
+        if self._topics[target][0] != topic or (target, partition) not in self._ends:
+            return
+        runs = [r for name in self._topics[target] if (r := self._mappings.runs(name, partition)) is not None]
+        claims = Claims(runs + self._mappings.others(target, partition))
+        claims.check_apart(report)
+        if self._options.sample is not None:
+            report.note("sampled: records at the destination that no mapping leads to are not looked for")
+            return
+        begin = self._destination.bounds(target, partition)[0]
+        batches = self._destination.records(target, partition, begin, self._ends[(target, partition)])
+        report_unclaimed(batches, claims, self._mappings.known_from(target, partition), report)
 
     def _tell_provenance(self, report: PartitionReport) -> None:
         if self._provenance is not None:
@@ -372,7 +463,9 @@ class _Link:
             )
         return covered
 
-    def _sample(self, report: PartitionReport, plan: Plan, runs: Runs, fraction: float) -> None:
+    def _sample(
+        self, report: PartitionReport, plan: Plan, runs: Runs, fraction: float, delivered: int
+    ) -> None:
         # A sample that can be drawn again, from the seed that was printed.
         chance = random.Random(f"{self._options.seed}/{report.topic}/{report.partition}")  # noqa: S311
         begins = range(plan.source[0], plan.source[1], SAMPLE_OFFSETS)
@@ -386,4 +479,4 @@ class _Link:
             target = (target_end if first is None else first, target_end if last is None else last)
             if begin == plan.source[0]:
                 target = (plan.destination[0], target[1])
-            self._run(report, Plan((begin, end), target), runs, min(end, runs.next))
+            self._run(report, Plan((begin, end), target), runs, min(end, delivered))
