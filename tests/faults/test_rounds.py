@@ -64,8 +64,18 @@ def test_faults_as_the_seed_deals_them_change_nothing_that_arrives(world: World,
 def test_a_round_notices_records_that_are_committed_but_not_delivered(world: World, tmp_path: Path) -> None:
     """Promise: the rounds are no show: production that now and then commits a position without its records is found out."""
     # What is lost is waited for in vain.
-    patience = PATIENCE / 6
-    player = Player(world, SEED + 1, deck(), RECORDS, 1, tmp_path, "commit-without-records", patience, True)
+    player = Player(
+        world,
+        SEED + 1,
+        deck(),
+        RECORDS,
+        1,
+        tmp_path,
+        "commit-without-records",
+        PATIENCE,
+        light=True,
+        drained_s=15.0,
+    )
     try:
         result = player.play(1, [["net/reset-target"]])
     finally:

@@ -109,7 +109,9 @@ class Player:
         broken: str | None = None,
         patience: float = 1.0,
         light: bool = False,
+        drained_s: float = DRAINED_S,
     ) -> None:
+        """`patience` multiplies all bounds on waiting; `drained_s` is the one until all is delivered."""
         self.world = world
         self.seed = seed
         self.faults = faults
@@ -119,6 +121,7 @@ class Player:
         self.broken = broken
         self.patience = patience
         self.light = light
+        self.drained_s = drained_s * patience
         self.link: Link | None = None
         self._played = 0
         self._links = 0
@@ -230,16 +233,14 @@ class Player:
                 raise TimeoutError("a cluster did not heal")
         drained = time.monotonic()
         ends = {(t, p): r[-1].offset + 1 for t in topics for p, r in enumerate(read_all(source, t)) if r}
-        if not wait_for(lambda: _beyond(link.tail.reached(), ends), DRAINED_S * self.patience):
+        if not wait_for(lambda: _beyond(link.tail.reached(), ends), self.drained_s):
             now = link.tail.reached()
             behind = [
                 f"{t}-{p} {now.get((t, p))} of {end}"
                 for (t, p), end in ends.items()
                 if now.get((t, p), -1) < end
             ]
-            result.problems.append(
-                f"not delivered within {DRAINED_S * self.patience:.0f} s: {', '.join(behind)}"
-            )
+            result.problems.append(f"not delivered within {self.drained_s:.0f} s: {', '.join(behind)}")
         else:
             result.drained_s = round(time.monotonic() - drained, 1)
         last = (self._played + 1) % self.rounds_per_link == 0
