@@ -260,7 +260,7 @@ def in_a_bare_environment(
 
 
 # What Spark is given as its Python is no command of its own.
-@pytest.mark.parametrize("script", PROJECT["scripts"].keys() - {worker_python.NAME})
+@pytest.mark.parametrize("script", sorted(PROJECT["scripts"].keys() - {worker_python.NAME}))
 def test_a_command_explains_itself_in_a_bare_environment(installed: Path, script: str) -> None:
     done = in_a_bare_environment(installed, script, "--help")
     assert done.returncode == 0, done.stderr
