@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -32,6 +33,8 @@ log = logging.getLogger(__name__)
 CALL_S = 60.0
 SETTLE_AGAIN_S = 5.0
 FOLD_AGAIN_S = 30.0
+FOLD_FIRST_S = 20.0
+"""The state query starts so long after the lanes' query: its own start takes as much CPU, and nothing is delivered meanwhile."""
 
 
 class Deduplicator(Application):
@@ -53,7 +56,7 @@ class Deduplicator(Application):
         self._settled = -1
         self._settle_at = 0.0
         self._look_again_at = 0.0
-        self._fold_again_at = 0.0
+        self._fold_again_at = math.inf
 
     def took_over(self) -> None:
         self.state = StateTable.of(self.spark, self.settings)
@@ -61,8 +64,7 @@ class Deduplicator(Application):
         self.destinations.settle(again=True)
         self.acls = CopiedAcls(self.settings, self.control)
         self.acls.settle(again=True)
-        if not self.bounded:
-            self.state_query = start_state_query(self.state, on_folded=self._folded)
+        self._fold_again_at = outside.monotonic() + FOLD_FIRST_S
 
     def _count(self, rows: list[Progress]) -> None:
         super()._count(rows)
@@ -136,14 +138,16 @@ class Deduplicator(Application):
             self._settle_at = now + SETTLE_AGAIN_S
 
     def _keep_folding(self, now: float) -> None:
-        """Start the state query again if it died: copying does not need it, but without it staging is never trimmed."""
+        """Start the state query, again if it died: copying does not need it, but without it staging is never trimmed."""
         query = self.state_query
-        if query is not None and not query.isActive and now >= self._fold_again_at:
-            self._fold_again_at = now + FOLD_AGAIN_S
+        if self.bounded or now < self._fold_again_at or (query is not None and query.isActive):
+            return
+        self._fold_again_at = now + FOLD_AGAIN_S
+        if query is not None:
             log.error(
                 "the state query ended (%s); starting it again", str(query.exception()).splitlines()[:1]
             )
-            self.state_query = start_state_query(self.state, on_folded=self._folded)
+        self.state_query = start_state_query(self.state, on_folded=self._folded)
 
     def caught_up(self, rows: list[Progress]) -> int | None:
         # The lanes' last words, that a partition goes on above all, may have only just been written.
