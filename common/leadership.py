@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
@@ -20,6 +21,8 @@ log = logging.getLogger(__name__)
 SESSION_TIMEOUT_MS = 6000
 """The least that brokers allow by default (group.min.session.timeout.ms)."""
 
+FENCED, FENCED_WITHIN_S = 5, 60.0
+"""So many fences within so many seconds are another live instance's, each of the two joining again; a coordinator's death makes one or two."""
 
 TICK_S = 0.1
 """How long a main loop waits in one turn."""
@@ -31,25 +34,14 @@ class Leadership:
     def __init__(
         self, application: str, group: str, topic: str, instance_id: str | None, config: kafka.Config
     ) -> None:
-        own: dict[str, object] = {}
-        if instance_id is not None:
-            # Static membership: the restarted instance has its partition back at once. Only with a name of its own: two live
-            # instances with one name would evict each other.
-            own["group_instance_id"] = f"{application}-{instance_id}"
         self.leading = False
+        self._application = application
+        self._instance_id = instance_id
         self._topic = topic
         self._group = group
-        self._consumer: Consumer = kafka.consumer(
-            config,
-            group_id=group,
-            session_timeout_ms=SESSION_TIMEOUT_MS,
-            heartbeat_interval_ms=1500,
-            max_poll_interval_ms=600_000,
-            # Cooperative: a joining instance does not take the partition from the one that has it.
-            partition_assignment_strategy="cooperative-sticky",
-            **own,
-        )
-        self._consumer.subscribe([topic], on_assign=self._assigned, on_revoke=self._lost, on_lost=self._lost)
+        self._config = config
+        self._fenced: deque[float] = deque(maxlen=FENCED)
+        self._consumer = self._join()
 
     def poll(self, timeout_s: float = 0.0) -> bool:
         """Take part in the election; whether this instance leads. Raises LinkRefused where it may not take part."""
@@ -58,16 +50,51 @@ class Leadership:
         if error is not None:
             if error.code() in kafka.NO_RIGHTS:
                 raise kafka.denied(f"electing a leader through {self._topic}", error, self._group)
-            if error.code() in (KafkaError._FENCED, KafkaError.FENCED_INSTANCE_ID):
-                raise LinkRefused(
-                    "INSTANCE_ID: another live instance of this application has the same name; make it unique or leave it out"
-                )
+            if error.code() == KafkaError._FATAL:
+                self._join_again(error)
         return self.leading
 
     def close(self) -> None:
         """Leave, so that a standby takes over at once."""
         self.leading = False
         self._consumer.close()
+
+    def _join(self) -> Consumer:
+        own: dict[str, object] = {}
+        if self._instance_id is not None:
+            # Static membership: the restarted instance has its partition back at once. Only with a name of its own: two live
+            # instances with one name evict each other.
+            own["group_instance_id"] = f"{self._application}-{self._instance_id}"
+        consumer: Consumer = kafka.consumer(
+            self._config,
+            group_id=self._group,
+            session_timeout_ms=SESSION_TIMEOUT_MS,
+            heartbeat_interval_ms=1500,
+            max_poll_interval_ms=600_000,
+            # Cooperative: a joining instance does not take the partition from the one that has it.
+            partition_assignment_strategy="cooperative-sticky",
+            **own,
+        )
+        consumer.subscribe([self._topic], on_assign=self._assigned, on_revoke=self._lost, on_lost=self._lost)
+        return consumer
+
+    def _join_again(self, error: KafkaError) -> None:
+        """After a client's fatal error, which it says once and never recovers from: standing by with it would be for ever.
+
+        A static member is fenced by another of its name, but also where its coordinator died, the next one holding the name to be
+        that of a member that nobody is.
+        """
+        self.leading = False
+        now = outside.monotonic()
+        if len(self._fenced) == FENCED and now - self._fenced[0] < FENCED_WITHIN_S:
+            raise LinkRefused(
+                f"INSTANCE_ID={self._instance_id}: another live instance of the {self._application} has the same name; make it unique or "
+                f"leave it out ({error.str()})"
+            )
+        self._fenced.append(now)
+        log.warning("joining the election again: %s", error.str())
+        self._consumer.close()
+        self._consumer = self._join()
 
     def _assigned(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         mine = [TopicPartition(p.topic, p.partition, 0) for p in partitions]
