@@ -24,7 +24,7 @@ QUICK = Scale(
     pause_minutes=0.0,
     warm_s=20.0,
 )
-_SHAPES = {shape.name: shape for shape in sitting.MAIN_SHAPES + sitting.SIDE_SHAPES}
+_SHAPES = {shape.name: shape for shape in sitting.SHAPES}
 
 
 @click.group(invoke_without_command=True)

@@ -10,14 +10,14 @@ from typing import Any
 from bench.copiers import NAMES, TITLES
 from bench.figures import PERCENTILES, Spread, spread
 from bench.latency import BARE
-from bench.sitting import MAIN_SHAPES, SIDE_SHAPES
+from bench.sitting import SHAPES
 
 BEGIN, END = "<!-- generated: begin -->", "<!-- generated: end -->"
 
 Result = dict[str, Any]
 _TITLES = {BARE: "no copier: producer and reader on one topic", **TITLES}
 _ORDER = [BARE, *NAMES]
-_SHAPES = [shape.name for shape in MAIN_SHAPES + SIDE_SHAPES]
+_SHAPES = [shape.name for shape in SHAPES]
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

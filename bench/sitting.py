@@ -30,15 +30,19 @@ SIDE_SHAPES = (
     Shape(1000, 800_000, fill="random"),
     Shape(200, 2_000_000, partitions=1),
     Shape(200, 2_000_000, partitions=16),
+)
+"""One property changed each; measured with Verbatim and the fastest of MirrorMaker 2's configurations."""
+
+SCALE_SHAPES = (
     Shape(200, 2_000_000, partitions=10, topics=10),
     Shape(200, 2_000_000, partitions=10, topics=100),
     Shape(200, 20_000_000, long=True),
 )
-"""One property changed each; measured with Verbatim and the fastest of MirrorMaker 2's configurations."""
+"""Of several topics, or very many records; measured with Verbatim alone, to be compared with itself."""
 
+SHAPES = MAIN_SHAPES + SIDE_SHAPES + SCALE_SHAPES
 SIDE_COPIERS = (copiers.VERBATIM, "mm2-throughput")
 SCALE_COPIERS = (copiers.VERBATIM,)
-"""Of shapes with several topics, or very many records: there it is compared with itself."""
 SHARES = {"mm2-throughput": 0.6, "mm2-latency": 0.3, "mm2-defaults": 0.3}
 """Of a shape's records, for who is slower: what is measured is a rate, and some ten seconds of it are enough."""
 
@@ -52,7 +56,7 @@ class Scale:
     """How long a sitting takes. `chosen` copiers, if there are any, are all that is measured. `records`: the share of each shape's records. Seconds of each rate, minutes of looking for a pause, seconds before that which are not counted."""
 
     records: float = 1.0
-    shapes: tuple[Shape, ...] = MAIN_SHAPES + SIDE_SHAPES
+    shapes: tuple[Shape, ...] = SHAPES
     chosen: tuple[str, ...] = ()
     main_copiers: tuple[str, ...] = copiers.NAMES
     rates: tuple[int, ...] = RATES
@@ -63,7 +67,7 @@ class Scale:
     def copiers_of(self, shape: Shape) -> tuple[str, ...]:
         if self.chosen:
             return self.chosen
-        if shape.topics > 1 or shape.long:
+        if shape in SCALE_SHAPES:
             return SCALE_COPIERS
         return self.main_copiers if shape in MAIN_SHAPES else SIDE_COPIERS
 

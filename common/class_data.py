@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 
 from common import jars
@@ -21,10 +20,11 @@ _SILENT = "-Xlog:cds*=off"
 _FLAGS = ("-XX:SharedArchiveFile", "-XX:ArchiveClassesAtExit", "-Xshare")
 
 
-def archive(class_path: Iterable[Path]) -> Path:
-    """Where the archive lies that was recorded with this class path and this Java. Raises JarsMissing without Java."""
+def archive(class_path: str) -> Path:
+    """Where the archive lies that was recorded with the jars of this class path and this Java. Raises JarsMissing without Java."""
+    there = filter(Path.is_file, map(Path, class_path.split(os.pathsep)))
     # Whole seconds, as the JVM compares them: an image's layers keep no fractions.
-    files = [(str(jar), (found := jar.stat()).st_size, int(found.st_mtime)) for jar in class_path]
+    files = [(str(jar), (found := jar.stat()).st_size, int(found.st_mtime)) for jar in there]
     launcher = Path(shutil.which(jars.java()) or jars.java()).resolve()
     release = launcher.parent.parent / "release"
     version = release.read_text() if release.is_file() else ""
@@ -34,8 +34,7 @@ def archive(class_path: Iterable[Path]) -> Path:
 
 def of_spark(extra_class_path: str) -> Path:
     """Where the archive of a driver's JVM lies that has this class path beside pyspark's own jars."""
-    extra = [Path(jar) for jar in extra_class_path.split(os.pathsep) if jar.endswith(".jar")]
-    return archive([*filter(Path.is_file, extra), *sorted(jars.spark_jars().glob("*.jar"))])
+    return archive(os.pathsep.join([extra_class_path, *map(str, sorted(jars.spark_jars().glob("*.jar")))]))
 
 
 def options(found: Path, given: str) -> tuple[str, ...]:
@@ -45,9 +44,9 @@ def options(found: Path, given: str) -> tuple[str, ...]:
     return (f"-XX:SharedArchiveFile={found}", _SILENT)
 
 
-def recording(to: Path) -> tuple[str, ...]:
-    """The JVM's options that write an archive at its end, which then takes some seconds longer."""
-    return (f"-XX:ArchiveClassesAtExit={to}", _SILENT)
+def recording(found: Path, to: Path) -> tuple[str, ...]:
+    """The JVM's options that write an archive at its end, which then takes some seconds longer; none where there is one already."""
+    return () if found.is_file() else (f"-XX:ArchiveClassesAtExit={to}", _SILENT)
 
 
 def keep(recorded: Path, at: Path) -> None:

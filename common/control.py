@@ -190,6 +190,10 @@ class Control:
         """Whether a destination holds, or may come to hold, the records of several source topics."""
         return len(self.copied_into.get(destination, ())) > 1
 
+    def others_into(self, destination: str, topic: str) -> set[str]:
+        """Source topics other than `topic` whose records are, or may come to be, in a destination."""
+        return self.copied_into.get(destination, set()) - {topic}
+
     def deleted_topics(self) -> list[str]:
         """Names of copied topics that are gone from the source, and have not been made again."""
         if not self.deleted:

@@ -54,7 +54,7 @@ def resolve(coordinate: str, exclude: Sequence[str] = ()) -> list[Path]:
     """
     if not _COORDINATE.fullmatch(coordinate):
         raise JarsMissing(f"{coordinate!r} is no Maven coordinate: expected group:artifact:version")
-    excluded = sorted({*exclude, *(shipped_by_spark() if coordinate in _INSIDE_SPARK else ())})
+    excluded = _left_out(coordinate, exclude)
     if wrong := [pattern for pattern in excluded if pattern.count(":") != 1]:
         raise JarsMissing(f"{wrong[0]!r} excludes nothing: expected group:artifact")
     folder = cache_folder() / _folder_name(coordinate, excluded)
@@ -78,8 +78,7 @@ def resolve(coordinate: str, exclude: Sequence[str] = ()) -> list[Path]:
 
 def known(coordinate: str) -> list[Path]:
     """What `resolve` gives where that needs no network; [] where it does."""
-    excluded = sorted(shipped_by_spark() if coordinate in _INSIDE_SPARK else ())
-    return _complete(cache_folder() / _folder_name(coordinate, excluded)) or []
+    return _complete(cache_folder() / _folder_name(coordinate, _left_out(coordinate))) or []
 
 
 def classpath(*coordinates: str) -> str:
@@ -123,6 +122,10 @@ def spark_jars() -> Path:
     if found is None or found.origin is None:
         raise JarsMissing("pyspark is not installed")
     return Path(found.origin).parent / "jars"
+
+
+def _left_out(coordinate: str, exclude: Sequence[str] = ()) -> list[str]:
+    return sorted({*exclude, *(shipped_by_spark() if coordinate in _INSIDE_SPARK else ())})
 
 
 def _folder_name(coordinate: str, excluded: Sequence[str]) -> str:

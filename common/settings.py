@@ -6,10 +6,11 @@ variable counts as not set. `python -m common.settings` prints the table for the
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
@@ -517,6 +518,14 @@ class Settings(BaseModel):
         """Whether the offsets of this source group are translated."""
         excluded = topic_selection.matches(self.consumer_groups_exclude, group)
         return not excluded and topic_selection.matches(self.consumer_groups, group)
+
+    def by_destination(self, topics: Iterable[str], source_name: str) -> dict[str, set[str]]:
+        """Destination -> those of the source topics that are copied and named so; one whose name can't be written to is left out."""
+        found: dict[str, set[str]] = {}
+        for topic in filter(self.selects, topics):
+            with contextlib.suppress(SettingsError):
+                found.setdefault(self.destination_topic(topic, source_name), set()).add(topic)
+        return found
 
     def destination_topic(self, topic: str, source_name: str) -> str:
         """The destination's name for a source topic. Raises SettingsError for a name that can't be written to."""

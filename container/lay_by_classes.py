@@ -7,7 +7,6 @@ The quick start runs once, in the environment that this Python is of; the broker
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -22,7 +21,7 @@ def main() -> int:
     before = set(folder.iterdir())
     verbatim = Path(sys.executable).with_name("verbatim")
     subprocess.run([verbatim, "quickstart", "--no-kill", "--records", "20000"], check=True)
-    found = class_data.of_spark(os.pathsep.join(map(str, jars.resolve(jars.DELTA))))
+    found = class_data.of_spark(jars.classpath(jars.DELTA))
     of_brokers = brokers.class_data_archive()
     new = set(folder.iterdir()) - before
     for fetched in filter(Path.is_dir, new):

@@ -6,7 +6,6 @@ for the lanes, which wait for it. What a configuration should be is decided in c
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -85,17 +84,13 @@ class Destinations:
         return self.settings.several_sources == "merge"
 
     def _look_who_meets(self) -> None:
-        self._bound = {}
-        for name in self.control.state.running_topics() if self.merge else ():
-            if self.settings.selects(name):
-                with contextlib.suppress(SettingsError):
-                    to = self.settings.destination_topic(name, self.link.source_name)
-                    self._bound.setdefault(to, set()).add(name)
+        names = self.control.state.running_topics() if self.merge else ()
+        self._bound = self.settings.by_destination(names, self.link.source_name)
 
     def _others(self, source: SourceTopic, destination: str) -> set[str]:
         """Other source topics that go to a destination, are to go there, or did so before."""
-        there = self.control.state.copied_into.get(destination, set())
-        return (there | self._bound.get(destination, set())) - {source.topic}
+        bound = self._bound.get(destination, set()) - {source.topic}
+        return self.control.state.others_into(destination, source.topic) | bound
 
     def _check_rights(self) -> None:
         """Refuse what may not be written any more: in a transaction it would fail, again and again, with all that is in it."""
@@ -211,7 +206,7 @@ class Destinations:
             )
         if self.link.source_cluster == self.link.target_cluster and name == source.topic:
             raise LinkRefused("it is the source topic itself; change KAFKA_CLUSTERS_DESTINATION_TOPIC")
-        others = self.control.state.copied_into.get(name, set()) - {source.topic}
+        others = self.control.state.others_into(name, source.topic)
         if others and not self.merge:
             # Group offsets can't be translated any more: a partition holds the records of several, at one offset for all.
             raise LinkRefused(
@@ -258,7 +253,7 @@ class Destinations:
         config = {key: value.value for key, value in settings.items()}
         why = topic_configs.refusal(source, name, config)
         compacted = "compact" in config.get("cleanup.policy", "")
-        others = self.control.state.copied_into.get(name, set()) - {source.topic}
+        others = self.control.state.others_into(name, source.topic)
         if compacted and others:
             why = (
                 f"destination topic {name} has cleanup.policy={config['cleanup.policy']}, and topic {min(others)} is copied there too: a record "
@@ -291,7 +286,7 @@ class Destinations:
                 verdict.topic,
                 before.topic,
             )
-        others = self.control.state.copied_into.get(verdict.topic, set()) - {source.topic}
+        others = self.control.state.others_into(verdict.topic, source.topic)
         known = before is not None and before.refused is None and before.topic == verdict.topic
         if verdict.refused is None and others and not known:
             log.warning(

@@ -49,8 +49,7 @@ def look(survey: Survey) -> list[Back]:
         names[name]: {source: c for at, c in of_group.items() for source in sources.get(at, ())}
         for name, of_group in survey.target.committed(sorted(names), deadline).items()
     }
-    survey.tail.catch_up()
-    survey.control.refresh(deadline)  # as in Survey.look
+    survey.catch_up(deadline)
     wanted = sorted({at for of_group in offsets.values() for at in of_group})
     bounds = topics.bounds(survey.source_admin, wanted, deadline)
     groups = sorted(group for group, of_group in offsets.items() if of_group)

@@ -21,8 +21,7 @@ def last_look(survey: Survey) -> list[Row]:
     """
     deadline = Deadline(CALL_S)
     survey.control.refresh(deadline)
-    survey.tail.catch_up()
-    survey.control.refresh(deadline)  # as in Survey.look
+    survey.catch_up(deadline)
     records = {
         key: record
         for key, record in sorted(survey.records.items())

@@ -109,6 +109,12 @@ class Survey:
         seed(self.tail.index, self.records.items())
         return True
 
+    def catch_up(self, deadline: Deadline) -> None:
+        """Read the mappings to their end, and then what the link has said: a topic that has joined another in its destination is on record
+        before its first record is delivered there."""
+        self.tail.catch_up()
+        self.control.refresh(deadline)
+
     def look(self) -> Found:
         """Raises KafkaTimeout, KafkaException, LinkRefused; `source_reached` says then whether the source was to blame."""
         deadline = Deadline(CALL_S)
@@ -123,9 +129,7 @@ class Survey:
             self.source, self.source_admin, listed, known, seen, self.copied_topics(), source_deadline
         )
         self.source_reached = True
-        self.tail.catch_up()
-        # A topic that has joined another in its destination is on record before its first record is delivered there.
-        self.control.refresh(deadline)
+        self.catch_up(deadline)
         there = self._destinations(offsets, deadline)
         bounds = self.bounds(there.values(), deadline)
         source_ends = self._ends_beyond(offsets)

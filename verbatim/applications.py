@@ -142,9 +142,7 @@ class Application:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self._process.wait()
-        give_up = time.monotonic() + _GONE_S
-        while self._look() and time.monotonic() < give_up:
-            time.sleep(0.02)
+        self._gone_within(_GONE_S)
         return len(family)
 
     def kill_driver(self, timeout_s: float) -> bool:
@@ -154,10 +152,7 @@ class Application:
         self._look()
         self._process.kill()
         self._process.wait()
-        give_up = time.monotonic() + timeout_s
-        while self._look() and time.monotonic() < give_up:
-            time.sleep(0.1)
-        return not self._family
+        return self._gone_within(timeout_s)
 
     def stop(self) -> None:
         """SIGTERM, and after some seconds kill -9."""
@@ -174,6 +169,12 @@ class Application:
         with contextlib.suppress(OSError):
             return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
         return ""
+
+    def _gone_within(self, timeout_s: float) -> bool:
+        give_up = time.monotonic() + timeout_s
+        while self._look() and time.monotonic() < give_up:
+            time.sleep(0.02)
+        return not self._family
 
     def _look(self) -> list[int]:
         """The family as it lives now. The children of a dead driver are no longer below it, but known from the looks before."""

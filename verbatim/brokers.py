@@ -11,7 +11,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
-import os
 import shutil
 import signal
 import socket
@@ -295,8 +294,8 @@ class Cluster:
         if node not in self._ports:
             raise BrokerError(f"there is no node {node}; the cluster's nodes are {sorted(self._ports)}")
         options = self._jvm_options
-        if node == 1 and self._record_classes is not None and not class_data_archive().is_file():
-            options += class_data.recording(self._record_classes)
+        if node == 1 and self._record_classes is not None:
+            options += class_data.recording(class_data_archive(), self._record_classes)
         self._processes[node] = self._java(
             node, "kafka.Kafka", str(self._config(node)), heap=self._heap, options=options
         )
@@ -381,7 +380,7 @@ class Cluster:
 
 def class_data_archive() -> Path:
     """Where the archive of classes of a broker's JVM lies."""
-    return class_data.archive(map(Path, classpath(KAFKA, KAFKA_LOGGING).split(os.pathsep)))
+    return class_data.archive(classpath(KAFKA, KAFKA_LOGGING))
 
 
 def new_cluster_id() -> str:

@@ -168,7 +168,7 @@ class _Look:
             plan.destination = verdict.topic
             if verdict.refused is None:
                 plan.action = self._action(verdict.topic)
-                plan.meets = sorted(state.copied_into[verdict.topic] - {plan.topic})
+                plan.meets = sorted(state.others_into(verdict.topic, plan.topic))
                 continue
             plan.refused = verdict.refused
             held = before.get(plan.topic_id)

@@ -7,7 +7,6 @@ words display's. Here is what happens when, and that it is undone.
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import signal
 import sys
@@ -163,7 +162,7 @@ class Quickstart:
         """Keep which classes the JVMs have loaded, for all that start later; ends both applications and the target. Once: later it does nothing."""
         kept = {
             "target": brokers.class_data_archive(),
-            "deduplicator": class_data.of_spark(_delta_class_path()),
+            "deduplicator": class_data.of_spark(jars.classpath(jars.DELTA)),
         }
         if all(archive.is_file() for archive in kept.values()):
             return
@@ -186,9 +185,10 @@ class Quickstart:
     # one after the other
 
     def _fetch_jars(self) -> None:
-        known = jars.cache_folder()
-        if not all(any(known.glob(coordinate.replace(":", "_") + "*")) for coordinate in jars.ALL):
-            self._display.event(f"fetching the jars of Kafka and Delta, this once, into {known}")
+        if not all(map(jars.known, jars.ALL)):
+            self._display.event(
+                f"fetching the jars of Kafka and Delta, this once, into {jars.cache_folder()}"
+            )
         for coordinate in jars.ALL:
             jars.resolve(coordinate)
 
@@ -249,10 +249,11 @@ class Quickstart:
 
     def _spark_options(self, name: str) -> list[str]:
         """For an application's command: its JVM is to record its classes, if there is no archive of them."""
-        if name not in self._classes or class_data.of_spark(_delta_class_path()).is_file():
+        if name not in self._classes:
             return []
-        options = " ".join(class_data.recording(self._classes[name]))
-        return ["--conf", f"spark.driver.extraJavaOptions={options}"]
+        found = class_data.of_spark(jars.classpath(jars.DELTA))
+        options = class_data.recording(found, self._classes[name])
+        return ["--conf", f"spark.driver.extraJavaOptions={' '.join(options)}"] if options else []
 
     def _copy(self, records: Records) -> None:
         assert self._loader is not None
@@ -349,10 +350,6 @@ class Quickstart:
         else:
             shutil.rmtree(self._scratch, ignore_errors=True)
             self._display.say(f"data and logs stay in {self._folder}")
-
-
-def _delta_class_path() -> str:
-    return os.pathsep.join(map(str, jars.resolve(jars.DELTA)))
 
 
 def _quiet(settings: Settings) -> Settings:

@@ -253,7 +253,8 @@ class Mappings:
         self._topics = topics
         self.several = several
         self._destinations = {destination for _, destination in topics.values()}
-        self._others: dict[tuple[str, int], set[tuple[str, int]]] = {}
+        self._others: dict[tuple[str, int], dict[tuple[str, int], str]] = {}
+        """Destination topic and partition -> where the runs lie of what is not compared there -> its source topic."""
         self.whole_from_ms = 0.0
         """None of the records written since then has expired."""
         self._whole_from: dict[tuple[str, int], int] = {}
@@ -284,7 +285,7 @@ class Mappings:
             # No topic is called so: its name has a character that none has.
             place = f"{m['topic']}~{topic_id}~{at[0]}", m["partition"]
             entry = self._partitions.setdefault(place, PartitionMappings(start=0))
-            self._others.setdefault(at, set()).add(place)
+            self._others.setdefault(at, {})[place] = m["topic"]
             self._add_runs(entry, m["runs"])
         if time_ms >= self.whole_from_ms:
             first = min(d for _, d, _ in m["runs"])
@@ -298,10 +299,7 @@ class Mappings:
     def topics_in(self, destination: str) -> set[str]:
         """Source topics that have, or had, records in a destination, and are not compared with it."""
         return {
-            place[0].split("~")[0]
-            for at, places in self._others.items()
-            if at[0] == destination
-            for place in places
+            topic for at, places in self._others.items() if at[0] == destination for topic in places.values()
         }
 
     def known_from(self, destination: str, partition: int) -> int | None:

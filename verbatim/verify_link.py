@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -88,7 +87,8 @@ def verify_link(settings: Settings, options: Options) -> LinkReport:
             read_mappings(destination, settings.mappings_topic, mappings)
             origins = read_origins(destination, settings.control_topic, settings.application_name)
             clusters = (cluster_id, destination.cluster_id()) if settings.provenance_headers else None
-            together = _together(settings, source, cluster_id) if several else {}
+            names_there = source.topic_names() if several else ()
+            together = settings.by_destination(names_there, settings.source_name or cluster_id)
             link = _Link(settings, options, source, destination, mappings, origins, clusters, ends, together)
             for name, state in states.items():
                 link.add(name, state, to[name], destination.topic(to[name]))
@@ -122,16 +122,6 @@ def _refuse_shared(to: dict[str, str]) -> None:
             raise LinkRefused(
                 f"topics {other} and {name} have one destination, {target}, and SEVERAL_SOURCES is fail"
             )
-
-
-def _together(settings: Settings, source: Cluster, cluster_id: str) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
-    for name in source.topic_names():
-        if settings.selects(name):
-            with suppress(SettingsError):
-                to = settings.destination_topic(name, settings.source_name or cluster_id)
-                found.setdefault(to, set()).add(name)
-    return found
 
 
 def _ends(cluster: Cluster, topics: list[str]) -> dict[tuple[str, int], int]:

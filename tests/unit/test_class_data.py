@@ -22,14 +22,14 @@ def jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_an_archive_belongs_to_the_jars_as_they_are_and_to_their_order(jar: Path, tmp_path: Path) -> None:
     other = tmp_path / "b.jar"
     other.write_bytes(b"2")
-    before = class_data.archive([jar, other])
-    assert before.parent == jars.cache_folder() and before == class_data.archive([jar, other])
-    assert class_data.archive([other, jar]) != before
+    before = class_data.archive(f"{jar}:{other}")
+    assert before.parent == jars.cache_folder() and before == class_data.archive(f"{jar}:{other}")
+    assert class_data.archive(f"{other}:{jar}") != before
     jar.write_bytes(b"11")
     os.utime(jar, (1000, 1000))
-    larger = class_data.archive([jar, other])
+    larger = class_data.archive(f"{jar}:{other}")
     os.utime(jar, (1001, 1001))
-    assert len({before, larger, class_data.archive([jar, other])}) == 3
+    assert len({before, larger, class_data.archive(f"{jar}:{other}")}) == 3
 
 
 def test_another_java_has_another_archive(jar: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,25 +43,27 @@ def test_another_java_has_another_archive(jar: Path, tmp_path: Path, monkeypatch
     found = set()
     for home in homes:
         monkeypatch.setenv("JAVA_HOME", str(home))
-        found.add(class_data.archive([jar]))
+        found.add(class_data.archive(str(jar)))
     (homes[1] / "release").write_text("JAVA_VERSION=21")
-    found.add(class_data.archive([jar]))
+    found.add(class_data.archive(str(jar)))
     assert len(found) == 3
 
 
 def test_sparks_own_jars_count_and_of_the_rest_what_is_there(jar: Path) -> None:
-    own = sorted(jars.spark_jars().glob("*.jar"))
+    own = [str(path) for path in sorted(jars.spark_jars().glob("*.jar"))]
     assert len(own) > 100
-    assert class_data.of_spark("") == class_data.archive(own) == class_data.of_spark("/nowhere.jar")
-    assert class_data.of_spark(f"{jar}") == class_data.archive([jar, *own])
+    assert class_data.of_spark("") == class_data.archive(":".join(own)) == class_data.of_spark("/nowhere.jar")
+    assert class_data.of_spark(f"{jar}") == class_data.archive(":".join([str(jar), *own]))
 
 
 def test_an_archive_is_used_where_it_is_there_and_nobody_has_said_otherwise(tmp_path: Path) -> None:
     found = tmp_path / "classes.jsa"
     assert class_data.options(found, "") == ()
+    to_record = class_data.recording(found, tmp_path / "recorded")
     found.touch()
+    assert class_data.recording(found, tmp_path / "recorded") == ()
     assert class_data.options(found, "-Da=b")[0] == f"-XX:SharedArchiveFile={found}"
-    for theirs in ("-XX:SharedArchiveFile=/mine", "-Xshare:off", " ".join(class_data.recording(found))):
+    for theirs in ("-XX:SharedArchiveFile=/mine", "-Xshare:off", " ".join(to_record)):
         assert class_data.options(found, f"-Da=b {theirs}") == ()
 
 
