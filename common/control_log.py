@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -10,9 +11,12 @@ from common import kafka, outside
 from common.control import Control, encode
 from common.errors import KafkaTimeout, LinkRefused
 from common.kafka import Deadline, Received
+from common.silence import Silence
 
 if TYPE_CHECKING:
     from common.settings import Settings
+
+log = logging.getLogger(__name__)
 
 
 class ControlLog:
@@ -37,9 +41,10 @@ class ControlLog:
         self._lock = outside.Lock()
         self._producer_config = producer_config
         self._producer: Any = None
+        self._consumer_config = consumer_config
         self._group = consumer_config.get("group.id")
-        self._consumer: Consumer = kafka.consumer(consumer_config, queued_max_messages_kbytes=4096)
-        self._consumer.assign([TopicPartition(topic, 0, 0)])
+        self._consumer = self._reader()
+        self._silence = Silence(self._admin)
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -134,7 +139,20 @@ class ControlLog:
             if self._producer is not None:
                 self._producer.flush(1.0)
 
+    def _reader(self) -> Consumer:
+        consumer: Consumer = kafka.consumer(self._consumer_config, queued_max_messages_kbytes=4096)
+        consumer.assign([TopicPartition(self.topic, 0, self.state.position)])
+        return consumer
+
     def _take(self, timeout: float) -> None:
+        if self._silence.found(lambda: {(self.topic, 0): self.state.position}):
+            log.warning(
+                "%s: nothing comes from offset %d on, though there is more; reading on with another client",
+                self.topic,
+                self.state.position,
+            )
+            self._consumer.close()
+            self._consumer = self._reader()
         for message in self._waiting() if timeout == 0 else kafka.read(self._consumer, timeout, 1000):
             error = message.error()
             if error is None:

@@ -16,6 +16,7 @@ from common.counters import Counters, lag
 from common.errors import KafkaTimeout
 from common.kafka import Deadline, Received
 from common.lane import LaneTerm, tame_garbage_collector
+from common.silence import Silence
 from deduplicator import stuck
 from deduplicator.delivery import Delivery
 
@@ -29,6 +30,7 @@ STOP_S = 5.0
 HANGS_S = 120.0
 """A delivery that takes longer for one turn than all its time-outs together hangs inside the client."""
 CALL_S = 30.0
+SILENCE_S = 20.0
 
 
 def run(plan: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -69,6 +71,9 @@ class Lane:
             for share in plan["partitions"]
         }
         self.generations: dict[int, int] = {}
+        self._next: dict[tuple[str, int], int] = {}
+        """The offset of each staging partition that is to come next."""
+        self._silence = Silence(self.admin, SILENCE_S)
 
     def run(self) -> Iterator[tuple[str, dict[str, Any]]]:
         self.control.refresh(Deadline(CALL_S))
@@ -134,10 +139,14 @@ class Lane:
                 self.consumer.incremental_unassign([at])
             self.consumer.incremental_assign([at])
             self.generations[partition] = generation
+            self._next[at.topic, partition] = offset
 
     def _read(self) -> None:
         by_partition: dict[int, list[Received]] = {}
-        for message in kafka.read(self.consumer, POLL_S if self.generations else 0.005, CONSUME):
+        arrived = kafka.read(self.consumer, POLL_S if self.generations else 0.005, CONSUME)
+        if not arrived:
+            self._listen()
+        for message in arrived:
             error = message.error()
             if error is None or error.code() == KafkaError._PARTITION_EOF:
                 by_partition.setdefault(message.partition(), []).append(message)
@@ -152,7 +161,20 @@ class Lane:
             elif not kafka.retriable(error):
                 log.warning("staging: %s", error.str())
         for partition, messages in by_partition.items():
+            last = messages[-1]
+            self._next[self.plan["staging_topic"], partition] = last.offset() + (last.error() is None)
             self.deliveries[partition].inbox.put(messages, self.generations[partition])
+
+    def _listen(self) -> None:
+        """Nothing has arrived: where that is because the client has gone silent, another one is needed, which the next epoch has."""
+        for topic, partition in self._silence.found(lambda: dict(self._next)):
+            log.warning(
+                "%s-%d: nothing comes from offset %d on, though there is more; planning anew",
+                topic,
+                partition,
+                self._next[topic, partition],
+            )
+            self.term.end_epoch(Deadline(CALL_S))
 
     def _finish(self) -> None:
         for delivery in self.deliveries.values():

@@ -166,6 +166,12 @@ class Lane:
             self._pass_time()
             return
         messages = self.source.read(self._wait())
+        if not messages:
+            for topic, part in self.source.silent():
+                read = self.copies[topic, part].read
+                self.halts.replan(
+                    f"{topic}-{part}: nothing comes from offset {read} on, though there is more"
+                )
         self.many = len(messages) >= MANY
         now = outside.monotonic()
         copy: Copying | None = None

@@ -11,10 +11,12 @@ from confluent_kafka.admin import OffsetSpec
 from common import kafka, topics
 from common.counters import lag
 from common.kafka import Deadline, Received
+from common.silence import Silence
 from replicator.copying import Copying, Status
 
 CONSUME = 5000
 CALL_S = 30.0
+SILENCE_S = 20.0
 
 
 class Source:
@@ -24,6 +26,7 @@ class Source:
         self.plan = plan
         self.copies = list(copies)
         self._admin = kafka.admin(plan["source_admin"])
+        self._silence = Silence(self._admin, SILENCE_S)
         self._consumer: Consumer | None = None
         self.held: dict[tuple[str, int], Copying] = {}
         """What is assigned, but not fetched for now."""
@@ -77,6 +80,18 @@ class Source:
     def read(self, timeout_s: float) -> list[Received]:
         assert self._consumer is not None
         return kafka.read(self._consumer, timeout_s, CONSUME)
+
+    def silent(self) -> list[tuple[str, int]]:
+        """Partitions of which nothing comes though there is something; to be asked where `read` gave nothing."""
+        return self._silence.found(
+            lambda: {
+                at: c.read
+                for c in self.copies
+                if c.status is Status.RUNNING
+                and not c.paused
+                and (at := (c.topic, c.partition)) not in self.held
+            }
+        )
 
     def watermarks(self, copy: Copying) -> tuple[int, int]:
         """Log start and end of its partition, as the leader says now."""

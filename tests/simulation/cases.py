@@ -906,6 +906,48 @@ def a_destination_of_several_sources_that_becomes_compacted_takes_nothing_more_u
         w.run_until(partial(_nothing_halted, w), 100.0)
 
 
+def _falls_silent(w: World, topic: str) -> None:
+    """No client that reads the topic now ever gets another record of it, nor an error."""
+    for consumer in w.consumers:
+        for reading in consumer.readings.values():
+            reading.stopped |= reading.topic == topic
+
+
+def _goes_on_though_silent(topic: Callable[[World], str], happens: Callable[[World], None]) -> None:
+    w = copied_world()
+    with w.living():
+        w.start()
+        w.run_until(w.copied)
+        _falls_silent(w, topic(w))
+        happens(w)
+        # An epoch ends by itself after ten minutes, and the next one has other clients.
+        w.run_until(w.copied, 120.0)
+        w.check()
+
+
+@case
+def a_source_client_that_goes_silent_is_replaced() -> None:
+    """The replicator's client ceases to fetch, and says nothing."""
+    _goes_on_though_silent(lambda _: TOPIC, lambda w: w.produce(0, 2))
+
+
+@case
+def a_staging_client_that_goes_silent_is_replaced() -> None:
+    """The same of the deduplicator's."""
+    _goes_on_though_silent(lambda w: w.settings.staging_topic, lambda w: w.produce(0, 2))
+
+
+@case
+def a_control_client_that_goes_silent_is_replaced() -> None:
+    """The same of all that read the control topic. A topic made again needs a word of each driver to the other's lanes."""
+
+    def happens(w: World) -> None:
+        w.remake_source()
+        w.produce(0, 2)
+
+    _goes_on_though_silent(lambda w: w.settings.control_topic, happens)
+
+
 def _nothing_halted(w: World) -> bool:
     return not w.control().halts
 

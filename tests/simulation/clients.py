@@ -44,6 +44,7 @@ class Surroundings(Protocol):
     late: list[Callable[[], None]]
     """Requests that may still arrive, in any order."""
     held_up: set[str]
+    consumers: list[Consumer]
 
     def outcome(self, what: str, *ways: str) -> str: ...
     def visited(self, state: str) -> None: ...
@@ -489,6 +490,7 @@ class Consumer(Client):
         assert config["auto.offset.reset"] == "error" and config["enable.auto.commit"] is False
         self.readings: dict[tuple[str, int], Reading] = {}
         self.closed = False
+        world.consumers.append(self)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         self.readings = {}

@@ -352,6 +352,25 @@ MUTANTS = [
             "copy.origin_frame()",
         ),
     ),
+    _of(
+        "the replicator does not notice that its client has gone silent",
+        "a_source_client_that_goes_silent_is_replaced",
+        ("replicator.lane:Lane._consume", "if not messages:", "if False:"),
+    ),
+    _of(
+        "the deduplicator does not notice that its client has gone silent",
+        "a_staging_client_that_goes_silent_is_replaced",
+        ("deduplicator.lane:Lane._read", "if not arrived:", "if False:"),
+    ),
+    _of(
+        "who reads the control topic does not notice that its client has gone silent",
+        "a_control_client_that_goes_silent_is_replaced",
+        (
+            "common.control_log:ControlLog._take",
+            "if self._silence.found(",
+            "if False and self._silence.found(",
+        ),
+    ),
 ]
 
 

@@ -115,6 +115,7 @@ class World:
         self.lost = False
         self.harmed = False
         """Whether frames were lost or spoilt in staging: only then may any be missed."""
+        self.consumers: list[clients.Consumer] = []
         self.held_up: set[str] = set()
         """Of what happens by itself, what does not happen now: "late", "markers", "replication", "answers"."""
         self.given_up: set[tuple[str, int, int]] = set()

@@ -1,0 +1,60 @@
+"""The control topic as it is read and written, on real brokers."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from common import control_log
+from common.control_log import ControlLog
+from common.kafka import Deadline
+from common.silence import Silence
+from tests.brokers import create_topic
+from tests.conftest import Kafka, Names
+from tests.harness import eventually
+
+
+def log_of(target: Kafka, names: Names) -> ControlLog:
+    config = {"bootstrap.servers": target.bootstrap_servers}
+    return ControlLog(f"{names.link}.control", config, config, config, names.link)
+
+
+def say(to: ControlLog) -> int:
+    return to.append("leader", Deadline(30), application="replicator", instance="a")
+
+
+def test_a_tail_whose_client_goes_silent_reads_on_with_another(
+    target: Kafka, names: Names, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Promise: a client that ceases to fetch without a word holds up nothing for longer than half a minute, here less. A paused partition is
+    as silent."""
+    monkeypatch.setattr(control_log, "Silence", lambda admin: Silence(admin, 1.0))
+    create_topic(target.bootstrap_servers, f"{names.link}.control")
+    one, two = log_of(target, names), log_of(target, names)
+    say(two)
+    eventually(lambda: one.poll().position == 1, "the first record", 30)
+    one._consumer.pause([TopicPartition(one.topic, 0)])
+    with caplog.at_level(logging.WARNING):
+        say(two)
+        eventually(lambda: one.poll().position == 2, "the second", 30)
+    assert f"{one.topic}: nothing comes from offset 1 on, though there is more" in caplog.text
+    one._consumer.pause([TopicPartition(one.topic, 0)])
+    assert say(two) == 2 and one.refresh(Deadline(30)).position == 3
+    for each in (one, two):
+        each.close()
+
+
+def test_a_tail_of_which_all_is_read_keeps_its_client(
+    target: Kafka, names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control_log, "Silence", lambda admin: Silence(admin, 0.2))
+    create_topic(target.bootstrap_servers, f"{names.link}.control")
+    log = log_of(target, names)
+    first = log._consumer
+    for count in range(1, 11):
+        say(log)
+        eventually(lambda count=count: log.poll().position == count, "the record", 10)  # type: ignore[misc]
+    assert log._consumer is first
+    log.close()
