@@ -12,11 +12,13 @@ from typing import Any
 import orjson
 from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
 
-from common import kafka
+from common import kafka, outside
 
 log = logging.getLogger(__name__)
 
 INTERVAL_S = 5.0
+SILENT_S = 60.0
+"""Lanes that run say something far more often: after so long without a word it is the client that has gone silent (common/silence.py)."""
 
 
 class Counters:
@@ -45,14 +47,24 @@ class CounterTail:
 
     def __init__(self, application: str, topic: str, config: kafka.Config) -> None:
         self._application = application
-        self._consumer: Consumer = kafka.consumer(config, queued_max_messages_kbytes=1024)
-        self._consumer.assign([TopicPartition(topic, 0, OFFSET_END)])
+        self._topic = topic
+        self._config = config
+        self._consumer = self._reader()
+        self._heard = outside.monotonic()
         self._lanes: dict[int, dict[str, Any]] = {}
         self._warned = False
 
     def sums(self, term: int, epoch: int) -> dict[str, int]:
         """Take in what has arrived; the sums of this epoch so far."""
-        for message in self._consumer.consume(1000, 0):
+        messages = self._consumer.consume(1000, 0)
+        now = outside.monotonic()
+        if messages:
+            self._heard = now
+        elif now - self._heard > SILENT_S:
+            self._heard = now
+            self._consumer.close()
+            self._consumer = self._reader()
+        for message in messages:
             error = message.error()
             if error is None:
                 self._take(message.key(), message.value())
@@ -69,6 +81,11 @@ class CounterTail:
 
     def close(self) -> None:
         self._consumer.close()
+
+    def _reader(self) -> Consumer:
+        consumer: Consumer = kafka.consumer(self._config, queued_max_messages_kbytes=1024)
+        consumer.assign([TopicPartition(self._topic, 0, OFFSET_END)])
+        return consumer
 
     def _take(self, key: bytes | str | None, value: bytes | str | None) -> None:
         try:

@@ -1,14 +1,16 @@
-"""The control topic as it is read and written, on real brokers."""
+"""What the driver reads on and on, the control topic and the lanes' counters, when its client has gone silent. On real brokers."""
 
 from __future__ import annotations
 
 import logging
+import time
 
 import pytest
 from confluent_kafka import TopicPartition
 
-from common import control_log
+from common import control_log, counters, kafka
 from common.control_log import ControlLog
+from common.counters import Counters, CounterTail
 from common.kafka import Deadline
 from common.silence import Silence
 from tests.brokers import create_topic
@@ -58,3 +60,30 @@ def test_a_tail_of_which_all_is_read_keeps_its_client(
         eventually(lambda count=count: log.poll().position == count, "the record", 10)  # type: ignore[misc]
     assert log._consumer is first
     log.close()
+
+
+def test_counters_are_shown_again_though_their_client_goes_silent(
+    target: Kafka, names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counters, "SILENT_S", 1.0)
+    topic = f"{names.link}.positions"
+    create_topic(target.bootstrap_servers, topic)
+    config = {"bootstrap.servers": target.bootstrap_servers}
+    producer = kafka.producer(config)
+    tail = CounterTail("replicator", topic, config)
+    lane = Counters("replicator", 1, 1, 0, topic)
+    records = 0
+
+    def shown() -> bool:
+        nonlocal records
+        records += 1
+        lane.write(producer, time.monotonic(), {"records": records})
+        producer.flush(10)
+        return tail.sums(1, 1).get("records", 0) >= before
+
+    before = 1
+    eventually(shown, "the first counters", 30)
+    tail._consumer.pause([TopicPartition(topic, 0)])
+    before = records + 1
+    eventually(shown, "counters written since", 30)
+    tail.close()
