@@ -18,6 +18,7 @@ from confluent_kafka.admin import AdminClient
 
 from common import kafka, topics
 from common.control_log import ControlLog
+from common.counters import SILENT_S
 from common.errors import LinkRefused
 from common.health import Health, Heartbeat
 from common.kafka import Deadline, Received
@@ -94,6 +95,7 @@ class Heartbeats:
         self._value = orjson.dumps({"link": settings.application_name, "instance": instance})
         self._stopping = threading.Event()
         self._reader: Consumer | None = None
+        self._heard = 0.0
         self._said = ""
         source = kafka.admin(settings.client_config("source", "admin"))
         make_topic(settings, source, Deadline(CALL_S))
@@ -157,14 +159,23 @@ class Heartbeats:
             copy = self.control.state.copies().get(self.settings.heartbeats_topic)
             if copy is None:
                 return
+            self._heard = time.monotonic()
             self._reader = kafka.consumer(
                 self.settings.client_config("destination", "consumer"),
                 isolation_level="read_committed",
                 queued_max_messages_kbytes=1024,
             )
             self._reader.assign([TopicPartition(copy, 0, OFFSET_END)])
-        for message in kafka.read(self._reader, LOOK_S, 100):
+        messages = kafka.read(self._reader, LOOK_S, 100)
+        for message in messages:
             self._take(message)
+        now = time.monotonic()
+        if messages:
+            self._heard = now
+        elif now - self._heard > SILENT_S + self.settings.heartbeats_interval_s:
+            # The link may be slow, or the client silent (common/silence.py): another one costs little, and tells which.
+            self._reader.close()
+            self._reader = None
 
     def _take(self, message: Received) -> None:
         error = message.error()

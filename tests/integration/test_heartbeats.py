@@ -9,6 +9,8 @@ from click.testing import CliRunner
 
 from common.errors import LinkRefused
 from common.health import Heartbeat
+from replicator import heartbeats
+from replicator.main import Replicator
 from tests.brokers import Record, create_topic, end_offsets, produce, read_all, topics
 from tests.conftest import Kafka, Names
 from tests.harness import Link, Running, assert_copied, eventually
@@ -23,7 +25,7 @@ def beating(replicator: Running) -> Heartbeat | None:
 
 
 def test_heartbeats_are_written_where_asked_for_and_copied_and_their_delay_and_the_last_one_are_told(
-    source: Kafka, target: Kafka, names: Names
+    source: Kafka, target: Kafka, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Promise: a link with HEARTBEATS_INTERVAL makes and writes one topic at the source, copies it like any other under the rules for names,
     and tells a delay that is small while all runs and grows when nothing arrives; a failover tells of when the last one is; a link without
@@ -70,6 +72,17 @@ def test_heartbeats_are_written_where_asked_for_and_copied_and_their_delay_and_t
             lambda: (seen := beating(replicator)) and seen.delay_s is not None and seen.delay_s < 2,
             "quick ones again",
             60,
+        )
+        monkeypatch.setattr(heartbeats, "SILENT_S", 1.0)
+        assert isinstance(replicator.application, Replicator)
+        writer = replicator.application.heartbeats
+        assert writer is not None and writer._reader is not None
+        writer._reader.pause(writer._reader.assignment())  # as a client that has gone silent
+        silent_from = time.time() * 1000
+        eventually(
+            lambda: (seen := beating(replicator)) and (seen.newest_ms or 0) > silent_from + 2000,
+            "beats again",
+            30,
         )
         settled, code = cutover(link)
         assert code == 0, settled
