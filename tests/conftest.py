@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -73,6 +74,15 @@ def source(clusters: tuple[Kafka, Kafka]) -> Kafka:
 def target(clusters: tuple[Kafka, Kafka]) -> Kafka:
     """The cluster to copy to."""
     return clusters[1]
+
+
+@pytest.fixture(autouse=True)
+def signals_given_back() -> Iterator[None]:
+    """An application that runs in a test takes the signals of its process and keeps them: the tests behind it want them as they were."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture
