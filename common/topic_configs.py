@@ -119,12 +119,14 @@ def settled(
 ) -> dict[str, str]:
     """What counts as set by the link from now on, where a destination's configuration is `there` after it was brought in step.
 
-    Values that equal the source's were taken over from it, whoever wrote them: they follow when the source moves on.
+    Values that equal the source's were taken over from it, whoever wrote them: they follow when the source moves on. What the link has set
+    stays its own while the rules leave it out, so that it follows again when they no longer do.
     """
     ours = {}
     for key, has in there.items():
-        copied = has.explicit and key in source.config and rules.copies(key)
-        if copied and (_same(key, has.value, source.config[key]) or applied.get(key) == has.value):
+        copied = has.explicit and key in source.config
+        taken_over = copied and rules.copies(key) and _same(key, has.value, source.config[key])
+        if taken_over or (copied and applied.get(key) == has.value):
             ours[key] = has.value
     return ours
 

@@ -221,6 +221,19 @@ def test_a_value_that_equalled_the_sources_follows_it_later() -> None:
     assert made(differences(shorter, there, ours, FOLLOW))["retention.ms"] == "500"
 
 
+def test_what_the_link_has_set_follows_again_once_it_is_excluded_no_longer() -> None:
+    excluded = Rules("retention.ms", "source")
+    source = topic({"retention.ms": "500"})
+    there = set_here(retention_ms="1000", segment_ms="3")
+    ours = settled(source, there, {"retention.ms": "1000", "segment.ms": "4"}, excluded)
+    assert differences(source, there, ours, excluded) == [] and ours == {"retention.ms": "1000"}
+    assert made(differences(source, there, ours, FOLLOW))["retention.ms"] == "500"
+    # Somebody's own by now.
+    there = set_here(retention_ms="2000")
+    ours = settled(source, there, ours, excluded)
+    assert ours == {} and kept(differences(source, there, ours, FOLLOW)) == {"retention.ms"}
+
+
 def test_a_new_destination_begins_with_what_it_needs() -> None:
     source = topic({"retention.ms": "5"}, segment_ms="4")
     assert first_config(source, FOLLOW) == FIT | {"retention.ms": "5"}
