@@ -117,9 +117,9 @@ class ControlLog:
                     self._producer.produce(self.topic, value, partition=0, on_delivery=delivered)
                     self._producer.poll(0)
                 self._producer.flush(deadline.left(30.0))
-            except (KafkaException, SystemError) as exception:
-                # What ends a producer is raised by any call, before it is reported; in the middle of a report the client wraps it.
-                error = kafka.kafka_error(exception.__cause__ or exception)
+            except KafkaException as exception:
+                # What ends a producer is raised by any call, before it is reported.
+                error = kafka.kafka_error(exception)
                 if error is None:
                     raise
                 failures.append(error)

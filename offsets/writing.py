@@ -53,11 +53,18 @@ class RecordLog:
             else:
                 safe += 1
 
-        for key, record in new:
-            value = None if record is None else encode_value(record)
-            self._producer.produce(self._topic, value, encode_key(key), 0, on_delivery=delivered)
-            self._producer.poll(0)
-        self._producer.flush(deadline.left(10.0))
+        try:
+            for key, record in new:
+                value = None if record is None else encode_value(record)
+                self._producer.produce(self._topic, value, encode_key(key), 0, on_delivery=delivered)
+                self._producer.poll(0)
+            self._producer.flush(deadline.left(10.0))
+        except KafkaException as exception:
+            # What ends a producer is raised by any call, before it is reported.
+            error = kafka.kafka_error(exception)
+            if error is None:
+                raise
+            failures.append(error)
         if failures or safe < len(new):
             # It may still deliver later, in this order; what is known is read again before anything is written.
             self._producer = None

@@ -11,11 +11,12 @@ from functools import partial
 
 import pytest
 from click.testing import CliRunner, Result
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
     AdminClient,
 )
 
-from common import rights
+from common import kafka, rights
 from common.errors import LinkRefused, VerbatimError
 from common.kafka import Deadline
 from common.rights import DEDUPLICATOR, OFFSETS, REPLICATOR, SOURCE, TARGET
@@ -26,7 +27,7 @@ from tests.guarded import MADE_ONCE, PRINCIPALS, Guarded, Told, commit, group_of
 from tests.harness import Link, assert_copied, contents, eventually
 from tests.integration.test_destinations import alter
 from tests.integration.test_topics_change import add_partitions
-from tests.secured import SecuredCluster
+from tests.secured import Right, SecuredCluster
 
 GO_ON = {
     (REPLICATOR, "READ", "<topics>"),
@@ -75,6 +76,24 @@ def halted(told: Told) -> set[str]:
     """The partitions that a bounded run could not copy."""
     lines = told.lines.splitlines()
     return {line.removeprefix("error: ").split(" halted: ")[0] for line in lines if " halted: " in line}
+
+
+def test_what_ends_a_producer_is_told_as_such_by_whatever_call(
+    guarded: tuple[SecuredCluster, SecuredCluster],
+) -> None:
+    """Promise: a right that is missing is found whatever call the client tells it by. In the middle of reports it would be a SystemError."""
+    at = guarded[1]
+    create_topic(at.bootstrap_servers, "not-granted")
+    config = {"bootstrap.servers": at.secure_servers, **at.user("nobody")}
+    at.grant("nobody", [Right("DESCRIBE", "TOPIC", "not-granted")])
+    producer = kafka.producer(config)
+    reports: list[object] = []
+    for _ in range(3):
+        producer.produce("not-granted", b"x", on_delivery=lambda error, _: reports.append(error))
+    with pytest.raises(KafkaException) as told:
+        eventually(lambda: producer.flush(5.0) and None, "the refusal", 60)
+    error = kafka.kafka_error(told.value)
+    assert error is not None and error.fatal() and kafka.lacks_right(error) and reports
 
 
 @pytest.mark.parametrize("principal", PRINCIPALS)
