@@ -136,6 +136,8 @@ class Scheduler:
         """Each gives what would happen now, or None."""
         self.before_step: Callable[[], None] = lambda: None
         self.somebody_ended = True
+        self.moved = ""
+        """The process whose task made the last step; "" where something happened by itself."""
 
     def spawn(self, process: Process, name: str, run: Callable[[], None]) -> Task:
         task = Task(self, process, name, run)
@@ -204,12 +206,14 @@ class Scheduler:
             self.now = wake
             return True
         self.steps += 1
+        self.moved = ""
         n = len(runnable)
         runnable[self.chooser.pick(n, "next") if n > 1 else 0]()
         return True
 
     def _go_on(self, task: Task) -> None:
         self.current = task
+        self.moved = task.process.name
         try:
             task.go_on()
         finally:
