@@ -8,10 +8,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Self
 
 from bench.clusters import Pair
+from bench.standalone import standalone
 from common.errors import VerbatimError
 from common.jars import KAFKA, KAFKA_LOGGING, classpath, java
 from verbatim.applications import Application
@@ -87,10 +89,16 @@ MIRROR_MAKER_PROPERTIES: Mapping[str, Mapping[str, str]] = {
 }
 """Configuration -> its properties, over what all have in common. The defaults: one task, a transaction for each poll."""
 
-NAMES = (VERBATIM, *MIRROR_MAKER_PROPERTIES, FLOOR)
+EXECUTORS = {"verbatim-1-executor": 1, "verbatim-2-executors": 2}
+"""Verbatim on a standalone cluster of Spark's: so many workers, on each an executor of either application, which runs one lane."""
+
+PEERS = (VERBATIM, *MIRROR_MAKER_PROPERTIES, FLOOR)
+NAMES = (*PEERS, *EXECUTORS)
 
 TITLES = {
     VERBATIM: "Verbatim",
+    "verbatim-1-executor": "Verbatim, 1 executor",
+    "verbatim-2-executors": "Verbatim, 2 executors",
     "mm2-throughput": "MirrorMaker 2, for throughput",
     "mm2-latency": "MirrorMaker 2, for latency",
     "mm2-defaults": "MirrorMaker 2, defaults",
@@ -138,6 +146,8 @@ def make(name: str, pair: Pair, link: str, topic: str, partitions: int, linger_m
         VERBATIM: lambda: _verbatim(pair, link, topic, folder),
         FLOOR: lambda: _floor(pair, topic, destination(link, topic), partitions, linger_ms, folder),
     }
+    for on_executors, count in EXECUTORS.items():
+        makers[on_executors] = partial(_verbatim_on_executors, pair, link, topic, folder, count)
     maker = makers.get(name) or (lambda: _mirror_maker(name, pair, link, topic, partitions, folder))
     return Copier(name, destination(link, topic), maker())
 
@@ -148,7 +158,12 @@ def destination(link: str, topic: str) -> str:
 
 
 def _verbatim(pair: Pair, link: str, topic: str, folder: Path) -> dict[str, Application]:
-    variables = {
+    variables = _verbatim_variables(pair, link, topic, folder)
+    return {name: Application(name, variables, folder) for name in ("replicator", "deduplicator")}
+
+
+def _verbatim_variables(pair: Pair, link: str, topic: str, folder: Path) -> dict[str, str]:
+    return {
         "APPLICATION_NAME": link,
         "KAFKA_CLUSTERS_SOURCE_BOOTSTRAP_SERVERS": pair.source.bootstrap_servers,
         "KAFKA_CLUSTERS_SOURCE_TOPIC": topic,
@@ -159,7 +174,26 @@ def _verbatim(pair: Pair, link: str, topic: str, folder: Path) -> dict[str, Appl
         # A container that is restarted under its name: leads again at once.
         "INSTANCE_ID": link,
     }
-    return {name: Application(name, variables, folder) for name in ("replicator", "deduplicator")}
+
+
+def _verbatim_on_executors(
+    pair: Pair, link: str, topic: str, folder: Path, count: int
+) -> dict[str, Application]:
+    # On each worker a core for the replicator's lane, one for the deduplicator's, one for the state query.
+    master, found = standalone(folder, count, cores=3, memory="2g")
+    variables = _verbatim_variables(pair, link, topic, folder)
+    variables |= {"SPARK_MASTER": master, "PARALLELISM": str(count), "PYSPARK_PYTHON": sys.executable}
+    for name, cores in (("replicator", 1), ("deduplicator", 2)):
+        conf = {
+            "spark.executor.memory": "512m",
+            "spark.executor.cores": str(cores),
+            "spark.cores.max": str(cores * count),
+            "spark.driver.host": HOST,
+            "spark.driver.bindAddress": HOST,
+        }
+        options = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
+        found[name] = Application(name, variables, folder, options=options)
+    return found
 
 
 def _floor(

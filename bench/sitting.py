@@ -58,7 +58,7 @@ class Scale:
     records: float = 1.0
     shapes: tuple[Shape, ...] = SHAPES
     chosen: tuple[str, ...] = ()
-    main_copiers: tuple[str, ...] = copiers.NAMES
+    main_copiers: tuple[str, ...] = copiers.PEERS
     rates: tuple[int, ...] = RATES
     rate_s: float = 10.0
     pause_minutes: float = 2.0
@@ -69,6 +69,8 @@ class Scale:
             return self.chosen
         if shape in SCALE_SHAPES:
             return SCALE_COPIERS
+        if shape == MAIN_SHAPES[0] and self.main_copiers == copiers.PEERS:
+            return (*self.main_copiers, *copiers.EXECUTORS)
         return self.main_copiers if shape in MAIN_SHAPES else SIDE_COPIERS
 
 

@@ -167,8 +167,8 @@ class Application(ABC):
         log.info("leading as %s, term %d, %d lanes", self.instance, self.term, self.lanes_wanted)
         query = self.make_query()
         try:
+            query.start()  # Spark plans it meanwhile
             self.took_over()
-            query.start()
             return self._epochs_until_the_end(query)
         except LinkRefused:
             if self.epoch and query.active:

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 from common.errors import KafkaTimeout, StateError
+from deduplicator import on_disk
 
 if TYPE_CHECKING:
     from delta.tables import DeltaTable
@@ -165,11 +166,9 @@ class StateTable:
         """The snapshot for these mappings partitions (None: all). Raises StateError for a table that is damaged."""
         if not self._exists(self.state_path):
             return Snapshot.empty()
-        with self._reporting("read"):
-            frame = self.spark.read.format("delta").load(self.state_path)
-            if partitions is not None:
-                frame = frame.where(frame.mappings_partition.isin(sorted(partitions)))
-            rows = [row.asDict() for row in frame.collect()]
+        rows = self._rows()
+        if partitions is not None:
+            rows = [row for row in rows if row["mappings_partition"] in partitions]
         own = [row for row in rows if row["kind"] == "mappings"]
         holes = {row["partition"]: row["hole"] for row in own if row["hole"] is not None}
         return Snapshot(
@@ -195,6 +194,19 @@ class StateTable:
             },
             holes=holes,
         )
+
+    def _rows(self) -> list[dict[str, Any]]:
+        folder = _local_path(self.state_path)
+        if folder is not None:
+            try:
+                return on_disk.rows(folder)
+            except Exception as error:  # noqa: BLE001 - Spark reads it, or tells what is wrong with it
+                log.info("%s is read by Spark: %s", self.state_path, _short(error))
+        return self._rows_by_spark()
+
+    def _rows_by_spark(self) -> list[dict[str, Any]]:
+        with self._reporting("read"):
+            return [row.asDict() for row in self.spark.read.format("delta").load(self.state_path).collect()]
 
     def fold(self, end: Mapping[int, int] | None = None, attempts: int = 3) -> FoldResult:
         """Fold the mappings up to `end` (None: their read-committed end now), each attempt from the M in the table.

@@ -2,85 +2,30 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 import sys
-import time
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-import pyspark
 import pytest
 
+from bench.standalone import standalone
 from tests.brokers import create_topic
 from tests.conftest import Kafka, Names
 from tests.faults.processes import Load, Process, assert_equal, assert_mapped, environment
 from tests.faults.test_kill import PARTITIONS, SEED, TOPIC, await_delivery
-from verbatim.processes import free_ports
-
-SPARK = Path(pyspark.__file__).parent
 
 
 @pytest.fixture
 def master(tmp_path: Path) -> Iterator[str]:
     """The URL of a standalone master with two workers of two cores."""
-    port, web, *worker_ports = free_ports(6)
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("SPARK_")}
-    variables = {
-        **kept,
-        "SPARK_HOME": str(SPARK),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_DAEMON_MEMORY": "256m",
-    }
-    log = (tmp_path / "spark.log").open("wb")
-
-    def daemon(*arguments: str) -> subprocess.Popen[bytes]:
-        command = [str(SPARK / "bin" / "spark-class"), *arguments]
-        return subprocess.Popen(
-            command, env=variables, stdout=log, stderr=log, cwd=tmp_path, start_new_session=True
-        )
-
-    daemons = [
-        daemon(
-            "org.apache.spark.deploy.master.Master",
-            "--host",
-            "127.0.0.1",
-            "--port",
-            str(port),
-            "--webui-port",
-            str(web),
-        )
-    ]
-    url = f"spark://127.0.0.1:{port}"
-    for own, page in zip(worker_ports[::2], worker_ports[1::2], strict=True):
-        daemons.append(
-            daemon(
-                "org.apache.spark.deploy.worker.Worker",
-                *("--host", "127.0.0.1", "--port", str(own), "--webui-port", str(page)),
-                *("--cores", "2", "--memory", "1g", "--work-dir", str(tmp_path / f"work{own}")),
-                url,
-            )
-        )
+    url, daemons = standalone(tmp_path, workers=2, cores=2, memory="1g")
     try:
-        deadline = time.monotonic() + 60
-        while True:
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{web}/json/", timeout=2) as answer:
-                    if answer.read().count(b"ALIVE") >= 3:  # the master and both workers
-                        break
-            except OSError:
-                pass
-            assert time.monotonic() < deadline, (tmp_path / "spark.log").read_text()[-2000:]
-            time.sleep(0.5)
+        for daemon in daemons.values():
+            daemon.start()
         yield url
     finally:
-        for process in daemons:
-            os.killpg(process.pid, signal.SIGTERM)
-        for process in daemons:
-            process.wait(20)
+        for daemon in daemons.values():
+            daemon.kill()
 
 
 @pytest.mark.timeout(600)
@@ -110,7 +55,7 @@ def test_lanes_run_on_the_executors_of_a_standalone_cluster(
     load = Load(s, topic, PARTITIONS, SEED)
     try:
         await_delivery(t, topic, 1, 180)
-        executors = [p for work in tmp_path.glob("work*") for p in work.glob("app-*/*")]
+        executors = [p for work in tmp_path.glob("worker-?") for p in work.glob("app-*/*")]
         assert len(executors) >= 2, "no executor was started"
         written = load.stop()
         await_delivery(t, topic, written)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import threading
@@ -20,6 +21,7 @@ from pyspark.sql import SparkSession
 
 from common.errors import StateError
 from common.spark import build_session, stop_session
+from deduplicator import on_disk
 from deduplicator.mappings_source import CONFIG_OPTION, bounds, consumer, options, range_options
 from deduplicator.state import FoldPlan, FoldResult, Snapshot, StateTable, start_state_query
 
@@ -403,6 +405,39 @@ def test_maintenance_drops_old_history_and_leaves_the_state_as_it_is(
     mappings.write(mapping(3, 4))
     table.fold()
     assert table.load().states[KEY].records == 4 and len(history(table)) == 1
+
+
+def test_the_table_is_read_without_spark_as_spark_reads_it(
+    table: StateTable, mappings: Mappings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also over a checkpoint of its log, and after its files were compacted; by Spark where it can't be read without."""
+    jvm: Any = table.spark._jvm
+    for number in range(3):
+        mappings.write(mapping(number, number + 1), mapping(0, number, partition=number))
+        table.fold()
+        if number == 1:
+            path = jvm.org.apache.hadoop.fs.Path(table.state_path)
+            jvm.org.apache.spark.sql.delta.DeltaLog.forTable(table.spark._jsparkSession, path).checkpoint()
+    table.maintain(history_days=1)
+
+    def key(row: dict[str, Any]) -> tuple[Any, ...]:
+        return (row["kind"], row["mappings_partition"], row["partition"])
+
+    def shown(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return sorted(({**row, "updated": None} for row in rows), key=key)
+
+    with caplog.at_level(logging.INFO):
+        assert shown(table._rows()) == shown(table._rows_by_spark())
+    assert len(table._rows()) == 4 and "is read by Spark" not in caplog.text
+
+    def unreadable(_: Path) -> list[dict[str, Any]]:
+        raise OSError("a feature of another day")
+
+    wanted = table.load()
+    monkeypatch.setattr(on_disk, "rows", unreadable)
+    with caplog.at_level(logging.INFO):
+        assert table.load() == wanted
+    assert "is read by Spark: a feature of another day" in caplog.text
 
 
 def test_the_state_query_folds_and_loses_nothing_with_its_checkpoint(
