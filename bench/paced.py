@@ -62,6 +62,11 @@ class Paced:
     def start(self) -> None:
         self._reader.start()
 
+    @property
+    def made(self) -> int:
+        """How many records the producers that have ended made."""
+        return self._numbers
+
     def newest_ns(self) -> int:
         """When the newest record that has arrived was made; 0 before the first."""
         with contextlib.suppress(OSError, struct.error):

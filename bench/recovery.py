@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from bench import copiers, paced
@@ -12,6 +14,8 @@ from bench.clusters import Pair
 from bench.paced import Arrivals, Paced
 
 RATE = 1_000
+MORE_RATE, MORE_S = 50_000, 60.0
+"""What Verbatim copies before it is killed again: neither its state nor a restart may grow with what has been copied."""
 _WITHIN_S = 180.0
 _SETTLE_S = 8.0
 
@@ -26,27 +30,35 @@ def measure(
     topic = f"{link}-recovery"
     pair.source.create([topic], paced.PARTITIONS)
     copier = copiers.make(name, pair, link, topic, paced.PARTITIONS)
-    kills: list[tuple[int, str, int]] = []
+    kills: list[tuple[int, str, int, dict[str, Any]]] = []
     with paced.through(pair, link, copier, topic) as run:
-        with run.producing(RATE):
-            time.sleep(_SETTLE_S)
-            for repetition in range(repetitions):
-                for application in copier.applications:
-                    killed_ns = time.monotonic_ns()
-                    copier.applications[application].kill()
-                    copier.applications[application].start()
-                    kills.append((repetition, application, killed_ns))
-                    run.wait_until(partial(_newer_than, run, killed_ns), _WITHIN_S, copier)
-                    say(
-                        f"{name}: records again {(time.monotonic_ns() - killed_ns) / 1e9:.1f} s after a kill of the {application}"
-                    )
-                    run.wait_until(run.keeps_up, _WITHIN_S, copier)
-                    time.sleep(_SETTLE_S)
+        first = run.made
+        for more in (False, True) if name == copiers.VERBATIM else (False,):
+            if more:
+                run.phase(MORE_RATE, MORE_S, copier)
+                run.settle(_WITHIN_S)
+            with run.producing(RATE):
+                time.sleep(_SETTLE_S)
+                for repetition in range(repetitions):
+                    for application in copier.applications:
+                        about = {
+                            "copied": run.made,
+                            "state_bytes": _bytes(pair.folder / link / "state" / link / "state"),
+                        }
+                        killed_ns = time.monotonic_ns()
+                        copier.applications[application].kill()
+                        copier.applications[application].start()
+                        kills.append((repetition, application, killed_ns, about))
+                        run.wait_until(partial(_newer_than, run, killed_ns), _WITHIN_S, copier)
+                        again_s = (time.monotonic_ns() - killed_ns) / 1e9
+                        say(f"{name}: records again {again_s:.1f} s after a kill of the {application}")
+                        run.wait_until(run.keeps_up, _WITHIN_S, copier)
+                        time.sleep(_SETTLE_S)
         run.settle(60)
-        produced = run.last
+        produced = run.made
         arrivals = run.arrivals()
-    numbers = [n for n in arrivals.numbers if produced.first <= n < produced.first + produced.sent]
-    for repetition, application, killed_ns in kills:
+    numbers = [n for n in arrivals.numbers if first <= n < produced]
+    for repetition, application, killed_ns, about in kills:
         yield (
             repetition,
             {
@@ -55,10 +67,20 @@ def measure(
                 "application": application,
                 "next_record_s": next_record_s(killed_ns, arrivals),
                 # Of the whole run: exactly once means none of either.
-                "missing": produced.sent - len(set(numbers)),
+                "missing": produced - first - len(set(numbers)),
                 "repeated": len(numbers) - len(set(numbers)),
+                **about,
             },
         )
+
+
+def _bytes(folder: Path) -> int:
+    """What the files of a table take; 0 without one."""
+    total = 0
+    for file in folder.rglob("*"):
+        with contextlib.suppress(OSError):
+            total += file.stat().st_size
+    return total
 
 
 def _newer_than(run: Paced, since_ns: int) -> bool:
@@ -76,6 +98,7 @@ def next_record_s(killed_ns: int, arrivals: Arrivals) -> float:
 def line(found: dict[str, Any]) -> str:
     """A result for whoever watches."""
     return (
-        f"{found['copier']:<15} kill -9 of the {found['application']}: next record after {found['next_record_s']:.1f} s"
+        f"{found['copier']:<15} kill -9 of the {found['application']} after {found['copied']:,} records (state table of"
+        f" {found['state_bytes'] >> 10} KiB): next record after {found['next_record_s']:.1f} s"
         f" ({found['missing']} missing, {found['repeated']} repeated in the whole run)"
     )

@@ -193,18 +193,32 @@ def _pause(results: list[Result]) -> str:
 
 
 def _recovery(results: list[Result]) -> str:
-    groups = _groups(results, "copier", "application")
-    head = ["copier", "killed", "kills", "next record s", "missing", "repeated"]
+    results = [{**r, "much": r["copied"] > 1_000_000} for r in results]
+    groups = _groups(results, "copier", "application", "much")
+    head = [
+        "copier",
+        "killed",
+        "records before",
+        "kills",
+        "next record s",
+        "state table KiB",
+        "missing",
+        "repeated",
+    ]
     rows = [
         [
             _TITLES[copier],
             application,
+            f"{min(r['copied'] for r in some):,}",
             str(len(some)),
             shown((r["next_record_s"] for r in some), "{:.1f}".format),
+            str(max(r["state_bytes"] for r in some) >> 10),
             str(max(r["missing"] for r in some)),
             str(max(r["repeated"] for r in some)),
         ]
-        for (copier, application), some in sorted(groups.items(), key=lambda item: _ORDER.index(item[0][0]))
+        for (copier, application, _), some in sorted(
+            groups.items(), key=lambda item: _ORDER.index(item[0][0])
+        )
     ]
     return table(head, rows)
 
