@@ -39,6 +39,9 @@ it: so what would only wait there waits here."""
 HELD_BYTES = 32 << 20
 HELD_S = 0.05
 CALL_S = 30.0
+UNACKNOWLEDGED_S = 60.0
+"""An idempotent producer of librdkafka's may cease to send to a partition after its leader has changed, and says nothing: broker and client
+disagree about what comes next, and the client waits for answers that never come. Another producer has no such past."""
 REPORT_S = 2.0
 """How long to wait for the report of a frame whose refusal has ended the producer."""
 
@@ -53,6 +56,8 @@ class Way:
 
     messages: int = 0
     bytes: int = 0
+    moved: float = 0.0
+    """When something was acknowledged last, or sent after nothing was on its way."""
     held: deque[tuple[Copying, Cut]] = field(default_factory=deque)
 
     def full(self) -> bool:
@@ -137,16 +142,31 @@ class Writer:
                 self._failed = (copy, cut, error)
                 self._fail(copy, cut, error)
             else:
+                if not way.messages:
+                    way.moved = outside.monotonic()
                 way.messages += 1
                 way.bytes += len(cut.value)
                 return
 
     def poll(self, timeout_s: float = 0) -> None:
-        """Take in acknowledgements, and send what was held for them. Raises WriterFailed where one tells that a frame was not appended."""
+        """Take in acknowledgements, and send what was held for them. Raises WriterFailed where one tells that a frame was not appended, or
+        none comes."""
         self._poll(timeout_s)
         if self._failed is not None:
             self._fail(*self._failed)
         self._send_held()
+        self._must_move()
+
+    def _must_move(self) -> None:
+        now = outside.monotonic()
+        for to, way in self._ways.items():
+            if way.messages and now - way.moved > UNACKNOWLEDGED_S:
+                why = (
+                    f"none of {way.messages} frames on their way to {self.plan['staging_topic']}-{to} was acknowledged for"
+                    f" {UNACKNOWLEDGED_S:.0f} s"
+                )
+                self.halts.replan(why)
+                raise WriterFailed(why)
 
     def _poll(self, timeout_s: float) -> None:
         with self._naming_the_refused():
@@ -156,6 +176,7 @@ class Writer:
         way.messages -= 1
         way.bytes -= len(cut.value)
         if error is None:
+            way.moved = outside.monotonic()
             if self._failed is None:
                 copy.acknowledge(cut)
         elif self._failed is None:

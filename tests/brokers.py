@@ -23,6 +23,12 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 Headers = list[tuple[str, bytes | None]]
 
 _TIMEOUT_S = 30.0
+_LEADER_CHANGES = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+)
+"""What is answered while brokers and client have not all heard of the same leader."""
 _POLL_S = 0.05
 
 
@@ -187,8 +193,15 @@ def _offsets(bootstrap: str, topic: str, spec: OffsetSpec, isolation: str) -> di
         IsolationLevel.READ_COMMITTED if isolation == "read_committed" else IsolationLevel.READ_UNCOMMITTED
     )
     asked = {TopicPartition(topic, partition): spec for partition in partitions}
-    answers = admin.list_offsets(asked, isolation_level=level, request_timeout=_TIMEOUT_S)
-    return {asked.partition: answer.result(_TIMEOUT_S).offset for asked, answer in answers.items()}
+    deadline = time.monotonic() + _TIMEOUT_S
+    while True:
+        answers = admin.list_offsets(asked, isolation_level=level, request_timeout=_TIMEOUT_S)
+        try:
+            return {at.partition: answer.result(_TIMEOUT_S).offset for at, answer in answers.items()}
+        except KafkaException as error:
+            if error.args[0].code() not in _LEADER_CHANGES or time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
 
 
 def read_all(

@@ -948,6 +948,21 @@ def a_control_client_that_goes_silent_is_replaced() -> None:
     _goes_on_though_silent(lambda w: w.settings.control_topic, happens)
 
 
+@case
+def a_staging_producer_that_hears_no_more_is_replaced() -> None:
+    """The replicator's producer and a broker disagree about what comes next: nothing is sent any more, and no error is told."""
+    w = copied_world()
+    with w.living():
+        w.start()
+        w.run_until(w.copied)
+        for query, lane in w.lanes_of("replicator"):
+            for producer in query.attempts[lane].process.producers:
+                producer.stuck.add(w.settings.staging_topic)
+        w.produce(0, 2)
+        w.run_until(w.copied, 180.0)
+        w.check()
+
+
 def _nothing_halted(w: World) -> bool:
     return not w.control().halts
 

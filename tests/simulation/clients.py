@@ -172,6 +172,8 @@ class Producer(Client):
         self._logger = logger
         self._log_lines: deque[tuple[int, str, str]] = deque()
         """Level, facility and text. Of a connection that breaks, nothing but the log tells: the error callback is not called."""
+        self.stuck: set[str] = set()
+        """Topics to which nothing is sent any more, for ever and without a word."""
         self.process.on_death.append(self.died)
         if self.tid is None:
             self.process.producers.append(self)
@@ -270,13 +272,18 @@ class Producer(Client):
     # the wire
 
     def _wire(self) -> Callable[[], None] | None:
-        return self._arrive if self.reachable() else None
+        return self._arrive if self.reachable() and self._sends() else None
+
+    def _sends(self) -> bool:
+        return not self.stuck or any(q.topic not in self.stuck for q in self.queue)
 
     def _arrive(self) -> None:
         """A batch gets through, of one partition: nothing keeps partitions in step. (Its answer gets through too: a process that dies
         before it looks has not heard it.)"""
         pick = self.scheduler.chooser.pick
-        partitions = list(dict.fromkeys((q.topic, q.partition) for q in self.queue))
+        partitions = list(
+            dict.fromkeys((q.topic, q.partition) for q in self.queue if q.topic not in self.stuck)
+        )
         chosen = partitions[pick(len(partitions), "partition")] if len(partitions) > 1 else partitions[0]
         batch = [q for q in self.queue if (q.topic, q.partition) == chosen]
         for queued in batch[: 1 + pick(len(batch), "batch")] if len(batch) > 1 else batch:

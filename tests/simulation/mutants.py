@@ -358,6 +358,11 @@ MUTANTS = [
         ("replicator.lane:Lane._consume", "if not messages:", "if False:"),
     ),
     _of(
+        "the replicator does not notice that its frames are not acknowledged",
+        "a_staging_producer_that_hears_no_more_is_replaced",
+        ("replicator.writer:Writer.poll", "self._must_move()", "pass"),
+    ),
+    _of(
         "the deduplicator does not notice that its client has gone silent",
         "a_staging_client_that_goes_silent_is_replaced",
         ("deduplicator.lane:Lane._read", "if not arrived:", "if False:"),

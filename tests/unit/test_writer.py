@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from common import kafka
+from common import kafka, outside
 from common.errors import LinkRefused
 from common.routing import staging_partition
 from replicator import writer
@@ -172,6 +173,32 @@ def test_what_may_not_be_written_is_named_where_no_report_comes(
     target = Writer(PLAN, Term(), None)  # type: ignore[arg-type]
     with pytest.raises(LinkRefused, match=r"writing to l\.positions: .*grant WRITE"):
         target.poll()
+
+
+def test_frames_that_nobody_acknowledges_end_the_epoch(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not those to a partition that acknowledges some, nor a partition to which nothing is on its way."""
+    now = 1000.0
+    monkeypatch.setattr(outside, "monotonic", lambda: now)
+    said: list[str] = []
+    halts = SimpleNamespace(replan=said.append)
+    target = Writer(PLAN, Term(), halts)  # type: ignore[arg-type]
+    one, other = at(0), at(1)
+    send(target, one, cuts(one, 2))
+    now += 59.0
+    client.arrived = [0]
+    target.poll()
+    now += 59.0
+    send(target, other, cuts(other, 1))
+    target.poll()
+    assert not said
+    now += 2.0
+    with pytest.raises(
+        WriterFailed, match=r"none of 1 frames on their way to l\.staging-0 was acknowledged for 60 s"
+    ):
+        target.poll()
+    assert len(said) == 1
 
 
 def test_what_is_held_is_bounded_and_given_up_when_the_epoch_ends(
