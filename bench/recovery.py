@@ -45,8 +45,9 @@ def measure(
                             "copied": run.made,
                             "state_bytes": _bytes(pair.folder / link / "state" / link / "state"),
                         }
-                        killed_ns = time.monotonic_ns()
                         copier.applications[application].kill()
+                        # Not before: it takes a moment, in which records are still copied.
+                        killed_ns = time.monotonic_ns()
                         copier.applications[application].start()
                         kills.append((repetition, application, killed_ns, about))
                         run.wait_until(partial(_newer_than, run, killed_ns), _WITHIN_S, copier)
