@@ -71,7 +71,19 @@ def create_topic(
         return len(found) == partitions and all(p.leader >= 0 and p.error is None for p in found.values())
 
     _wait(led, f"the partitions of {name} to have leaders")
-    return topic_id(bootstrap, name)
+    made: list[str] = []
+
+    def described() -> bool:
+        # By whichever node answers, which may not have heard of the topic yet.
+        try:
+            made.append(topic_id(bootstrap, name))
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise
+        return bool(made)
+
+    _wait(described, f"{name} to be described")
+    return made[0]
 
 
 def topic_id(bootstrap: str, name: str) -> str:
