@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from common import kafka, outside
+from common.appending import Appender
 from common.control import Control, encode
 from common.errors import KafkaTimeout, LinkRefused
 from common.kafka import Deadline, Received
@@ -39,8 +40,7 @@ class ControlLog:
         self._admin = kafka.admin(admin_config)
         self.state = Control(link=link)
         self._lock = outside.Lock()
-        self._producer_config = producer_config
-        self._producer: Any = None
+        self._appender = Appender(topic, producer_config, queue_buffering_max_kbytes=65536)
         self._consumer_config = consumer_config
         self._group = consumer_config.get("group.id")
         self._consumer = self._reader()
@@ -87,7 +87,7 @@ class ControlLog:
             return self.state
 
     def append(self, kind: str, deadline: Deadline, **fields: Any) -> int:
-        """Append a record and wait until it is safe; its offset. Raises KafkaTimeout, KafkaException."""
+        """Append a record and wait until it is safe; its offset. Raises LinkRefused, KafkaTimeout, KafkaException."""
         return self.append_all([(kind, fields)], deadline)[-1]
 
     def append_all(self, records: list[tuple[str, dict[str, Any]]], deadline: Deadline) -> list[int]:
@@ -99,45 +99,13 @@ class ControlLog:
         for value in values:
             Control().apply(0, value)
         with self._lock:
-            if self._producer is None:
-                self._producer = kafka.producer(
-                    self._producer_config, linger_ms=0, queue_buffering_max_kbytes=65536
-                )
-            offsets: list[int] = []
-            failures: list[KafkaError] = []
-
-            def delivered(error: KafkaError | None, message: Any) -> None:
-                if error is not None:
-                    failures.append(error)
-                else:
-                    offsets.append(message.offset())
-
-            try:
-                for value in values:
-                    self._producer.produce(self.topic, value, partition=0, on_delivery=delivered)
-                    self._producer.poll(0)
-                self._producer.flush(deadline.left(30.0))
-            except KafkaException as exception:
-                # What ends a producer is raised by any call, before it is reported.
-                error = kafka.kafka_error(exception)
-                if error is None:
-                    raise
-                failures.append(error)
-            if failures or len(offsets) < len(records):
-                # The producer may still deliver later; records are written so that a repeated or late one does no harm.
-                self._producer = None
-                if failures:
-                    if kafka.lacks_right(failures[0]):
-                        raise kafka.denied(f"writing to {self.topic}", failures[0], right="WRITE")
-                    raise KafkaException(failures[0])
-                raise KafkaTimeout(f"writing to {self.topic}: no acknowledgement in time")
-            return offsets
+            # After a failure some may still come; records are written so that a repeated or late one does no harm.
+            return self._appender.append([(None, value) for value in values], deadline.left(30.0))
 
     def close(self) -> None:
         with self._lock:
             self._consumer.close()
-            if self._producer is not None:
-                self._producer.flush(1.0)
+            self._appender.close()
 
     def _reader(self) -> Consumer:
         consumer: Consumer = kafka.consumer(self._consumer_config, queued_max_messages_kbytes=4096)

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError
 
 from common import kafka
+from common.appending import Appender
 from common.errors import KafkaTimeout
 from common.kafka import Deadline
 from offsets.groups import NOT_EMPTY, At, Committed, Groups
@@ -27,9 +28,9 @@ class RecordLog:
 
     def __init__(self, settings: Settings, known: dict[GroupKey, GroupOffset]) -> None:
         self.known = known
-        self._topic = settings.group_offsets_topic
-        self._config = settings.client_config("destination", "producer")
-        self._producer: Producer | None = None
+        self._appender = Appender(
+            settings.group_offsets_topic, settings.client_config("destination", "producer")
+        )
 
     def write(self, records: Iterable[tuple[GroupKey, GroupOffset | None]], deadline: Deadline) -> int:
         """Write those that say something new (None: the key is gone) and wait until they are safe; how many. Raises KafkaTimeout,
@@ -41,38 +42,9 @@ class RecordLog:
         ]
         if not new:
             return 0
-        if self._producer is None:
-            self._producer = kafka.producer(self._config, linger_ms=0)
-        failures: list[KafkaError] = []
-        safe = 0
-
-        def delivered(error: KafkaError | None, _: Message) -> None:
-            nonlocal safe
-            if error is not None:
-                failures.append(error)
-            else:
-                safe += 1
-
-        try:
-            for key, record in new:
-                value = None if record is None else encode_value(record)
-                self._producer.produce(self._topic, value, encode_key(key), 0, on_delivery=delivered)
-                self._producer.poll(0)
-            self._producer.flush(deadline.left(10.0))
-        except KafkaException as exception:
-            # What ends a producer is raised by any call, before it is reported.
-            error = kafka.kafka_error(exception)
-            if error is None:
-                raise
-            failures.append(error)
-        if failures or safe < len(new):
-            # It may still deliver later, in this order; what is known is read again before anything is written.
-            self._producer = None
-            if failures:
-                if kafka.lacks_right(failures[0]):
-                    raise kafka.denied(f"writing to {self._topic}", failures[0], right="WRITE")
-                raise KafkaException(failures[0])
-            raise KafkaTimeout(f"writing to {self._topic}: no acknowledgement in time")
+        # After a failure some may still come, in this order; what is known is read again before anything is written.
+        encoded = [(encode_key(key), None if record is None else encode_value(record)) for key, record in new]
+        self._appender.append(encoded, deadline.left(10.0))
         for key, record in new:
             if record is None:
                 del self.known[key]
@@ -81,8 +53,7 @@ class RecordLog:
         return len(new)
 
     def close(self) -> None:
-        if self._producer is not None:
-            self._producer.flush(1.0)
+        self._appender.close()
 
 
 def write_offsets(rows: list[Row], groups: Groups, record_log: RecordLog, deadline: Deadline) -> list[Row]:
