@@ -38,7 +38,6 @@ requests that Kafka allows with messages). While another batch is ready and may 
 it: so what would only wait there waits here."""
 HELD_BYTES = 32 << 20
 HELD_S = 0.05
-CALL_S = 30.0
 UNACKNOWLEDGED_S = 60.0
 """An idempotent producer of librdkafka's may cease to send to a partition after its leader has changed, and says nothing: broker and client
 disagree about what comes next, and the client waits for answers that never come. Another producer has no such past."""
@@ -233,10 +232,7 @@ class Writer:
                 None,
             )
             self.halts.rows.append(("refused", {"topic_id": copy.topic_id, "partition": copy.partition}))
-        self.halts.rows.append(
-            ("replan", {"why": f"a frame of {where} was not appended to {staging}: {error.str()}"})
-        )
-        self.term.end_epoch(Deadline(CALL_S))
+        self.halts.replan(f"a frame of {where} was not appended to {staging}: {error.str()}")
         raise WriterFailed(f"frame of {where} could not be appended to staging: {error.str()}")
 
     def write_positions(self, copies: Iterable[Copying]) -> None:
