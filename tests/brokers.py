@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import (
     OFFSET_BEGINNING,
@@ -21,6 +21,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 Headers = list[tuple[str, bytes | None]]
+T = TypeVar("T")
 
 _TIMEOUT_S = 30.0
 _LEADER_CHANGES = (
@@ -71,19 +72,8 @@ def create_topic(
         return len(found) == partitions and all(p.leader >= 0 and p.error is None for p in found.values())
 
     _wait(led, f"the partitions of {name} to have leaders")
-    made: list[str] = []
-
-    def described() -> bool:
-        # By whichever node answers, which may not have heard of the topic yet.
-        try:
-            made.append(topic_id(bootstrap, name))
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise
-        return bool(made)
-
-    _wait(described, f"{name} to be described")
-    return made[0]
+    # Whichever node answers may not have heard of the topic yet.
+    return _answer(lambda: topic_id(bootstrap, name), (KafkaError.UNKNOWN_TOPIC_OR_PART,))
 
 
 def topic_id(bootstrap: str, name: str) -> str:
@@ -205,15 +195,12 @@ def _offsets(bootstrap: str, topic: str, spec: OffsetSpec, isolation: str) -> di
         IsolationLevel.READ_COMMITTED if isolation == "read_committed" else IsolationLevel.READ_UNCOMMITTED
     )
     asked = {TopicPartition(topic, partition): spec for partition in partitions}
-    deadline = time.monotonic() + _TIMEOUT_S
-    while True:
+
+    def ask() -> dict[int, int]:
         answers = admin.list_offsets(asked, isolation_level=level, request_timeout=_TIMEOUT_S)
-        try:
-            return {at.partition: answer.result(_TIMEOUT_S).offset for at, answer in answers.items()}
-        except KafkaException as error:
-            if error.args[0].code() not in _LEADER_CHANGES or time.monotonic() > deadline:
-                raise
-            time.sleep(0.2)
+        return {at.partition: answer.result(_TIMEOUT_S).offset for at, answer in answers.items()}
+
+    return _answer(ask, _LEADER_CHANGES)
 
 
 def read_all(
@@ -278,6 +265,18 @@ def _wait(condition: Callable[[], bool], what: str, timeout_s: float = _TIMEOUT_
     while not condition():
         if time.monotonic() > deadline:
             raise TimeoutError(f"waited {timeout_s:.0f} s in vain for {what}")
+        time.sleep(_POLL_S)
+
+
+def _answer(ask: Callable[[], T], passing: Collection[int]) -> T:
+    """Ask again while the answer is one of the errors that pass. Raises KafkaException."""
+    deadline = time.monotonic() + _TIMEOUT_S
+    while True:
+        try:
+            return ask()
+        except KafkaException as error:
+            if error.args[0].code() not in passing or time.monotonic() > deadline:
+                raise
         time.sleep(_POLL_S)
 
 

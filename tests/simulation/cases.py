@@ -913,28 +913,28 @@ def _falls_silent(w: World, topic: str) -> None:
             reading.stopped |= reading.topic == topic
 
 
-def _goes_on_though_silent(topic: Callable[[World], str], happens: Callable[[World], None]) -> None:
+def _goes_on(breaks: Callable[[World], None], happens: Callable[[World], None], seconds: float) -> None:
+    """Though a client breaks without a word. An epoch ends by itself after ten minutes, and the next one has other clients."""
     w = copied_world()
     with w.living():
         w.start()
         w.run_until(w.copied)
-        _falls_silent(w, topic(w))
+        breaks(w)
         happens(w)
-        # An epoch ends by itself after ten minutes, and the next one has other clients.
-        w.run_until(w.copied, 120.0)
+        w.run_until(w.copied, seconds)
         w.check()
 
 
 @case
 def a_source_client_that_goes_silent_is_replaced() -> None:
     """The replicator's client ceases to fetch, and says nothing."""
-    _goes_on_though_silent(lambda _: TOPIC, lambda w: w.produce(0, 2))
+    _goes_on(lambda w: _falls_silent(w, TOPIC), lambda w: w.produce(0, 2), 120.0)
 
 
 @case
 def a_staging_client_that_goes_silent_is_replaced() -> None:
     """The same of the deduplicator's."""
-    _goes_on_though_silent(lambda w: w.settings.staging_topic, lambda w: w.produce(0, 2))
+    _goes_on(lambda w: _falls_silent(w, w.settings.staging_topic), lambda w: w.produce(0, 2), 120.0)
 
 
 @case
@@ -945,22 +945,19 @@ def a_control_client_that_goes_silent_is_replaced() -> None:
         w.remake_source()
         w.produce(0, 2)
 
-    _goes_on_though_silent(lambda w: w.settings.control_topic, happens)
+    _goes_on(lambda w: _falls_silent(w, w.settings.control_topic), happens, 120.0)
 
 
 @case
 def a_staging_producer_that_hears_no_more_is_replaced() -> None:
     """The replicator's producer and a broker disagree about what comes next: nothing is sent any more, and no error is told."""
-    w = copied_world()
-    with w.living():
-        w.start()
-        w.run_until(w.copied)
+
+    def breaks(w: World) -> None:
         for query, lane in w.lanes_of("replicator"):
             for producer in query.attempts[lane].process.producers:
                 producer.stuck.add(w.settings.staging_topic)
-        w.produce(0, 2)
-        w.run_until(w.copied, 180.0)
-        w.check()
+
+    _goes_on(breaks, lambda w: w.produce(0, 2), 180.0)
 
 
 def _nothing_halted(w: World) -> bool:
