@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -30,49 +31,60 @@ def measure(
     topic = f"{link}-recovery"
     pair.source.create([topic], paced.PARTITIONS)
     copier = copiers.make(name, pair, link, topic, paced.PARTITIONS)
-    kills: list[tuple[int, str, int, dict[str, Any]]] = []
+    kills: list[dict[str, Any]] = []
     with paced.through(pair, link, copier, topic) as run:
         first = run.made
         for more in (False, True) if name == copiers.VERBATIM else (False,):
             if more:
                 run.phase(MORE_RATE, MORE_S, copier)
                 run.settle(_WITHIN_S)
+            copied = run.made
             with run.producing(RATE):
                 time.sleep(_SETTLE_S)
-                for repetition in range(repetitions):
-                    for application in copier.applications:
-                        about = {
-                            "copied": run.made,
-                            "state_bytes": _bytes(pair.folder / link / "state" / link / "state"),
+                for repetition, application in itertools.product(range(repetitions), copier.applications):
+                    size = _bytes(pair.folder / link / "state" / link / "state")
+                    killed_ns = _kill(run, copier, application, say)
+                    kills.append(
+                        {
+                            "repetition": repetition,
+                            "application": application,
+                            "killed_ns": killed_ns,
+                            "more": more,
+                            "copied": copied,
+                            "state_bytes": size,
                         }
-                        copier.applications[application].kill()
-                        # Not before: it takes a moment, in which records are still copied.
-                        killed_ns = time.monotonic_ns()
-                        copier.applications[application].start()
-                        kills.append((repetition, application, killed_ns, about))
-                        run.wait_until(partial(_newer_than, run, killed_ns), _WITHIN_S, copier)
-                        again_s = (time.monotonic_ns() - killed_ns) / 1e9
-                        say(f"{name}: records again {again_s:.1f} s after a kill of the {application}")
-                        run.wait_until(run.keeps_up, _WITHIN_S, copier)
-                        time.sleep(_SETTLE_S)
+                    )
         run.settle(60)
         produced = run.made
         arrivals = run.arrivals()
     numbers = [n for n in arrivals.numbers if first <= n < produced]
-    for repetition, application, killed_ns, about in kills:
+    for kill in kills:
         yield (
-            repetition,
+            kill.pop("repetition"),
             {
                 "kind": "recovery",
                 "copier": name,
-                "application": application,
-                "next_record_s": next_record_s(killed_ns, arrivals),
+                "next_record_s": next_record_s(kill.pop("killed_ns"), arrivals),
                 # Of the whole run: exactly once means none of either.
                 "missing": produced - first - len(set(numbers)),
                 "repeated": len(numbers) - len(set(numbers)),
-                **about,
+                **kill,
             },
         )
+
+
+def _kill(run: Paced, copier: copiers.Copier, application: str, say: Callable[[str], None]) -> int:
+    """Kill an application, start it at once and wait until it has caught up; when it was dead (ns)."""
+    copier.applications[application].kill()
+    # Not before: it takes a moment, in which records are still copied.
+    killed_ns = time.monotonic_ns()
+    copier.applications[application].start()
+    run.wait_until(partial(_newer_than, run, killed_ns), _WITHIN_S, copier)
+    again_s = (time.monotonic_ns() - killed_ns) / 1e9
+    say(f"{copier.name}: records again {again_s:.1f} s after a kill of the {application}")
+    run.wait_until(run.keeps_up, _WITHIN_S, copier)
+    time.sleep(_SETTLE_S)
+    return killed_ns
 
 
 def _bytes(folder: Path) -> int:

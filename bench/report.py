@@ -193,8 +193,7 @@ def _pause(results: list[Result]) -> str:
 
 
 def _recovery(results: list[Result]) -> str:
-    results = [{**r, "much": r["copied"] > 1_000_000} for r in results]
-    groups = _groups(results, "copier", "application", "much")
+    groups = _groups(results, "copier", "application", "more")
     head = [
         "copier",
         "killed",
