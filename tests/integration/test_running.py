@@ -178,13 +178,14 @@ def test_a_limited_topic_keeps_to_its_rate_and_holds_nobody_up(
         begun, there = time.monotonic(), sum(link.arrived(slow))
         assert there < 6000 - 5 * rate
         seen = []
-        for _ in range(4):
+        while len(seen) < 4 and (not seen or seen[-1] < 6000):
+            # Asking takes most of a second itself on a busy machine, and by then the last record may have come.
             time.sleep(1)
             seen.append(sum(link.arrived(slow)))
         passed = time.monotonic() - begun
         assert seen[-1] - there <= rate * (passed + 1.5), "faster than its limit"
         assert seen[-1] - there >= 0.5 * rate * passed, "far slower than its limit"
-        assert all(a < b for a, b in pairwise(seen)), "it stood still meanwhile"
+        assert all(a < b for a, b in pairwise([there, *seen])), "it stood still meanwhile"
         assert len(suspended) > len(set(suspended)), "shows nothing: never suspended again"
         assert all(name.startswith(slow) for name in suspended)
         verbatim(link, "limit", slow, "--none")
