@@ -177,7 +177,7 @@ def test_a_limited_topic_keeps_to_its_rate_and_holds_nobody_up(
         arrives(link, fast, 6000, 20)
         begun, there = time.monotonic(), sum(link.arrived(slow))
         assert there < 6000 - 5 * rate
-        seen = []
+        seen: list[int] = []
         while len(seen) < 4 and (not seen or seen[-1] < 6000):
             # Asking takes most of a second itself on a busy machine, and by then the last record may have come.
             time.sleep(1)

@@ -181,7 +181,7 @@ class Scheduler:
         """One choice. False when nothing can happen any more."""
         self.before_step()
         now = self.now
-        runnable: list[Callable[[], None]] = []
+        runnable: list[Task | Callable[[], None]] = []
         wake = None
         over = False
         for task in self.tasks:
@@ -191,7 +191,7 @@ class Scheduler:
             if task.process.paused:
                 continue
             if task.until is None or task.until <= now or (task.ready is not None and task.ready()):
-                runnable.append(lambda task=task: self._go_on(task))  # type: ignore[misc]
+                runnable.append(task)
             elif wake is None or task.until < wake:
                 wake = task.until
         if over:
@@ -208,7 +208,11 @@ class Scheduler:
         self.steps += 1
         self.moved = ""
         n = len(runnable)
-        runnable[self.chooser.pick(n, "next") if n > 1 else 0]()
+        chosen = runnable[self.chooser.pick(n, "next") if n > 1 else 0]
+        if isinstance(chosen, Task):
+            self._go_on(chosen)
+        else:
+            chosen()
         return True
 
     def _go_on(self, task: Task) -> None:
