@@ -96,6 +96,7 @@ _DEFAULTS = {
     "spark.sql.adaptive.enabled": "false",
     # Generating and compiling Java costs more than it saves on plans of a few rows, and fills the metaspace.
     "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
 }
 
