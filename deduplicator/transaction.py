@@ -28,10 +28,6 @@ log = logging.getLogger(__name__)
 
 TRANSACTION_S = 0.25
 """A transaction that still has input ends after so long."""
-PARTITION_S, LONGEST_S = 0.008, 1.0
-"""Or after so long for each source partition that it moves, and at last after so long. Each costs the client a request of its own, for which
-librdkafka's thread goes through every partition that it knows, and the broker a request and a marker: some 0.5 ms together, whether it brings
-ten records or a thousand."""
 TRANSACTION_BYTES = 16 << 20
 TRANSACTION_RUNS = 20_000
 """Runs go into mapping records: on sparse sources each record is one."""
@@ -125,9 +121,8 @@ class Transaction:
         self.bytes = self._runs = 0
 
     def full(self, now: float) -> bool:
-        """Whether it is to end though more waits."""
         return (
-            now - self._opened >= min(LONGEST_S, max(TRANSACTION_S, PARTITION_S * len(self.moved)))
+            now - self._opened >= TRANSACTION_S
             or self.bytes >= TRANSACTION_BYTES
             or self._runs >= TRANSACTION_RUNS
         )
