@@ -36,7 +36,7 @@ def measure(pair: Pair, name: str, link: str, shape: Shape) -> dict[str, Any]:
         look = pair.target.visible(destinations, shape.partitions)
         eldest = {**copier.pids(), **dict(zip(BROKERS, (pair.source.pid, pair.target.pid), strict=True))}
         with Watch(eldest, pair.target.log_folder) as watch:
-            ready = _follow(copier, look, shape.partitions * shape.topics, _START_S)
+            ready = _follow(copier, look, backlog.first, _START_S)
             started_s = ready[-1][0] - began
             time.sleep(_SETTLE_S)
             base = look()
