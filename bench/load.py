@@ -77,9 +77,9 @@ def _value(shape: Shape, rng: random.Random) -> bytes:
 
 
 FIRST_BYTES = 64 << 10
-"""What each partition has before anything is measured. A broker's first entry in the index of a new log makes a page of that file, and takes
-as much time as hundreds of records: with 1,000 partitions of 2,000 records each it was most of what was measured. The entry comes after 4 KiB,
-as compressed."""
+"""What each partition has before anything is measured. A broker's first entry in the index of a new log makes a page of that file, which
+takes long: with 1,000 partitions of 2,000 records each it was the greatest single part of what the target broker did. The entry comes after
+4 KiB, as compressed."""
 
 
 class Backlog:
