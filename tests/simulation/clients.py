@@ -554,7 +554,7 @@ class Consumer(Client):
             return True
         log = topic.logs[r.partition]
         at = r.at
-        end = log.stable() if self.committed_only and log.open else log.high
+        end = log.stable() if self.committed_only else log.high
         return at < end or at > log.end or at < log.start or (self.eof and r.ended_at != at)
 
     def _take(self, n: int) -> list[Message]:
