@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from common import kafka
 from common.errors import KafkaTimeout
+from common.kafka import Deadline
 
 
 class Appender:
@@ -27,8 +28,10 @@ class Appender:
         Raises LinkRefused where the topic may not be written, KafkaTimeout, KafkaException. Then some may be there, and others may come later,
         in this order.
         """
+        deadline = Deadline(timeout_s)
         if self._producer is None:
             self._producer = kafka.producer(self._config, linger_ms=0, **self._own)
+            kafka.connect(self._producer, self.topic, deadline)
         offsets: list[int] = []
         failures: list[KafkaError] = []
 
@@ -42,7 +45,7 @@ class Appender:
             for key, value in records:
                 self._producer.produce(self.topic, value, key, 0, on_delivery=delivered)
                 self._producer.poll(0)
-            self._producer.flush(timeout_s)
+            self._producer.flush(deadline.left())
         except KafkaException as exception:
             # What ends a producer is raised by any call, before it is reported.
             error = kafka.kafka_error(exception)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -23,6 +24,8 @@ from common.errors import KafkaTimeout, LinkRefused
 log = logging.getLogger(__name__)
 client_log = logging.getLogger("librdkafka")
 client_log.addFilter(lambda record: record.levelno >= logging.ERROR or client_log.isEnabledFor(logging.DEBUG))
+
+CONNECT_S = 5.0
 
 T = TypeVar("T")
 Config = Mapping[str, Any]
@@ -211,6 +214,18 @@ def producer(config: Config, logger: Any = client_log, **own: Any) -> Producer:
     if "transactional.id" not in spelled:
         fixed |= {"enable.gapless.guarantee": True, "message.timeout.ms": 0}
     return outside.Producer({**base, **config, **fixed, **spelled}, logger=logger)
+
+
+def connect(client: Producer, topic: str, deadline: Deadline) -> None:
+    """Wait until an idempotent producer is connected, if it can be, by asking for a topic that is there.
+
+    librdkafka (2.16) asks for its producer id at once, and where no connection is up at that moment, again after half a second: so
+    long took the first record, or `init_transactions`, of nearly every producer. The second question is not answered through the
+    connection to a bootstrap server, which the client gives up after the first; until another one is up, an id can't be asked for.
+    """
+    with contextlib.suppress(KafkaException):
+        for _ in range(2):
+            client.list_topics(topic, timeout=deadline.left(CONNECT_S))
 
 
 def read(client: Consumer, timeout_s: float, most: int) -> list[Received]:

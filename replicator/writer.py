@@ -76,6 +76,7 @@ class Writer:
             batch_size=BATCH_BYTES,
             queue_buffering_max_kbytes=QUEUE_BYTES >> 10,
         )
+        kafka.connect(self._producer, plan["staging_topic"], Deadline(kafka.CONNECT_S))
         self._failed: tuple[Copying, Cut, KafkaError] | None = None
         self._ways: dict[int, Way] = {}
         self._held_bytes = 0

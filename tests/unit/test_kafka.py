@@ -7,14 +7,16 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import OFFSET_INVALID, KafkaError, TopicCollection, TopicPartition
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from common import kafka, link, topics
+from common.appending import Appender
 from common.errors import LinkRefused
 from common.kafka import Deadline
 from common.settings import Settings
 from common.topics import TopicInfo
+from deduplicator.fencing import FencingProducer
 
 
 @pytest.mark.parametrize(
@@ -96,3 +98,54 @@ def test_a_topic_that_never_shows_up_is_named(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(topics, "describe", lambda *_: {})
     with pytest.raises(LinkRefused, match=r"link\.control was made but does not show up"):
         link._described(None, [settings().control_topic], Deadline(0))  # type: ignore[arg-type]
+
+
+class Said:
+    """A producer that notes what it is asked, and answers no question about topics if it is `alone`."""
+
+    def __init__(self, alone: bool) -> None:
+        self.calls: list[str] = []
+        self._alone = alone
+        self._reports: list[Any] = []
+
+    def list_topics(self, topic: str, timeout: float) -> None:
+        self.calls.append(f"list_topics {topic}")
+        if self._alone:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+    def init_transactions(self, timeout: float) -> None:
+        self.calls.append("init_transactions")
+
+    def begin_transaction(self) -> None:
+        pass
+
+    def abort_transaction(self, timeout: float) -> None:
+        pass
+
+    def produce(self, topic: str, value: Any, key: Any, partition: int, on_delivery: Any) -> None:
+        self.calls.append("produce")
+        self._reports.append(on_delivery)
+
+    def poll(self, timeout: float) -> int:
+        return 0
+
+    def flush(self, timeout: float) -> int:
+        for report in self._reports:
+            report(None, SimpleNamespace(offset=lambda: 7))
+        return 0
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_producer_is_connected_before_it_is_used_and_used_where_it_can_t_be(
+    monkeypatch: pytest.MonkeyPatch, alone: bool
+) -> None:
+    """Two questions: the first one's connection is given up (see kafka.connect)."""
+    made = Said(alone)
+    monkeypatch.setattr(kafka, "producer", lambda *_, **__: made)
+    asked = 1 if alone else 2
+    assert Appender("l.control", {}).append([(None, b"v")], 5.0) == [7]
+    assert made.calls == ["list_topics l.control"] * asked + ["produce"]
+    made.calls = []
+    plan = {"mappings_topic": "l.mappings", "link": "l", "producer": {}}
+    assert FencingProducer(plan, 0, "l.staging-0", 1, 1).fence(Deadline(5.0)) == 7
+    assert made.calls == ["list_topics l.mappings"] * asked + ["init_transactions", "produce"]
