@@ -185,7 +185,7 @@ class Application(ABC):
         while True:
             now = outside.monotonic()
             self.health.turned = now
-            leading = self.leadership.poll(TICK_S if running else 0.0)
+            leading = self.leadership.poll(0.0)
             self._look_at_control()
             ending = self.stopping.is_set() or not leading or self._deposed()
             if not running and ending:
@@ -203,7 +203,7 @@ class Application(ABC):
                 replan_at = now
             self.tick()
             try:
-                rows = self.epochs.get_nowait()
+                rows = self.epochs.get(timeout=TICK_S)
             except queue.Empty:
                 rows = None
             self._show_counters()

@@ -842,6 +842,7 @@ def several_sources_in_one_partition_are_mapped_exactly() -> None:
             for _ in range(4):
                 _staged_first(w, partial(_produce_both, w, 6))
                 w.run_until(w.copied)
+                w.run_for(1.0)  # or two pauses without a turn between would look like a call that hangs
             if _owners(w) != owners:
                 raise Wrong(f"transactions were given up: {owners}, then {_owners(w)}")
             w.settle()
