@@ -31,9 +31,10 @@ TRANSACTION_S = 0.25
 TRANSACTION_BYTES = 16 << 20
 TRANSACTION_RUNS = 20_000
 """Runs go into mapping records: on sparse sources each record is one."""
-POSITION_S = 1.0
-"""How often a transaction commits the group's offset too. Recovery goes by the mappings, which tell the position of every transaction; the
-group's offset is for whoever watches its lag, and for the day when there are no mappings. It costs two requests and another marker."""
+POSITION_S = 5.0
+"""How often a transaction commits the group's offset too, as often as a consumer's auto-commit. Recovery goes by the mappings, which tell the
+position of every transaction; the group's offset is for whoever watches its lag, and for the day when there are no mappings. It costs two
+requests and another marker: at 1,000 records/s, the slowest percent of a second's records took 60 to 80 ms with it, and 40 to 50 without."""
 CALL_S = 30.0
 REFUSED_S = 5.0
 """Records that are not acknowledged for so long may have been refused without a report."""
