@@ -206,6 +206,8 @@ def producer(config: Config, logger: Any = client_log, **own: Any) -> Producer:
         "message.max.bytes": 1_000_000_000,
         "queue.buffering.max.kbytes": 65536,
         "queue.buffering.max.messages": 1_000_000,
+        # batch.size alone bounds a batch.
+        "batch.num.messages": 1_000_000,
         "retry.backoff.ms": 10,
         "retry.backoff.max.ms": 500,
     }

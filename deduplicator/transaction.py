@@ -39,7 +39,7 @@ CALL_S = 30.0
 REFUSED_S = 5.0
 """Records that are not acknowledged for so long may have been refused without a report."""
 STILL_S = 1.0
-"""How long to wait at most for one more batch to be acknowledged before a commit flushes what there is."""
+"""How long to wait at most for one more batch to be acknowledged: then all goes into the client, and a commit flushes it."""
 MARK_BYTES = 32 << 10
 """Of so many bytes of a run, one record is reported, so that one knows how much is still on its way."""
 MAX_BATCH_BYTES = 1_000_000
@@ -100,6 +100,8 @@ class Transaction:
         self._opened = 0.0
         self._position_sent = 0.0
         self._runs = 0
+        self._paced = True
+        """Whether records go no faster than they are acknowledged: not where that was waited for in vain."""
         self._failed: list[tuple[Run | None, KafkaError]] = []
         self._one_by_one: set[str] = set()
         self._mark = provenance.header(plan["cluster"]) if plan["provenance"] else None
@@ -117,6 +119,7 @@ class Transaction:
         assert self._fencing is not None
         self._fencing.begin()
         self._failed = []
+        self._paced = True
         self.open = True
         self._opened = outside.monotonic()
         self.bytes = self._runs = 0
@@ -154,19 +157,46 @@ class Transaction:
             run = Run(rows.offsets[begin], end - begin)
             moved.runs.append(run)
             self._runs += 1
-            first = partial(self._reported, run, True, end - begin == 1)
+            self._await_room(moved)
+            moved.unacknowledged += size
+            first = partial(self._reported, moved, run, size, True, end - begin == 1)
             self._produce_rows(topic, partition, rows, begin, begin + 1, first)
             for at in range(begin + 1, end - 1, step):
                 mark = min(at + step, end - 1) - 1
                 weight = (mark + 1 - at) * size
+                self._await_room(moved)
                 moved.unacknowledged += weight
                 self._produce_rows(topic, partition, rows, at, mark, None)
                 arrived = partial(self._arrived, moved, run, weight)
                 self._produce_rows(topic, partition, rows, mark, mark + 1, arrived)
             if end - begin > 1:
-                self._produce_rows(
-                    topic, partition, rows, end - 1, end, partial(self._reported, run, False, True)
-                )
+                self._await_room(moved)
+                moved.unacknowledged += size
+                last = partial(self._reported, moved, run, size, False, True)
+                self._produce_rows(topic, partition, rows, end - 1, end, last)
+
+    def _await_room(self, moved: Moved) -> None:
+        """Wait while a batch is in flight and the next one almost full: while a full one waits for the one before it, librdkafka's thread
+        polls without a pause."""
+        if self._paced and moved.unacknowledged > self._most_on_the_way():
+            self._paced = self._poll_until(lambda: moved.unacknowledged <= self._most_on_the_way())
+
+    def _most_on_the_way(self) -> int:
+        # No less than what may linger, so that waiting ends: a batch that is not full, and what its last mark stands for.
+        return self.batch_bytes + max(self.batch_bytes - 2 * MARK_BYTES, 2 * MARK_BYTES)
+
+    def _poll_until(self, enough: Callable[[], bool]) -> bool:
+        """Whether it came to be before no batch was acknowledged for STILL_S, or one was refused."""
+        assert self._producer is not None
+        waiting, since = len(self._producer), outside.monotonic()
+        while not enough():
+            self._producer.poll(STILL_S)
+            before, waiting = waiting, len(self._producer)
+            if waiting < before:
+                since = outside.monotonic()
+            if self._failed or outside.monotonic() - since >= STILL_S:
+                return False
+        return True
 
     def _produce_rows(
         self,
@@ -249,20 +279,11 @@ class Transaction:
         return took
 
     def _let_full_batches_go(self) -> None:
-        """Wait until no batch is in flight, and what is left to each partition fits into one.
-
-        librdkafka sends a partition's next batch when the one before is acknowledged, and while it flushes, its thread polls without a
-        pause until then: with some batches to go, that took a core.
-        """
-        assert self._producer is not None
-        waiting, since = len(self._producer), outside.monotonic()
-        while any(moved.unacknowledged >= self.batch_bytes for moved in self.moved.values()):
-            self._producer.poll(STILL_S)
-            before, waiting = waiting, len(self._producer)
-            if waiting < before:
-                since = outside.monotonic()
-            elif outside.monotonic() - since >= STILL_S:
-                return
+        """Wait until no batch is in flight, and what is left to each partition fits into one: while it flushes, librdkafka's thread polls
+        without a pause until all have gone."""
+        self._poll_until(
+            lambda: all(moved.unacknowledged < self.batch_bytes for moved in self.moved.values())
+        )
 
     def must_be_clean(self, took_s: float) -> None:
         """Raise UncleanTransaction unless the producer may be used again."""
@@ -346,8 +367,16 @@ class Transaction:
         raise Again("a record is too large for its destination")
 
     def _reported(
-        self, run: Run, first: bool, last: bool, error: KafkaError | None, message: Message
+        self,
+        moved: Moved,
+        run: Run,
+        size: float,
+        first: bool,
+        last: bool,
+        error: KafkaError | None,
+        message: Message,
     ) -> None:
+        moved.unacknowledged -= size
         if error is not None:
             self._failed.append((run, error))
             return

@@ -1,0 +1,121 @@
+"""How fast records go into the client: no more than a batch ahead of those that are acknowledged, as long as any are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from common import outside
+from common.control import Destination
+from common.frame import Frame, Rows
+from deduplicator.owned import Owned
+from deduplicator.transaction import MARK_BYTES, Moved, Transaction
+
+BATCH = 1_000_000
+
+
+class Client:
+    """Sends full batches of one partition, one at a time, and acknowledges the one in flight when it is polled with patience."""
+
+    def __init__(self, clock: Clock, acknowledges: bool = True) -> None:
+        self.waiting: list[tuple[int, Callable[..., None] | None]] = []
+        self.bytes = self.most = 0
+        """Bytes that were not acknowledged, at most."""
+        self._clock = clock
+        self._acknowledges = acknowledges
+
+    def begin(self) -> None:
+        pass
+
+    @property
+    def client(self) -> Client:
+        return self
+
+    def __len__(self) -> int:
+        return len(self.waiting)
+
+    def produce(
+        self, topic: str, value: bytes, key: Any, partition: int, reported: Any, _: None, stamp: int
+    ) -> None:
+        self.waiting.append((len(value), reported))
+        self.bytes += len(value)
+        self.most = max(self.most, self.bytes)
+
+    def poll(self, timeout: float) -> int:
+        if not self._acknowledges or self.bytes < BATCH:
+            self._clock.now += timeout
+            return 0
+        sent = 0
+        while sent < BATCH:
+            size, reported = self.waiting.pop(0)
+            sent += size
+            self.bytes -= size
+            if reported is not None:
+                reported(None, Message())
+        return 1
+
+
+class Message:
+    def offset(self) -> int:
+        return 0
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(outside, "monotonic", made)
+    return made
+
+
+def producing(client: Client, batch: int = BATCH) -> tuple[Transaction, Moved]:
+    plan = {"provenance": False}
+    transaction = Transaction(plan, Owned("staging-0", 0), None, lambda topic, ask: False)
+    transaction.use(client)  # type: ignore[arg-type]
+    transaction.batch_bytes = batch
+    transaction.begin()
+    frame = Frame("c", "orders", "id", 0, 0, 1, 1, "w")
+    return transaction, Moved(frame, 0, 1, Destination("orders", 1, 10_000_000, None, {}))
+
+
+def frame_of(sizes: list[int]) -> Rows:
+    count = len(sizes)
+    return Rows(
+        list(range(count)), [1] * count, [None] * count, [b"v" * size for size in sizes], None, sum(sizes)
+    )
+
+
+@pytest.mark.parametrize("size", [100, 1000, 100_000, 700_000])
+def test_no_second_batch_is_full_before_the_first_is_acknowledged(clock: Clock, size: int) -> None:
+    client = Client(clock)
+    transaction, moved = producing(client)
+    for _ in range(5):
+        transaction.produce(moved, moved.destination, 0, frame_of([size] * (3_000_000 // size)))
+    assert client.most < 2 * BATCH + size
+    assert client.most > 2 * BATCH - 3 * MARK_BYTES - size
+    assert clock.now == 0
+
+
+def test_what_is_waited_for_in_vain_is_waited_for_once_a_transaction(clock: Clock) -> None:
+    client = Client(clock, acknowledges=False)
+    transaction, moved = producing(client)
+    for _ in range(5):
+        transaction.produce(moved, moved.destination, 0, frame_of([1000] * 3000))
+    assert len(client) == 15_000
+    assert clock.now == 1
+
+
+@pytest.mark.parametrize("batch", [900, 20_000, 70_000, BATCH])
+def test_a_batch_that_is_not_full_is_never_waited_for(clock: Clock, batch: int) -> None:
+    client = Client(clock, acknowledges=False)
+    transaction, moved = producing(client, batch)
+    transaction.produce(moved, moved.destination, 0, frame_of([99] * (batch // 99)))
+    assert clock.now == 0
