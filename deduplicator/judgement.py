@@ -197,7 +197,7 @@ class Judgement:
             moved.lost += decision.lost
             self.owned.next[key] = reached
             if rows.offsets:
-                self._transaction.produce(moved, destination, frame.partition, rows)
+                self._transaction.produce(moved, rows)
         if bad is not None:
             self._troubles.skip(key, frame, offset, bad[1], bad[2], available=bad[0] + 1)
         elif frame.gap and key in self._troubles.stuck:

@@ -141,13 +141,13 @@ class Transaction:
 
     # records
 
-    def produce(self, moved: Moved, destination: Destination, partition: int, rows: Rows) -> None:
+    def produce(self, moved: Moved, rows: Rows) -> None:
         """Produce records of a source partition to the same partition of its destination."""
+        destination = moved.destination
         if destination.topic in self._one_by_one or self._several_into(destination.topic, False):
             parts = [(i, i + 1) for i in range(len(rows.offsets))]
         else:
             parts = segments(rows.offsets)
-        topic = destination.topic
         # Of a record, on the average.
         size = rows.bytes / len(rows.offsets)
         step = max(1, int(MARK_BYTES / max(1.0, size)))
@@ -157,33 +157,40 @@ class Transaction:
             run = Run(rows.offsets[begin], end - begin)
             moved.runs.append(run)
             self._runs += 1
-            self._await_room(moved)
-            moved.unacknowledged += size
-            first = partial(self._reported, moved, run, size, True, end - begin == 1)
-            self._produce_rows(topic, partition, rows, begin, begin + 1, first)
+            self._produce_piece(moved, run, rows, begin, begin + 1, size, first=True, last=end - begin == 1)
             for at in range(begin + 1, end - 1, step):
-                mark = min(at + step, end - 1) - 1
-                weight = (mark + 1 - at) * size
-                self._await_room(moved)
-                moved.unacknowledged += weight
-                self._produce_rows(topic, partition, rows, at, mark, None)
-                arrived = partial(self._arrived, moved, run, weight)
-                self._produce_rows(topic, partition, rows, mark, mark + 1, arrived)
+                self._produce_piece(moved, run, rows, at, min(at + step, end - 1), size)
             if end - begin > 1:
-                self._await_room(moved)
-                moved.unacknowledged += size
-                last = partial(self._reported, moved, run, size, False, True)
-                self._produce_rows(topic, partition, rows, end - 1, end, last)
+                self._produce_piece(moved, run, rows, end - 1, end, size, last=True)
+
+    def _produce_piece(
+        self,
+        moved: Moved,
+        run: Run,
+        rows: Rows,
+        begin: int,
+        end: int,
+        size: float,
+        first: bool = False,
+        last: bool = False,
+    ) -> None:
+        """Produce a piece of a run, of which the last record is reported: it stands for all of them."""
+        topic, partition = moved.destination.topic, moved.frame.partition
+        weight = (end - begin) * size
+        self._await_room(moved)
+        moved.unacknowledged += weight
+        if end - begin > 1:
+            self._produce_rows(topic, partition, rows, begin, end - 1, None)
+        reported = partial(self._reported, moved, run, weight, first, last)
+        self._produce_rows(topic, partition, rows, end - 1, end, reported)
 
     def _await_room(self, moved: Moved) -> None:
         """Wait while a batch is in flight and the next one almost full: while a full one waits for the one before it, librdkafka's thread
         polls without a pause."""
-        if self._paced and moved.unacknowledged > self._most_on_the_way():
-            self._paced = self._poll_until(lambda: moved.unacknowledged <= self._most_on_the_way())
-
-    def _most_on_the_way(self) -> int:
         # No less than what may linger, so that waiting ends: a batch that is not full, and what its last mark stands for.
-        return self.batch_bytes + max(self.batch_bytes - 2 * MARK_BYTES, 2 * MARK_BYTES)
+        most = self.batch_bytes + max(self.batch_bytes - 2 * MARK_BYTES, 2 * MARK_BYTES)
+        if self._paced and moved.unacknowledged > most:
+            self._paced = self._poll_until(lambda: moved.unacknowledged <= most)
 
     def _poll_until(self, enough: Callable[[], bool]) -> bool:
         """Whether it came to be before no batch was acknowledged for STILL_S, or one was refused."""
@@ -370,13 +377,13 @@ class Transaction:
         self,
         moved: Moved,
         run: Run,
-        size: float,
+        weight: float,
         first: bool,
         last: bool,
         error: KafkaError | None,
         message: Message,
     ) -> None:
-        moved.unacknowledged -= size
+        moved.unacknowledged -= weight
         if error is not None:
             self._failed.append((run, error))
             return
@@ -384,11 +391,6 @@ class Transaction:
             run.first = message.offset()
         if last:
             run.last = message.offset()
-
-    def _arrived(self, moved: Moved, run: Run, size: float, error: KafkaError | None, _: Message) -> None:
-        if error is not None:
-            self._failed.append((run, error))
-        moved.unacknowledged -= size
 
     def _unreported(self, error: KafkaError | None, _: Message) -> None:
         if error is not None:

@@ -58,8 +58,8 @@ class Recorder:
     def close_gap(self, key: Any, topic: str) -> None:
         pass
 
-    def produce(self, moved: Any, destination: Any, partition: int, rows: Rows) -> None:
-        self.produced.append((destination.topic, rows.offsets))
+    def produce(self, moved: Any, rows: Rows) -> None:
+        self.produced.append((moved.destination.topic, rows.offsets))
 
     def skip(
         self, key: Any, frame: Frame, offset: int, reason: str, detail: str, available: int | None = None

@@ -98,7 +98,7 @@ def test_no_second_batch_is_full_before_the_first_is_acknowledged(clock: Clock, 
     client = Client(clock)
     transaction, moved = producing(client)
     for _ in range(5):
-        transaction.produce(moved, moved.destination, 0, frame_of([size] * (3_000_000 // size)))
+        transaction.produce(moved, frame_of([size] * (3_000_000 // size)))
     assert client.most < 2 * BATCH + size
     assert client.most > 2 * BATCH - 3 * MARK_BYTES - size
     assert clock.now == 0
@@ -108,7 +108,7 @@ def test_what_is_waited_for_in_vain_is_waited_for_once_a_transaction(clock: Cloc
     client = Client(clock, acknowledges=False)
     transaction, moved = producing(client)
     for _ in range(5):
-        transaction.produce(moved, moved.destination, 0, frame_of([1000] * 3000))
+        transaction.produce(moved, frame_of([1000] * 3000))
     assert len(client) == 15_000
     assert clock.now == 1
 
@@ -117,5 +117,5 @@ def test_what_is_waited_for_in_vain_is_waited_for_once_a_transaction(clock: Cloc
 def test_a_batch_that_is_not_full_is_never_waited_for(clock: Clock, batch: int) -> None:
     client = Client(clock, acknowledges=False)
     transaction, moved = producing(client, batch)
-    transaction.produce(moved, moved.destination, 0, frame_of([99] * (batch // 99)))
+    transaction.produce(moved, frame_of([99] * (batch // 99)))
     assert clock.now == 0
