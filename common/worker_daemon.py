@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import runpy
 import sys
+from importlib.abc import MetaPathFinder
 from importlib.machinery import PathFinder
 
 ARCHIVES = ("/pyspark.zip", "-src.zip")
@@ -19,6 +20,22 @@ def without_archive(path: list[str]) -> list[str]:
     return rest if all(PathFinder.find_spec(name, rest) for name in ("pyspark", "py4j")) else path
 
 
+def leave_out_pandas() -> None:
+    """From now on `import pandas` fails here as where it is not installed.
+
+    pyarrow imports it, where it finds it, with the first array that it makes: most of a second of CPU and some tens of megabytes for each
+    worker, in the deduplicator's lanes at the end of their first epoch. (The driver can't do without: mapInArrow asks for it.)
+    """
+    sys.meta_path.insert(0, _NoPandas())
+
+
+class _NoPandas(MetaPathFinder):
+    def find_spec(self, name: str, path: object, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError("pandas is left out of workers", name=name)
+
+
 if __name__ == "__main__":
     sys.path[:] = without_archive(sys.path)
+    leave_out_pandas()
     runpy.run_module("pyspark.daemon", run_name="__main__", alter_sys=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import subprocess
 import sys
 from pathlib import Path
 
@@ -39,3 +40,9 @@ def test_what_spark_starts_as_python_is_this_one_without_the_archive(tmp_path: P
         text=True,
     )
     assert said.stdout.split(maxsplit=2) == [sys.executable, f"/mine:{tmp_path}", "['a b']\n"]
+
+
+def test_a_worker_does_not_import_pandas() -> None:
+    """Promise: neither at a start nor at an epoch's end does a lane spend most of a second on a library that it does not use."""
+    code = "from common import worker_daemon as w; w.leave_out_pandas(); import sys, pyarrow as pa; pa.array([1]); sys.exit('pandas' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
