@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from common.control import Key
 from common.errors import StateError
 
 VERSION = 1
@@ -83,6 +84,23 @@ def decode(value: bytes | None) -> Mapping:
         return mapping
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
         raise StateError(f"mapping record that can't be understood: {error!r}") from None
+
+
+def reached(value: bytes | None) -> tuple[Key, int, int]:
+    """Of a mapping what recovery goes by: the source partition, its `next`, the staging offset. Raises StateError as `decode` does, for what it
+    looks at; there may be a hundred thousand to read before copying goes on."""
+    try:
+        r = orjson.loads(value or b"")
+        if r["v"] != VERSION:
+            raise StateError(f"mapping record of version {r['v']}: a newer release wrote it")
+        topic_id, partition, after, staging = r["topic_id"], r["partition"], r["next"], r["staging_offset"]
+        if type(topic_id) is not str or not type(partition) is type(after) is type(staging) is int:
+            raise TypeError("of another type")
+        if partition < 0 or after < 0 or staging < 0:
+            raise ValueError("a number below 0")
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+        raise StateError(f"mapping record that can't be understood: {error!r}") from None
+    return (topic_id, partition), after, staging
 
 
 def _check(m: Mapping) -> None:

@@ -76,6 +76,8 @@ class Delivery:
         """Set by the lane when staging no longer has what it is reading."""
         self.failure: BaseException | None = None
         self.refusal: str | None = None
+        self.left: Snapshot | None = None
+        """What is known of the partition at the end, where nothing was under way then."""
         self.stopping = False
         self.turned = outside.monotonic()
         """When it last began to gather a transaction or to recover: each of its calls is bounded, so it does so again before long."""
@@ -132,12 +134,21 @@ class Delivery:
                     self.stopping = True
                 except (UncleanTransaction, KafkaException, KafkaTimeout) as error:
                     self._ride_out(error)
+            self.left = self._leave()
         except Deposed as error:
             log.info("%s: %s", self.name, error)
         except BaseException as error:  # noqa: BLE001 - whatever it is, the lane must hear of it
             self.failure = error
         finally:
             self._abandon()
+
+    def _leave(self) -> Snapshot | None:
+        """What the next owner may begin with, so that it need not read the mappings from the table's M on. Not where a transaction is under
+        way, whose outcome only the mappings will tell: `next` in memory has what it would have moved."""
+        if self._transaction.open or not self._transaction.has_producer():
+            return None
+        folded, staging_offset = self._transaction.mapped
+        return Snapshot(folded, self.owned.complete, staging_offset, self.owned.next)
 
     def _ride_out(self, error: Exception) -> None:
         reason = kafka.kafka_error(error)
@@ -248,7 +259,7 @@ class Delivery:
             self._admin,
             deadline,
         )
-        self._transaction.use(fencing)
+        self._transaction.use(fencing, (until + 1, found.staging_offset))
         self.owned.next = found.next
         self.owned.complete = found.complete
         self._troubles.inherit_holds(found.position)

@@ -71,6 +71,7 @@ class Judgement:
         self._judge(message)
         self.owned.position = offset + 1
         self.owned.frames += 1
+        self.owned.bytes += len(message)
 
     def _judge(self, message: Received) -> None:
         offset = message.offset()

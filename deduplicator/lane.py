@@ -201,7 +201,9 @@ class Lane:
             "records": sum(d.owned.delivered for d in deliveries),
             "duplicates": sum(d.owned.duplicates for d in deliveries),
             "frames": sum(d.owned.frames for d in deliveries),
+            "bytes": sum(d.owned.bytes for d in deliveries),
             "transactions": sum(d.owned.transactions for d in deliveries),
+            "mappings": sum(d.owned.mappings for d in deliveries),
             "recoveries": sum(d.owned.recoveries for d in deliveries),
         }
 
@@ -214,6 +216,8 @@ class Lane:
 
     def _rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
         for delivery in self.deliveries.values():
+            if delivery.left is not None:
+                yield ("left", {"partition": delivery.partition, **delivery.left.to_plan()})
             if delivery.refusal is not None:
                 yield ("refused", {"detail": delivery.refusal})
             for key, trouble in delivery.stuck.items():

@@ -33,6 +33,11 @@ log = logging.getLogger(__name__)
 CALL_S = 60.0
 SETTLE_AGAIN_S = 5.0
 FOLD_AGAIN_S = 30.0
+FOLD_S = 600.0
+FOLD_BYTES = 4 << 30
+FOLD_MAPPINGS = 100_000
+"""A fold takes seconds of CPU, however little there is to fold, and everything else of the machine is slower meanwhile. So it waits until so
+much of staging could be trimmed, or recovery would have so many mappings to read, or so long."""
 FOLD_FIRST_S = 20.0
 """The state query starts so long after the lanes' query: its own start takes as much CPU, and nothing is delivered meanwhile."""
 
@@ -57,6 +62,10 @@ class Deduplicator(Application):
         self._settle_at = 0.0
         self._look_again_at = 0.0
         self._fold_again_at = math.inf
+        self._folded_at = -math.inf
+        self._folded_with: dict[str, int] = {}
+        self._left: dict[int, dict[str, Any]] = {}
+        """What the lanes of the last epochs left of each staging partition: newer than the table, and as safe when old."""
 
     def took_over(self) -> None:
         self.state = StateTable.of(self.spark, self.settings)
@@ -65,10 +74,13 @@ class Deduplicator(Application):
         self.acls = CopiedAcls(self.settings, self.control)
         self.acls.settle(again=True)
         self._fold_again_at = outside.monotonic() + FOLD_FIRST_S
+        self._folded_at = -math.inf
 
     def _count(self, rows: list[Progress]) -> None:
         super()._count(rows)
         for row in rows:
+            if row.kind == "left":
+                self._left[row.body["partition"]] = row.body
             if row.kind == "refused":
                 # Another epoch would end in the same way.
                 raise LinkRefused(row.body["detail"])
@@ -84,6 +96,7 @@ class Deduplicator(Application):
         if self.state_query is not None:
             self.state_query.stop()
             self.state_query = None
+        self._left = {}
 
     def plan(self) -> list[Plan]:
         snapshot = self._snapshot()
@@ -103,6 +116,10 @@ class Deduplicator(Application):
         for (cluster, topic_id, partition), state in snapshot.states.items():
             if cluster == self.link.source_cluster and not state.stale:
                 shares[state.mappings_partition]["states"].append([topic_id, partition, state.next])
+        for share in shares:
+            left = self._left.get(share["partition"])
+            if left is not None and left["folded"] >= share["folded"]:
+                share |= left
         s = self.settings
         common: Plan = {
             "consumer": s.client_config("destination", "consumer"),
@@ -147,7 +164,15 @@ class Deduplicator(Application):
             log.error(
                 "the state query ended (%s); starting it again", str(query.exception()).splitlines()[:1]
             )
-        self.state_query = start_state_query(self.state, on_folded=self._folded)
+        self.state_query = start_state_query(self.state, due=self._fold_due, on_folded=self._folded)
+
+    def _fold_due(self) -> bool:
+        """Whether a fold is worth its while. Called by the state query's thread."""
+        done = self.health.counters
+        return outside.monotonic() - self._folded_at >= FOLD_S or any(
+            done.get(what, 0) - self._folded_with.get(what, 0) >= most
+            for what, most in (("bytes_total", FOLD_BYTES), ("mappings_total", FOLD_MAPPINGS))
+        )
 
     def caught_up(self, rows: list[Progress]) -> int | None:
         # The lanes' last words, that a partition goes on above all, may have only just been written.
@@ -182,6 +207,7 @@ class Deduplicator(Application):
 
     def _folded(self, result: FoldResult) -> None:
         """The table is on disk: what it says is delivered need not stay in staging."""
+        self._folded_at, self._folded_with = outside.monotonic(), self.health.counters
         try:
             control = self.control.refresh(Deadline(CALL_S))
             if control.deposed(self.name, self.term):

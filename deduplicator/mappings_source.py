@@ -6,6 +6,7 @@ read-committed ends of the partitions. Both run in Python with confluent-kafka; 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -58,6 +59,8 @@ CONFIG_OPTION = "client.secret"
 """Option with the consumer's properties as JSON. Its name matches Spark's redaction pattern, so plans hide the value."""
 
 _BATCH_ROWS = 2_000
+TIME = "time"
+LOOK_S = 300.0
 
 
 def options(config: Mapping[str, str | int], topic: str) -> dict[str, str]:
@@ -174,7 +177,8 @@ class MappingsReader(_Reading, DataSourceReader):
 
 
 class MappingsStreamReader(_Reading, DataSourceStreamReader):
-    """A stream's offset is {partition: read-committed end}; nothing here depends on a checkpoint being right."""
+    """A stream's offset is {partition: read-committed end} and, so that there is a batch now and then where nothing moves, {TIME: a number
+    that grows every LOOK_S}; nothing here depends on a checkpoint being right."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)
@@ -192,6 +196,7 @@ class MappingsStreamReader(_Reading, DataSourceStreamReader):
     def latestOffset(self) -> dict[str, int]:  # type: ignore[override]
         try:
             self._last = {str(p): o for p, o in self._bounds()[1].items()}
+            self._last[TIME] = int(time.time() / LOOK_S)
         except KafkaTimeout:
             if not self._last:
                 raise
@@ -201,7 +206,7 @@ class MappingsStreamReader(_Reading, DataSourceStreamReader):
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         # Kept to what is still there: a checkpoint may be older than the log start.
         low = self._bounds()[0]
-        ranges = {int(p): (max(start.get(p, 0), low.get(int(p), 0)), o) for p, o in end.items()}
+        ranges = {int(p): (max(start.get(p, 0), low.get(int(p), 0)), o) for p, o in end.items() if p != TIME}
         return [Ranges({p: (first, last) for p, (first, last) in ranges.items() if first < last})]
 
     def stop(self) -> None:

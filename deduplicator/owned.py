@@ -24,5 +24,8 @@ class Owned:
     delivered: int = 0
     duplicates: int = 0
     frames: int = 0
+    bytes: int = 0
+    """Of frames."""
     transactions: int = 0
+    mappings: int = 0
     recoveries: int = 0

@@ -23,19 +23,20 @@ from common.kafka import Deadline
 
 @dataclass(slots=True)
 class Recovered:
-    """`next` of each source partition; whether the state is known to hold all of them; where to read staging from, and where staging
-    began when that was found."""
+    """`next` of each source partition; whether the state is known to hold all of them; the staging offset that the mappings reach (None if
+    there is none); where to read staging from, and where staging began when that was found."""
 
     next: dict[Key, int]
     complete: bool
+    staging_offset: int | None
     position: int
     staging_start: int
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What the Delta table knew of one staging partition; `folded` is M, the mappings offset up to which it is folded, and
-    `complete` says that none below it was lost. Without a table, `folded` is 0 and nothing is known."""
+    """What was known of one staging partition, from the Delta table or from whoever owned it before; `folded` is M, the mappings offset up
+    to which all is in it, and `complete` says that none below it was lost. Without either, `folded` is 0 and nothing is known."""
 
     folded: int
     complete: bool
@@ -50,6 +51,14 @@ class Snapshot:
             plan["staging_offset"],
             {(t, p): n for t, p, n in plan["states"]},
         )
+
+    def to_plan(self) -> dict[str, Any]:
+        return {
+            "folded": self.folded,
+            "complete": self.complete,
+            "staging_offset": self.staging_offset,
+            "states": [[t, p, n] for (t, p), n in self.next.items()],
+        }
 
 
 def recover(
@@ -69,11 +78,17 @@ def recover(
     whatever a predecessor committed stands below it. Reading up to the high watermark that the leader tells would not do: a commit that
     succeeded may not be visible there yet.
     """
+    staging = kafka.watermarks(admin, staging_topic, partition, deadline)
+    low, _ = kafka.watermarks(admin, mappings_topic, partition, deadline)
+    if low <= snapshot.folded and 0 <= until - snapshot.folded <= 1:
+        # What was committed since would take two offsets at least, a mapping and its transaction's marker. Where nothing is known, nothing of
+        # staging is delivered yet.
+        at = snapshot.staging_offset if snapshot.next else staging[0]
+        if at is not None and staging[0] <= at <= staging[1]:
+            return Recovered(dict(snapshot.next), snapshot.complete, snapshot.staging_offset, at, staging[0])
     reader = kafka.reader(config, group_id=group)
     try:
-        staging = kafka.watermarks(admin, staging_topic, partition, deadline)
         committed = _committed(reader, group, staging_topic, partition, deadline)
-        low, _ = kafka.watermarks(admin, mappings_topic, partition, deadline)
         # Else the client, which has not heard of the topic yet, lets a second pass before it fetches (librdkafka 2.16).
         kafka.patiently(
             f"looking up {mappings_topic}", lambda t: reader.list_topics(mappings_topic, timeout=t), deadline
@@ -83,19 +98,21 @@ def recover(
         # With mappings missing between the table and the log start, a row of the table may be stale: only what is read below counts.
         known = dict(snapshot.next) if reaches else {}
         staging_offset = snapshot.staging_offset
-        for mapping in _read(reader, mappings_topic, partition, max(low, snapshot.folded), until, deadline):
-            known[(mapping.topic_id, mapping.partition)] = mapping.next
-            staging_offset = mapping.staging_offset
-        return Recovered(known, complete, _position(staging, committed, staging_offset), staging[0])
+        for key, after, staging_offset in _read(  # noqa: B007 - the last one counts
+            reader, mappings_topic, partition, max(low, snapshot.folded), until, deadline
+        ):
+            known[key] = after
+        position = _position(staging, committed, staging_offset)
+        return Recovered(known, complete, staging_offset, position, staging[0])
     finally:
         reader.close()
 
 
 def _read(
     reader: Consumer, topic: str, partition: int, start: int, until: int, deadline: Deadline
-) -> list[mappings.Mapping]:
+) -> list[tuple[Key, int, int]]:
     reader.assign([TopicPartition(topic, partition, start)])
-    out: list[mappings.Mapping] = []
+    out: list[tuple[Key, int, int]] = []
     at = start
     while at <= until:
         if deadline.passed():
@@ -106,7 +123,7 @@ def _read(
             error = message.error()
             if error is None:
                 at = message.offset() + 1
-                out.append(mappings.decode(message.value()))
+                out.append(mappings.reached(message.value()))
             elif error.code() == KafkaError._PARTITION_EOF:
                 at = max(at, message.offset())
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:

@@ -508,30 +508,33 @@ def start_state_query(
     table: StateTable,
     *,
     interval_s: float = 60.0,
+    due: Callable[[], bool] = lambda: True,
     on_folded: Callable[[FoldResult], None] | None = None,
     on_error: Callable[[StateError], None] | None = None,
     history_days: int = 30,
     maintain_interval_s: float = 6 * 3600.0,
     checkpoint: str | None = None,
 ) -> StreamingQuery:
-    """Start the query that folds every `interval_s` when the mappings have moved, and tidies up now and then.
+    """Start the query that folds when it is `due`, which it asks every `interval_s` when the mappings have moved, and tidies up now and then.
 
     It needs one slot, for seconds at a time. A fold that fails is logged, handed to `on_error`, and made up for by the
     next one; the query goes on. `checkpoint` None: a temporary directory, which is all the checkpoint is worth.
     """
     from deduplicator.mappings_source import options
 
-    due = time.monotonic() + min(600.0, maintain_interval_s)
+    tidy_at = time.monotonic() + min(600.0, maintain_interval_s)
 
     def fold(_: DataFrame, __: int) -> None:
         # The batch's own rows are left unread: they start at the checkpoint, and the fold starts at M.
-        nonlocal due
+        nonlocal tidy_at
+        if not due():
+            return
         try:
             result = table.fold()
             if on_folded is not None:
                 on_folded(result)
-            if time.monotonic() >= due:
-                due = time.monotonic() + maintain_interval_s
+            if time.monotonic() >= tidy_at:
+                tidy_at = time.monotonic() + maintain_interval_s
                 table.maintain(history_days)
         except StateError as error:
             log.warning("%s", error)

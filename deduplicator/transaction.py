@@ -91,6 +91,8 @@ class Transaction:
         self.moved: dict[Key, Moved] = {}
         self.bytes = 0
         self.batch_bytes = MAX_BATCH_BYTES
+        self.mapped: tuple[int, int | None] = (0, None)
+        """What all committed mappings of this partition lie below, and the staging offset that they reach."""
         self.bad: dict[Key, tuple[int, str, str]] = {}
         """Records that can't be delivered: source offset, reason, detail."""
         self._group_metadata = group_metadata
@@ -102,6 +104,7 @@ class Transaction:
         self._runs = 0
         self._paced = True
         """Whether records go no faster than they are acknowledged: not where that was waited for in vain."""
+        self._last_mapping = -1
         self._failed: list[tuple[Run | None, KafkaError]] = []
         self._one_by_one: set[str] = set()
         self._mark = provenance.header(plan["cluster"]) if plan["provenance"] else None
@@ -109,8 +112,9 @@ class Transaction:
     def has_producer(self) -> bool:
         return self._producer is not None
 
-    def use(self, fencing: FencingProducer) -> None:
-        """Go on with a producer that has fenced all others."""
+    def use(self, fencing: FencingProducer, mapped: tuple[int, int | None]) -> None:
+        """Go on with a producer that has fenced all others, and from what is `mapped`."""
+        self.mapped = mapped
         self._fencing, self._producer = fencing, fencing.client
 
     def begin(self) -> None:
@@ -268,7 +272,7 @@ class Transaction:
                     value,
                     key,
                     self.owned.partition,
-                    on_delivery=self._unreported,
+                    on_delivery=self._mapping_reported,
                 )
         began = outside.monotonic()
         with_position = not self.moved or began - self._position_sent >= POSITION_S
@@ -278,10 +282,14 @@ class Transaction:
         producer.commit_transaction(max(1.0, deadline.left()))
         took = outside.monotonic() - began
         self.open = False
+        if self.moved:
+            # Where its report is still on its way, what lies between is read again, which changes nothing.
+            self.mapped = (max(self.mapped[0], self._last_mapping + 1), self.owned.position)
         self.owned.delivered += sum(m.records for m in self.moved.values())
         if with_position:
             self.owned.committed, self._position_sent = self.owned.position, began
         self.owned.transactions += 1
+        self.owned.mappings += len(self.moved)
         self.moved = {}
         return took
 
@@ -392,6 +400,8 @@ class Transaction:
         if last:
             run.last = message.offset()
 
-    def _unreported(self, error: KafkaError | None, _: Message) -> None:
+    def _mapping_reported(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
             self._failed.append((None, error))
+        elif (offset := message.offset()) is not None:
+            self._last_mapping = max(self._last_mapping, offset)

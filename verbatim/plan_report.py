@@ -90,7 +90,8 @@ def cost(topics: list[TopicPlan]) -> Cost:
     """What copying costs, of those topics that would be copied.
 
     Each record crosses the network four times: from the source, to staging, from staging, to the destination; the last three at the
-    target. At the target it is written twice, with all replicas; staging is trimmed about once a minute.
+    target. At the target it is written twice, with all replicas; staging is trimmed each minute in which 4 GiB
+    came together, and every ten minutes.
     """
     copied = [t for t in topics if t.refused is None]
     unknown = sorted(t.topic for t in copied if t.record_bytes is None and t.records)

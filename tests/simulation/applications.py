@@ -272,5 +272,16 @@ class SimulatedDeduplicator(Simulated, Deduplicator):
 
         self.world.scheduler.spawn(self.process, "state query", fold)
 
+    def plan(self) -> list[Plan]:
+        lanes = super().plan()
+        if any(
+            share["folded"] > self.world.table.folded.get(share["partition"], 0)
+            for lane in lanes
+            for share in lane["partitions"]
+        ):
+            self.world.visited("began with what an owner left")
+        return lanes
+
     def stepped_down(self) -> None:
         self.folding = None
+        super().stepped_down()

@@ -454,6 +454,40 @@ def frames_in_flight_behind_one_that_fails_are_not_appended() -> None:
 
 
 @case
+def what_an_owner_leaves_to_the_next_one_is_committed() -> None:
+    """A commit's request never arrives, and the epoch ends when the client gives up: what the next epoch begins with has none of it."""
+    left = 0
+    for seconds in (18.0, 20.0, 22.0, 24.0, 26.0, 28.0):
+        w = copied_world()
+        with w.living():
+            w.start()
+            w.run_until(w.copied)
+            assert isinstance(w.chooser, Scripted)
+            w.chooser.script["EndTxn"] = [NEVER]
+            w.produce(0, 2)
+            w.run_until(lambda w=w: not w.chooser.script["EndTxn"])  # type: ignore[misc]
+            w.run_for(seconds)
+            _end_epoch(w, "deduplicator")
+            w.produce(0, 1)  # so that the lane wakes up
+            w.run_for(20.0)
+            w.settle()
+            # Nothing was under way at the end of this one.
+            before = w.states["began with what an owner left"]
+            _end_epoch(w, "deduplicator")
+            w.run_for(20.0)
+            w.settle()
+            left += w.states["began with what an owner left"] > before
+    if not left:
+        raise ShowsNothing("no owner left anything")
+
+
+def _end_epoch(w: World, name: str) -> None:
+    app = next(i.app for i in w.instances if i.name == name)
+    assert app is not None
+    faults.end_epoch(w, app)
+
+
+@case
 def a_hole_that_is_filled_holds_nothing_up() -> None:
     """Frames are lost from staging; the replicator sends them again; everything goes on, and nothing is held any more."""
     for how in range(4):
@@ -707,7 +741,7 @@ def two_owners_do_not_fence_each_other_for_ever() -> None:
 def a_commit_that_is_not_visible_yet_is_waited_for() -> None:
     """The coordinator has decided; markers are written late, and replicated later still; meanwhile the owner dies."""
     for what in ("markers", "replication"):
-        for steps in range(0, 60, 4):
+        for steps in range(0, 60, 3):
             w = copied_world(records=1)
             with w.living():
                 w.start()

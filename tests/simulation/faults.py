@@ -10,6 +10,7 @@ from collections.abc import Callable
 from confluent_kafka import KafkaError
 
 from common.control import encode
+from tests.simulation.applications import Simulated
 from tests.simulation.cluster import Log
 from tests.simulation.scheduler import Process
 from tests.simulation.world import Instance, World
@@ -39,6 +40,12 @@ def _anybody(w: World, pick: Pick) -> Process:
 
 def _topic(w: World, pick: Pick) -> str:
     return w.topics[pick(len(w.topics))] if len(w.topics) > 1 else w.topics[0]
+
+
+def end_epoch(w: World, app: Simulated) -> None:
+    """A driver wants its lanes to end, and starts them again."""
+    said = encode("end-epoch", application=app.name, term=app.term, epoch=app.epoch)
+    w.target.log(w.settings.control_topic, 0).append(None, said)
 
 
 def produce(w: World, pick: Pick) -> bool:

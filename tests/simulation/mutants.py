@@ -48,8 +48,8 @@ MUTANTS = [
         ("deduplicator.delivery:Delivery._recover", "until = fencing.fence(deadline)", f"until = {_HIGH}"),
         (
             "deduplicator.delivery:Delivery._recover",
-            "self._transaction.use(fencing)",
-            "fencing.fence(deadline); self._transaction.use(fencing)",
+            "self._transaction.use(fencing,",
+            "fencing.fence(deadline); self._transaction.use(fencing,",
         ),
     ),
     _of(
@@ -97,6 +97,20 @@ MUTANTS = [
         ),
     ),
     _of(
+        "an owner leaves to the next one what an aborted transaction would have moved",
+        "what_an_owner_leaves_to_the_next_one_is_committed",
+        (
+            "deduplicator.delivery:Delivery._leave",
+            "if self._transaction.open or not self._transaction.has_producer():",
+            "if not self.owned.next:",
+        ),
+    ),
+    _of(
+        "mappings that came after a snapshot are not read where there are few",
+        27,
+        ("deduplicator.recovery:recover", "until - snapshot.folded <= 1", "until - snapshot.folded <= 2"),
+    ),
+    _of(
         "producer used again after a connection error",
         "a_late_end_does_not_commit_the_next_transaction_after_a_connection_error",
         ("deduplicator.fencing:FencingProducer.must_be_clean", "self._trouble.seen or took_s", "took_s"),
@@ -142,9 +156,9 @@ MUTANTS = [
             "key = (frame.topic, frame.partition)",
         ),
         (
-            "deduplicator.recovery:recover",
-            "known[(mapping.topic_id, mapping.partition)]",
-            "known[(mapping.topic, mapping.partition)]",
+            "common.mappings:reached",
+            "return (topic_id, partition)",
+            'return (r["topic"], partition)',
         ),
     ),
     _of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -26,7 +27,13 @@ N = strategies.OFFSETS
     )
 )  # fmt: skip
 def test_a_mapping_is_read_back(mapping: Mapping) -> None:
-    assert mappings.decode(mappings.encode(mapping)[1]) == mapping
+    value = mappings.encode(mapping)[1]
+    assert mappings.decode(value) == mapping
+    assert mappings.reached(value) == (
+        (mapping.topic_id, mapping.partition),
+        mapping.next,
+        mapping.staging_offset,
+    )
 
 
 def test_the_record_does_not_change() -> None:
@@ -50,9 +57,13 @@ def test_the_record_does_not_change() -> None:
     assert orjson.loads(mappings.encode(dataclasses.replace(SOME, lost=2))[1])["lost"] == 2
 
 
-def test_another_version_is_refused() -> None:
+READERS = pytest.mark.parametrize("read", [mappings.decode, mappings.reached])
+
+
+@READERS
+def test_another_version_is_refused(read: Callable[[bytes | None], object]) -> None:
     with pytest.raises(StateError, match="version 2"):
-        mappings.decode(orjson.dumps({**orjson.loads(mappings.encode(SOME)[1]), "v": 2}))
+        read(orjson.dumps({**orjson.loads(mappings.encode(SOME)[1]), "v": 2}))
 
 
 FIELDS = [f.name for f in dataclasses.fields(Mapping)]
@@ -70,9 +81,13 @@ def test_a_field_that_is_missing_or_of_another_type_is_refused(name: str) -> Non
     for case in cases:
         with pytest.raises(StateError):
             mappings.decode(orjson.dumps(case))
+        if name in ("topic_id", "partition", "next", "staging_offset"):
+            with pytest.raises(StateError):
+                mappings.reached(orjson.dumps(case))
 
 
+@READERS
 @given(st.none() | st.binary(max_size=30) | strategies.JSON_VALUES.map(orjson.dumps))
-def test_anything_else_is_refused(value: bytes | None) -> None:
+def test_anything_else_is_refused(read: Callable[[bytes | None], object], value: bytes | None) -> None:
     with pytest.raises(StateError):
-        mappings.decode(value)
+        read(value)

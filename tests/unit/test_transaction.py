@@ -79,7 +79,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def producing(client: Client, batch: int = BATCH) -> tuple[Transaction, Moved]:
     plan = {"provenance": False}
     transaction = Transaction(plan, Owned("staging-0", 0), None, lambda topic, ask: False)
-    transaction.use(client)  # type: ignore[arg-type]
+    transaction.use(client, (0, None))  # type: ignore[arg-type]
     transaction.batch_bytes = batch
     transaction.begin()
     frame = Frame("c", "orders", "id", 0, 0, 1, 1, "w")

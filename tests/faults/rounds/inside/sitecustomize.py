@@ -172,7 +172,11 @@ def _state(module: ModuleType) -> None:
     interval = os.environ.get("VERBATIM_FOLD_S")
     if interval:
         start = module.start_state_query
-        module.start_state_query = functools.partial(start, interval_s=float(interval))  # type: ignore[attr-defined]
+
+        def often(table: Any, **how: Any) -> Any:
+            return start(table, **{**how, "interval_s": float(interval), "due": lambda: True})
+
+        module.start_state_query = often  # type: ignore[attr-defined]
 
 
 def _lanes(module: ModuleType) -> None:
