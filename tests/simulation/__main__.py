@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import multiprocessing
 import sys
 import time
 from collections import Counter
@@ -26,6 +27,7 @@ def main() -> int:
     parser.add_argument(
         "--exhaustive", type=int, choices=[1, 2], help="every departure, or every pair of departures"
     )
+    parser.add_argument("--workers", type=int, default=1, metavar="W", help="in so many processes")
     parser.add_argument("--stride", type=int, default=1, metavar="K", help="only each K-th of them")
     parser.add_argument(
         "--mutants", action="store_true", help="look for what notices each mutant, and write the table"
@@ -39,34 +41,53 @@ def main() -> int:
     failures = 0
     if args.schedules:
         failures += _all(
-            "schedule", range(args.seed, args.seed + args.schedules), partial(by_seed, merged=args.merged)
+            "schedule",
+            range(args.seed, args.seed + args.schedules),
+            partial(by_seed, merged=args.merged),
+            args.workers,
         )
     if args.exhaustive == 1:
         chosen = (d for i, d in enumerate(exhaustive.one_departure()) if i % args.stride == 0)
-        failures += _all("departure", chosen, lambda d: exhaustive.run(d)[1])
+        failures += _all("departure", list(chosen), _departures, args.workers)
     if args.exhaustive == 2:
-        failures += _all("departures", exhaustive.pairs(args.stride), lambda d: exhaustive.run(d)[1])
+        failures += _all("departures", list(exhaustive.pairs(args.stride)), _departures, args.workers)
     if args.mutants:
         failures += _mutants()
     return 1 if failures else 0
 
 
-def _all(what: str, which: Iterable[Any], run: Callable[[Any], Counter[str]]) -> int:
-    began, done, failures = time.monotonic(), 0, 0
+Outcome = tuple[Any, Counter[str], str]
+"""What was run, what it visited, what was wrong."""
+
+
+def _all(what: str, which: Iterable[Any], run: Callable[[Any], Counter[str]], workers: int) -> int:
+    began, failures = time.monotonic(), 0
     visited: Counter[str] = Counter()
-    for one in which:
-        try:
-            visited.update(run(one))
-        except Exception as error:  # noqa: BLE001 - it is counted, and the others are run
-            failures += 1
-            print(f"{what} {one}: {type(error).__name__}: {error}", flush=True)
-        done += 1
-        if done % 1000 == 0:
-            print(f"{done} run, {failures} wrong, {time.monotonic() - began:.0f} s", flush=True)
+    done = 0
+    # What a world leaves behind is not all given back: after some thousand, another process.
+    with multiprocessing.get_context("fork").Pool(workers, maxtasksperchild=50) as pool:
+        for done, (one, states, wrong) in enumerate(pool.imap_unordered(partial(_one, run), which, 20), 1):
+            visited.update(states)
+            if wrong:
+                failures += 1
+                print(f"{what} {one}: {wrong}", flush=True)
+            if done % 1000 == 0:
+                print(f"{done} run, {failures} wrong, {time.monotonic() - began:.0f} s", flush=True)
     print(f"{done} run, {failures} wrong, {time.monotonic() - began:.0f} s")
     for state, times in sorted(visited.items()):
         print(f"  {times:8}  {state}")
     return failures
+
+
+def _one(run: Callable[[Any], Counter[str]], one: Any) -> Outcome:
+    try:
+        return one, run(one), ""
+    except Exception as error:  # noqa: BLE001 - it is counted, and the others are run
+        return one, Counter(), f"{type(error).__name__}: {error}"
+
+
+def _departures(departures: tuple[exhaustive.Departure, ...]) -> Counter[str]:
+    return exhaustive.run(departures)[1]
 
 
 def _mutants() -> int:

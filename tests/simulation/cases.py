@@ -481,6 +481,24 @@ def what_an_owner_leaves_to_the_next_one_is_committed() -> None:
         raise ShowsNothing("no owner left anything")
 
 
+@case
+def what_came_after_what_an_owner_left_is_read() -> None:
+    """An owner leaves what it knows to the next one, who delivers more and dies; whoever comes then begins with what the first one left."""
+    w = copied_world()
+    with w.living():
+        w.start()
+        w.run_until(w.copied)
+        _end_epoch(w, "deduplicator")
+        w.run_for(25.0)
+        w.produce(0, 2)
+        w.run_until(w.copied)
+        if not w.states["began with what an owner left"]:
+            raise ShowsNothing("no owner left anything")
+        w.kill(lane(w, "deduplicator"))
+        w.run_for(25.0)
+        w.settle()
+
+
 def _end_epoch(w: World, name: str) -> None:
     app = next(i.app for i in w.instances if i.name == name)
     assert app is not None

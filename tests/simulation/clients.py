@@ -284,6 +284,7 @@ class Producer(Client):
     def _arrive(self) -> None:
         """A batch gets through, of one partition: nothing keeps partitions in step. (Its answer gets through too: a process that dies
         before it looks has not heard it.)"""
+        self.scheduler.moved = self.process.name
         pick = self.scheduler.chooser.pick
         partitions = list(
             dict.fromkeys((q.topic, q.partition) for q in self.queue if q.topic not in self.stuck)
@@ -815,10 +816,12 @@ class _Arriving:
 
     def _give(self) -> None:
         self._given = True
+        self._client.scheduler.moved = self._client.process.name
         for answer in self._answers:
             answer.answer()
 
     def _arrive(self) -> None:
+        self._client.scheduler.moved = self._client.process.name
         self._client.scheduler.events.remove(self)
         for answer in self._answers:
             answer.arrive()

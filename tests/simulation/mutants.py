@@ -107,8 +107,8 @@ MUTANTS = [
     ),
     _of(
         "mappings that came after a snapshot are not read where there are few",
-        27,
-        ("deduplicator.recovery:recover", "until - snapshot.folded <= 1", "until - snapshot.folded <= 2"),
+        "what_came_after_what_an_owner_left_is_read",
+        ("deduplicator.recovery:recover", "until - snapshot.folded <= 1", "until - snapshot.folded <= 9"),
     ),
     _of(
         "producer used again after a connection error",

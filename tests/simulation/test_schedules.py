@@ -24,6 +24,7 @@ REACHED = [
     "unknown outcome: aborted",
     "a late EndTxn ended a transaction",
     "a hole was repaired",
+    "began with what an owner left",
     "a frame was refused",
     "out of range",
     "group offsets lost",
@@ -71,18 +72,16 @@ def test_two_sources_in_one_destination_arrive_once_and_each_in_its_order() -> N
     assert [state for state in reached if not visited[state]] == []
 
 
-STRIDE = 23
-
-
 @pytest.mark.parametrize("disturbance", range(len(exhaustive.DISTURBANCES)))
-def test_a_process_that_ends_at_any_point_breaks_nothing(disturbance: int) -> None:
-    """Each 23rd step of the undisturbed schedule, another 23rd for each disturbance."""
-    for number, departures in enumerate(exhaustive.one_departure()):
-        if departures[0][1] == disturbance and number % STRIDE == disturbance:
-            exhaustive.run(departures)
+def test_whatever_befalls_a_process_at_any_point_breaks_nothing(disturbance: int) -> None:
+    """All of them."""
+    chosen = [departures for departures in exhaustive.one_departure() if departures[0][1] == disturbance]
+    assert chosen
+    for departures in chosen:
+        exhaustive.run(departures)
 
 
-def test_any_two_processes_that_end_at_any_points_break_nothing() -> None:
-    """Each 20,011th pair of 2.6 million."""
-    run = [exhaustive.run(departures) for departures in exhaustive.pairs(20_011)]
+def test_whatever_befalls_any_two_processes_at_any_points_breaks_nothing() -> None:
+    """Each 997th pair."""
+    run = [exhaustive.run(departures) for departures in exhaustive.pairs(997)]
     assert 100 < len(run) < 200
