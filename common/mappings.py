@@ -6,8 +6,9 @@ mappings up to their read-committed end say exactly what is at the destination.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import orjson
 
@@ -15,6 +16,7 @@ from common.control import Key
 from common.errors import StateError
 
 VERSION = 1
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,52 +63,54 @@ def encode(mapping: Mapping) -> tuple[bytes, bytes]:
 
 def decode(value: bytes | None) -> Mapping:
     """Raises StateError for anything else than a mapping: the truth can't be guessed from the rest."""
-    try:
-        r = orjson.loads(value or b"")
-        if r["v"] != VERSION:
-            raise StateError(f"mapping record of version {r['v']}: a newer release wrote it")
-        mapping = Mapping(
-            r["cluster"],
-            r["topic"],
-            r["topic_id"],
-            r["partition"],
-            r["start"],
-            r["next"],
-            r["destination_topic"],
-            r["destination_partition"],
-            r["staging_offset"],
-            r["records"],
-            r["duplicates"],
-            r.get("lost", 0),
-            r["runs"],
-        )
-        _check(mapping)
-        return mapping
-    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
-        raise StateError(f"mapping record that can't be understood: {error!r}") from None
+    return _understood(value, _mapping)
 
 
 def reached(value: bytes | None) -> tuple[Key, int, int]:
     """Of a mapping what recovery goes by: the source partition, its `next`, the staging offset. Raises StateError as `decode` does, for what it
     looks at; there may be a hundred thousand to read before copying goes on."""
+    return _understood(value, _reached)
+
+
+def _understood(value: bytes | None, take: Callable[[dict[str, Any]], T]) -> T:
     try:
         r = orjson.loads(value or b"")
         if r["v"] != VERSION:
             raise StateError(f"mapping record of version {r['v']}: a newer release wrote it")
-        topic_id, partition, after, staging = r["topic_id"], r["partition"], r["next"], r["staging_offset"]
-        if type(topic_id) is not str or not type(partition) is type(after) is type(staging) is int:
-            raise TypeError("of another type")
-        if partition < 0 or after < 0 or staging < 0:
-            raise ValueError("a number below 0")
+        return take(r)
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
         raise StateError(f"mapping record that can't be understood: {error!r}") from None
-    return (topic_id, partition), after, staging
+
+
+def _mapping(r: dict[str, Any]) -> Mapping:
+    mapping = Mapping(
+        r["cluster"],
+        r["topic"],
+        r["topic_id"],
+        r["partition"],
+        r["start"],
+        r["next"],
+        r["destination_topic"],
+        r["destination_partition"],
+        r["staging_offset"],
+        r["records"],
+        r["duplicates"],
+        r.get("lost", 0),
+        r["runs"],
+    )
+    _check(mapping)
+    return mapping
+
+
+def _reached(r: dict[str, Any]) -> tuple[Key, int, int]:
+    topic_id, partition, after, staging_offset = r["topic_id"], r["partition"], r["next"], r["staging_offset"]
+    _must_be_texts(topic_id)
+    _must_be_numbers(partition, after, staging_offset)
+    return (topic_id, partition), after, staging_offset
 
 
 def _check(m: Mapping) -> None:
-    for text in (m.cluster, m.topic, m.topic_id, m.destination_topic):
-        if not isinstance(text, str):
-            raise TypeError(f"{text!r} is not a text")
+    _must_be_texts(m.cluster, m.topic, m.topic_id, m.destination_topic)
     numbers = [
         m.partition,
         m.start,
@@ -119,6 +123,16 @@ def _check(m: Mapping) -> None:
     ]
     for source, destination, length in m.runs:
         numbers += (source, destination, length)
+    _must_be_numbers(*numbers)
+
+
+def _must_be_texts(*texts: Any) -> None:
+    for text in texts:
+        if not isinstance(text, str):
+            raise TypeError(f"{text!r} is not a text")
+
+
+def _must_be_numbers(*numbers: Any) -> None:
     for number in numbers:
         if type(number) is not int or number < 0:
             raise TypeError(f"{number!r} is not a number from 0")

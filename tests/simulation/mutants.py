@@ -156,7 +156,7 @@ MUTANTS = [
             "key = (frame.topic, frame.partition)",
         ),
         (
-            "common.mappings:reached",
+            "common.mappings:_reached",
             "return (topic_id, partition)",
             'return (r["topic"], partition)',
         ),
