@@ -14,11 +14,12 @@ from pyspark.sql.streaming import StreamingQuery
 from common import kafka, outside, topics
 from common.application import Application, halted_lines
 from common.cli import entry, live_file, settings_options
+from common.control import Key
 from common.errors import LinkRefused, StateError, VerbatimError
 from common.kafka import Deadline
 from common.lanes import Plan, Progress
 from common.routing import spread
-from deduplicator import lane
+from deduplicator import lane, recovery
 from deduplicator.copied_acls import CopiedAcls
 from deduplicator.destinations import Destinations
 from deduplicator.state import FoldResult, Snapshot, StateTable, start_state_query
@@ -64,7 +65,7 @@ class Deduplicator(Application):
         self._fold_again_at = math.inf
         self._folded_at = -math.inf
         self._folded_with: dict[str, int] = {}
-        self._left: dict[int, dict[str, Any]] = {}
+        self._left: dict[int, recovery.Snapshot] = {}
         """What the lanes of the last epochs left of each staging partition: newer than the table, and as safe when old."""
 
     def took_over(self) -> None:
@@ -80,7 +81,7 @@ class Deduplicator(Application):
         super()._count(rows)
         for row in rows:
             if row.kind == "left":
-                self._left[row.body["partition"]] = row.body
+                self._left[row.body["partition"]] = recovery.Snapshot.from_plan(row.body)
             if row.kind == "refused":
                 # Another epoch would end in the same way.
                 raise LinkRefused(row.body["detail"])
@@ -102,24 +103,18 @@ class Deduplicator(Application):
         snapshot = self._snapshot()
         count = self.settings.staging_partitions
         ends = self._ends(count) if self.bounded else {}
-        shares: list[dict[str, Any]] = [
-            {
-                "partition": p,
-                "end": ends.get(p),
-                "folded": snapshot.folded.get(p, 0),
-                "complete": p not in snapshot.holes,
-                "staging_offset": snapshot.staging.get(p),
-                "states": [],
-            }
-            for p in range(count)
-        ]
+        reached: list[dict[Key, int]] = [{} for _ in range(count)]
         for (cluster, topic_id, partition), state in snapshot.states.items():
             if cluster == self.link.source_cluster and not state.stale:
-                shares[state.mappings_partition]["states"].append([topic_id, partition, state.next])
-        for share in shares:
-            left = self._left.get(share["partition"])
-            if left is not None and left["folded"] >= share["folded"]:
-                share |= left
+                reached[state.mappings_partition][topic_id, partition] = state.next
+        shares: list[dict[str, Any]] = []
+        for p in range(count):
+            in_table = recovery.Snapshot(
+                snapshot.folded.get(p, 0), p not in snapshot.holes, snapshot.staging.get(p), reached[p]
+            )
+            left = self._left.get(p, in_table)
+            known = left if left.folded >= in_table.folded else in_table
+            shares.append({"partition": p, "end": ends.get(p), **known.to_plan()})
         s = self.settings
         common: Plan = {
             "consumer": s.client_config("destination", "consumer"),

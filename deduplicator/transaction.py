@@ -404,4 +404,4 @@ class Transaction:
         if error is not None:
             self._failed.append((None, error))
         elif (offset := message.offset()) is not None:
-            self._last_mapping = max(self._last_mapping, offset)
+            self._last_mapping = offset
