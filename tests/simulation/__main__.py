@@ -47,8 +47,8 @@ def main() -> int:
             args.workers,
         )
     if args.exhaustive == 1:
-        chosen = (d for i, d in enumerate(exhaustive.one_departure()) if i % args.stride == 0)
-        failures += _all("departure", list(chosen), _departures, args.workers)
+        chosen = list(exhaustive.one_departure())[:: args.stride]
+        failures += _all("departure", chosen, _departures, args.workers)
     if args.exhaustive == 2:
         failures += _all("departures", list(exhaustive.pairs(args.stride)), _departures, args.workers)
     if args.mutants:

@@ -467,13 +467,13 @@ def what_an_owner_leaves_to_the_next_one_is_committed() -> None:
             w.produce(0, 2)
             w.run_until(lambda w=w: not w.chooser.script["EndTxn"])  # type: ignore[misc]
             w.run_for(seconds)
-            _end_epoch(w, "deduplicator")
+            faults.end_epoch(w, "deduplicator")
             w.produce(0, 1)  # so that the lane wakes up
             w.run_for(20.0)
             w.settle()
             # Nothing was under way at the end of this one.
             before = w.states["began with what an owner left"]
-            _end_epoch(w, "deduplicator")
+            faults.end_epoch(w, "deduplicator")
             w.run_for(20.0)
             w.settle()
             left += w.states["began with what an owner left"] > before
@@ -488,7 +488,7 @@ def what_came_after_what_an_owner_left_is_read() -> None:
     with w.living():
         w.start()
         w.run_until(w.copied)
-        _end_epoch(w, "deduplicator")
+        faults.end_epoch(w, "deduplicator")
         w.run_for(25.0)
         w.produce(0, 2)
         w.run_until(w.copied)
@@ -497,12 +497,6 @@ def what_came_after_what_an_owner_left_is_read() -> None:
         w.kill(lane(w, "deduplicator"))
         w.run_for(25.0)
         w.settle()
-
-
-def _end_epoch(w: World, name: str) -> None:
-    app = next(i.app for i in w.instances if i.name == name)
-    assert app is not None
-    faults.end_epoch(w, app)
 
 
 @case

@@ -22,7 +22,7 @@ run.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
 from tests.simulation.clients import Producer
@@ -41,16 +41,14 @@ def _kill_lane(w: World, name: str) -> None:
 
 def _kill_leader(w: World, name: str) -> None:
     """The driver that leads, with its lanes."""
-    for instance in w.instances:
-        if w.leaders.get(name) is instance.process:
-            w.kill_driver(instance)
+    if (leader := w.leading(name)) is not None:
+        w.kill_driver(leader)
 
 
 def _kill_driver_alone(w: World, name: str) -> None:
     """The driver dies, and its lanes live on for a while."""
-    for instance in w.instances:
-        if w.leaders.get(name) is instance.process:
-            w.kill_driver(instance, executors_too=False)
+    if (leader := w.leading(name)) is not None:
+        w.kill_driver(leader, executors_too=False)
 
 
 def _lose_lane(w: World, name: str) -> list[Process]:
@@ -74,10 +72,8 @@ def _pause_leader(w: World, name: str) -> None:
 
 def _end_epoch(w: World, name: str) -> None:
     """The driver that leads wants its lanes to end, and starts them again; it is time for them to look whether it does."""
-    for instance in w.instances:
-        if w.leaders.get(name) is instance.process and instance.app is not None and instance.app.epoch:
-            end_epoch(w, instance.app)
-            w.scheduler.now += 5.0
+    if end_epoch(w, name):
+        w.scheduler.now += 5.0
 
 
 def _go_on(w: World) -> None:
@@ -98,6 +94,10 @@ class Disturbance:
     ends: dict[str, list[int]] = field(default_factory=dict)
     of: str = ""
     """Where it is the end of a request: which one. It befalls who makes it."""
+
+    def concerns(self, process: str, name: str) -> bool:
+        """Whether a process is among those that it befalls when it befalls this application."""
+        return process.startswith(f"{name} lane") or (process == name and not self.lanes_alone)
 
 
 _ARRIVES = {"what was sent": [1] * 9}
@@ -139,14 +139,15 @@ class Move:
     actor: str
     ended: tuple[str, ...]
     seen: bool
-    sent: dict[str, int]
+    sent: Collection[str]
+    """By whom."""
 
     def befallen(self, disturbance: Disturbance, name: str) -> bool:
         """Whether it makes a difference that this disturbance of an application comes before this step, and not after it."""
-        lane = self.actor.startswith(f"{name} lane")
+        concerned = disturbance.concerns(self.actor, name)
         if disturbance.of:
-            return disturbance.of in self.ended and (lane or self.actor == name)
-        return self.actor == "" or lane or (self.actor == name and not disturbance.lanes_alone)
+            return disturbance.of in self.ended and concerned
+        return self.actor == "" or concerned
 
 
 class Watched(Scripted):
@@ -161,8 +162,9 @@ class Watched(Scripted):
         return super().outcome(n, what)
 
 
-def outside(w: World) -> object:
-    """All that a process can change and that outlives it; equal if nothing has changed."""
+def outside(w: World) -> tuple[object, dict[str, int]]:
+    """All that a process can change and that outlives it, equal if nothing has changed; and how many records are on the wire, by the process
+    that sent them."""
     clusters = [
         (
             [
@@ -190,17 +192,12 @@ def outside(w: World) -> object:
     ]
     spark = [(q, q.closed, q.lanes, len(q.rows), [a.process for a in q.attempts.values()]) for q in w.queries]
     table = (w.table.exists, dict(w.table.folded), dict(w.table.holes))
-    return clusters, dict(w.leaders), spark, table, len(w.late), len(w._late), len(w.zombies), sent(w)
-
-
-def sent(w: World) -> dict[str, int]:
-    """How many records are on the wire, by the process that sent them."""
-    out: Counter[str] = Counter()
+    sent: Counter[str] = Counter()
     for event in w.scheduler.events:
         sender = getattr(event, "__self__", None)
         if isinstance(sender, Producer):
-            out[sender.process.name] += len(sender.queue)
-    return dict(out)
+            sent[sender.process.name] += len(sender.queue)
+    return (clusters, dict(w.leaders), spark, table, len(w.late), len(w._late), len(w.zombies)), sent
 
 
 def world() -> World:
@@ -231,14 +228,12 @@ def run(departures: tuple[Departure, ...], watch: bool = False) -> tuple[dict[in
                 _go_on(w)
             if w.scheduler.now > began + STILL_S:
                 _go_on(w)
-            step, before = w.scheduler.steps, (outside(w), sent(w)) if watch else None
+            step, before = w.scheduler.steps, outside(w) if watch else None
             chooser.ended.clear()
             if w.scheduler.now > 4000.0 or not w.scheduler.step():
                 raise AssertionError(f"stuck: {w.delivered}")
             if before is not None:
-                moves[step] = Move(
-                    w.scheduler.moved, tuple(chooser.ended), outside(w) != before[0], before[1]
-                )
+                moves[step] = Move(w.scheduler.moved, tuple(chooser.ended), outside(w) != before, before[1])
         w.settle()
     return moves, w.states
 
@@ -257,16 +252,11 @@ def _departures(moves: dict[int, Move], first: int) -> list[Departure]:
             for step, move in moves.items():
                 if step < first or not move.befallen(disturbance, name):
                     continue
-                if disturbance.of or (seen and (not disturbance.ends or _sends(move, name, disturbance))):
+                sends = not disturbance.ends or any(disturbance.concerns(p, name) for p in move.sent)
+                if disturbance.of or (seen and sends):
                     found.append((step, number, name))
                 seen = move.seen
     return sorted(found)
-
-
-def _sends(move: Move, name: str, disturbance: Disturbance) -> bool:
-    return any(
-        n for n in move.sent if n.startswith(f"{name} lane") or (n == name and not disturbance.lanes_alone)
-    )
 
 
 def pairs(stride: int = 1) -> Iterator[tuple[Departure, ...]]:

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from confluent_kafka import KafkaError
 
 from common.control import encode
-from tests.simulation.applications import Simulated
 from tests.simulation.cluster import Log
 from tests.simulation.scheduler import Process
 from tests.simulation.world import Instance, World
@@ -42,10 +41,14 @@ def _topic(w: World, pick: Pick) -> str:
     return w.topics[pick(len(w.topics))] if len(w.topics) > 1 else w.topics[0]
 
 
-def end_epoch(w: World, app: Simulated) -> None:
-    """A driver wants its lanes to end, and starts them again."""
-    said = encode("end-epoch", application=app.name, term=app.term, epoch=app.epoch)
+def end_epoch(w: World, name: str) -> bool:
+    """The driver that leads, if any has begun an epoch, wants its lanes to end, and starts them again."""
+    leader = w.leading(name)
+    if leader is None or leader.app is None or not leader.app.epoch:
+        return False
+    said = encode("end-epoch", application=name, term=leader.app.term, epoch=leader.app.epoch)
     w.target.log(w.settings.control_topic, 0).append(None, said)
+    return True
 
 
 def produce(w: World, pick: Pick) -> bool:

@@ -309,6 +309,10 @@ class World:
                 elif attempt.process.alive:
                     self.zombies.append(attempt.process)
 
+    def leading(self, name: str) -> Instance | None:
+        """The instance whose driver leads."""
+        return next((i for i in self.instances if self.leaders.get(name) is i.process), None)
+
     def lanes_of(self, name: str) -> list[tuple[Query, int]]:
         return [(q, lane) for q in self.queries if q.name == name and not q.closed for lane in q.attempts]
 
