@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CALL_S = 60.0
+ASK_S = 5.0
 SETTLE_AGAIN_S = 5.0
 FOLD_AGAIN_S = 30.0
 FOLD_S = 600.0
@@ -74,8 +76,9 @@ class Deduplicator(Application):
         self.destinations.settle(again=True)
         self.acls = CopiedAcls(self.settings, self.control)
         self.acls.settle(again=True)
-        self._fold_again_at = outside.monotonic() + FOLD_FIRST_S
-        self._folded_at = -math.inf
+        now = outside.monotonic()
+        self._fold_again_at = now + FOLD_FIRST_S
+        self._folded_at = -math.inf if self._something_is_mapped() else now
 
     def _count(self, rows: list[Progress]) -> None:
         super()._count(rows)
@@ -101,8 +104,11 @@ class Deduplicator(Application):
 
     def plan(self) -> list[Plan]:
         snapshot = self._snapshot()
+        if snapshot.updated is not None:
+            ago = max(0.0, time.time() - snapshot.updated)
+            self._folded_at = max(self._folded_at, outside.monotonic() - ago)
         count = self.settings.staging_partitions
-        ends = self._ends(count) if self.bounded else {}
+        ends = self._ends(self.settings.staging_topic, Deadline(CALL_S)) if self.bounded else {}
         reached: list[dict[Key, int]] = [{} for _ in range(count)]
         for (cluster, topic_id, partition), state in snapshot.states.items():
             if cluster == self.link.source_cluster and not state.stale:
@@ -150,9 +156,12 @@ class Deduplicator(Application):
             self._settle_at = now + SETTLE_AGAIN_S
 
     def _keep_folding(self, now: float) -> None:
-        """Start the state query, again if it died: copying does not need it, but without it staging is never trimmed."""
+        """Start the state query when it has something to do, and again if it died: copying does not need it, but without it staging is never
+        trimmed."""
         query = self.state_query
         if self.bounded or now < self._fold_again_at or (query is not None and query.isActive):
+            return
+        if query is None and not self._fold_due():
             return
         self._fold_again_at = now + FOLD_AGAIN_S
         if query is not None:
@@ -162,7 +171,7 @@ class Deduplicator(Application):
         self.state_query = start_state_query(self.state, due=self._fold_due, on_folded=self._folded)
 
     def _fold_due(self) -> bool:
-        """Whether a fold is worth its while. Called by the state query's thread."""
+        """Whether a fold is worth its while. Called by the state query's thread, and before there is one."""
         done = self.health.counters
         return outside.monotonic() - self._folded_at >= FOLD_S or any(
             done.get(what, 0) - self._folded_with.get(what, 0) >= most
@@ -195,9 +204,18 @@ class Deduplicator(Application):
             )
             return Snapshot.empty()
 
-    def _ends(self, count: int) -> dict[int, int]:
-        specs = {(self.settings.staging_topic, p): OffsetSpec.latest() for p in range(count)}
-        found = topics.offsets(self.admin, specs, Deadline(CALL_S))
+    def _something_is_mapped(self) -> bool:
+        """Or may be. If there is no table then, who led before may have died before the first fold: and so may this one, and the next."""
+        try:
+            return any(self._ends(self.settings.mappings_topic, Deadline(ASK_S)).values())
+        except (KafkaException, VerbatimError) as error:
+            log.info("the mappings' ends: %s", error)
+            return True
+
+    def _ends(self, topic: str, deadline: Deadline) -> dict[int, int]:
+        """Of the staging topic, or of another with as many partitions."""
+        specs = {(topic, p): OffsetSpec.latest() for p in range(self.settings.staging_partitions)}
+        found = topics.offsets(self.admin, specs, deadline)
         return {p: offset for (_, p), offset in found.items()}
 
     def _folded(self, result: FoldResult) -> None:

@@ -92,6 +92,7 @@ class Snapshot:
     `folded`: mappings partition → M, every mapping below it is in `states` (absent: 0). `staging`: mappings partition →
     staging offset that those mappings reach. `states`: (cluster, topic id, partition) → state. `holes`: mappings
     partition → log start that a fold had to jump to, mappings below it being lost unfolded; absent means complete.
+    `updated`: when the last fold was, in seconds since the epoch (None: there was none).
     """
 
     exists: bool = False
@@ -99,6 +100,7 @@ class Snapshot:
     staging: dict[int, int] = field(default_factory=dict)
     states: dict[tuple[str, str, int], PartitionState] = field(default_factory=dict)
     holes: dict[int, int] = field(default_factory=dict)
+    updated: float | None = None
 
     @classmethod
     def empty(cls) -> Snapshot:
@@ -193,6 +195,7 @@ class StateTable:
                 if row["kind"] == "source"
             },
             holes=holes,
+            updated=max((row["updated"].timestamp() for row in own), default=None),
         )
 
     def _rows(self) -> list[dict[str, Any]]:

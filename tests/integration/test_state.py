@@ -434,6 +434,7 @@ def test_the_table_is_read_without_spark_as_spark_reads_it(
         raise OSError("a feature of another day")
 
     wanted = table.load()
+    assert wanted.updated == pytest.approx(time.time(), abs=60.0)
     monkeypatch.setattr(on_disk, "rows", unreadable)
     with caplog.at_level(logging.INFO):
         assert table.load() == wanted

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+import time
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from common import outside
+from common import outside, topics
 from common.control import Control
+from common.errors import KafkaTimeout
 from common.health import Health
 from deduplicator import main
 from deduplicator.main import FOLD_AGAIN_S, FOLD_BYTES, FOLD_MAPPINGS, FOLD_S, Deduplicator
-from deduplicator.state import FoldResult
+from deduplicator.state import FoldResult, Snapshot, StateTable
 from tests.simulation.world import SETTINGS
 
 
@@ -31,6 +33,8 @@ def test_the_state_query_starts_behind_the_lanes_and_again_some_time_after_it_di
     application = Deduplicator.__new__(Deduplicator)
     application.bounded, application.state_query = bounded, None
     application.state, application._fold_again_at = None, 20.0  # type: ignore[assignment]
+    worth_it = False
+    monkeypatch.setattr(Deduplicator, "_fold_due", lambda _: worth_it)
 
     def folding_at(now: float) -> int:
         application._keep_folding(now)
@@ -40,7 +44,10 @@ def test_the_state_query_starts_behind_the_lanes_and_again_some_time_after_it_di
     if bounded:
         assert folding_at(1000.0) == 0
         return
-    assert folding_at(20.0) == folding_at(1000.0) == 1
+    assert folding_at(20.0) == folding_at(900.0) == 0
+    worth_it = True
+    assert folding_at(900.0) == folding_at(1000.0) == 1
+    worth_it = False
     started[0].isActive = False
     assert folding_at(1001.0) == 2
     started[1].isActive = False
@@ -66,7 +73,7 @@ def test_a_fold_is_due_after_so_much_of_staging_so_many_mappings_or_so_long(
     def folded() -> None:
         application._folded(FoldResult({}, {}, {}, 0, 0, {}, 0, 0.0))
 
-    assert due(), "the first one, whatever was before"
+    assert due(), "something was mapped before, and there is no table"
     due(bytes=FOLD_BYTES, mappings=FOLD_MAPPINGS)
     folded()
     assert not due(bytes=FOLD_BYTES, mappings=FOLD_MAPPINGS)
@@ -78,3 +85,53 @@ def test_a_fold_is_due_after_so_much_of_staging_so_many_mappings_or_so_long(
     assert due(bytes=0, mappings=0)
     folded()
     assert not due(bytes=0, mappings=0)
+
+
+class Table:
+    """A state table of which only the last fold's age matters, in seconds (None: there is no table)."""
+
+    def __init__(self, age_s: float | None) -> None:
+        self.age_s = age_s
+
+    def load(self) -> Snapshot:
+        updated = None if self.age_s is None else time.time() - self.age_s
+        return Snapshot(exists=updated is not None, updated=updated)
+
+
+@pytest.mark.parametrize(
+    ("mapped", "age_s", "first_due_after_s"),
+    [
+        (False, None, FOLD_S),  # a new link has nothing to fold
+        (True, None, 0.0),  # who led before never came to the first fold
+        (True, 200.0, FOLD_S - 200.0),
+        (True, 2 * FOLD_S, 0.0),
+        (True, -3600.0, FOLD_S),  # by another clock
+    ],
+)
+def test_who_takes_over_goes_by_when_the_last_fold_was(
+    monkeypatch: pytest.MonkeyPatch, mapped: bool, age_s: float | None, first_due_after_s: float
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(outside, "monotonic", lambda: now)
+    monkeypatch.setattr(topics, "offsets", lambda *_: {("m", 0): 0, ("m", 1): 7 if mapped else 0})
+    for name in ("Destinations", "CopiedAcls"):
+        monkeypatch.setattr(main, name, lambda *_: SimpleNamespace(settle=lambda again: None))
+    monkeypatch.setattr(StateTable, "of", lambda *_: Table(age_s))
+    application = Deduplicator(SETTINGS, until_caught_up=False)
+    application.spark = application.control = None  # type: ignore[assignment]
+    application.link = SimpleNamespace(source_cluster="s")  # type: ignore[assignment]
+    application.lanes_wanted = 1
+    application.took_over()
+    application.plan()
+    now += first_due_after_s - 1.0
+    assert not application._fold_due() or first_due_after_s == 0.0
+    now += 1.1
+    assert application._fold_due()
+
+
+def test_mappings_whose_ends_nobody_tells_are_folded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(*_: Any) -> Any:
+        raise KafkaTimeout("m: no leader")
+
+    monkeypatch.setattr(topics, "offsets", unreachable)
+    assert Deduplicator(SETTINGS, until_caught_up=False)._something_is_mapped()

@@ -174,9 +174,14 @@ def _state(module: ModuleType) -> None:
         start = module.start_state_query
 
         def often(table: Any, **how: Any) -> Any:
-            return start(table, **{**how, "interval_s": float(interval), "due": lambda: True})
+            return start(table, **{**how, "interval_s": float(interval)})
 
         module.start_state_query = often  # type: ignore[attr-defined]
+
+
+def _folding(module: ModuleType) -> None:
+    if os.environ.get("VERBATIM_FOLD_S"):
+        _replace(module.Deduplicator, "_fold_due", lambda _: lambda self: True)
 
 
 def _lanes(module: ModuleType) -> None:
@@ -243,6 +248,7 @@ def _replace(owner: Any, name: str, broken: Callable[[Any], Any]) -> None:
 POINTS: dict[str, Callable[[ModuleType], None]] = {
     "common.outside": _producers,
     "common.lanes": _lanes,
+    "deduplicator.main": _folding,
     "deduplicator.state": _state,
 }
 BREAKAGES: dict[str, tuple[str, Callable[[ModuleType], None]]] = {
