@@ -121,13 +121,20 @@ def encode_rows(
         [
             pa.array(offsets, pa.int64()),
             pa.array(timestamps, pa.int64()),
-            pa.array(timestamp_types, pa.int8()),
+            _types(timestamp_types),
             pa.array(keys, pa.binary()),
             pa.array(values, pa.binary()),
             header_column,
         ],
         schema=ROWS,
     ).serialize()
+
+
+def _types(timestamp_types: Sequence[int]) -> pa.Array:
+    first, count = timestamp_types[0], len(timestamp_types)
+    if timestamp_types.count(first) == count:
+        return pa.repeat(pa.scalar(first, pa.int8()), count)
+    return pa.array(timestamp_types, pa.int8())
 
 
 def staging_key(topic: str, partition: int) -> bytes:

@@ -10,9 +10,11 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import accumulate
 from typing import Protocol
 
 import pyarrow as pa
@@ -101,7 +103,10 @@ class Copying:
     acked: int = field(init=False)
     recorded: int | None = None
     pending: list[SourceRecord] = field(default_factory=list)
-    pending_bytes: int = 0
+    _ends: list[int] = field(default_factory=list)
+    """Of each pending record, the bytes of all that were taken in up to it."""
+    _cut_bytes: int = 0
+    """The bytes of all before the first of them."""
     asked_since: float = 0.0
     records: int = 0
     left_out: int = 0
@@ -120,19 +125,25 @@ class Copying:
     def name(self) -> str:
         return f"{self.topic}-{self.partition}"
 
+    @property
+    def pending_bytes(self) -> int:
+        """Of the pending records' values."""
+        return self._ends[-1] - self._cut_bytes if self._ends else 0
+
     def rewind(self, position: int, leader_epoch: int | None = None) -> None:
         """Read again from `position`. Acknowledgements of frames cut before no longer count."""
         self.generation += 1
         self.read = self.cut_at = self.acked = position
         self.leader_epoch = self.read_epoch = self.cut_epoch = leader_epoch
-        self.pending = []
-        self.pending_bytes = 0
+        self._drop_pending()
 
     def put_back(self) -> None:
         """Read again what is in no frame yet. All frames keep their meaning."""
         self.read, self.read_epoch = self.cut_at, self.cut_epoch
-        self.pending = []
-        self.pending_bytes = 0
+        self._drop_pending()
+
+    def _drop_pending(self) -> None:
+        self.pending, self._ends = [], []
 
     def take(self, records: Sequence[SourceRecord]) -> None:
         """Take in records just read. Those below the expected offset are stale and are left out."""
@@ -142,8 +153,10 @@ class Copying:
             records = [r for r in records if r.offset() >= self.read]
             if not records:
                 return
+        ends = accumulate(map(len, records), initial=self._ends[-1] if self._ends else self._cut_bytes)
+        next(ends)
+        self._ends.extend(ends)
         self.pending.extend(records)
-        self.pending_bytes += sum(map(len, records))
         self.read = records[-1].offset() + 1
         self.read_epoch = records[-1].leader_epoch()
 
@@ -206,25 +219,15 @@ class Copying:
 
     def _cut_one(self, most: int) -> Cut:
         take = min(len(self.pending), MAX_FRAME_RECORDS, most)
-        if self.pending_bytes > MAX_FRAME_BYTES:
-            size = 0
-            for i in range(take):
-                size += len(self.pending[i])
-                if size > MAX_FRAME_BYTES:
-                    # A record larger than the limit travels alone.
-                    take = max(1, i)
-                    break
+        # A record larger than the limit travels alone.
+        take = max(1, bisect_right(self._ends, self._cut_bytes + MAX_FRAME_BYTES, 0, take))
         records = self.pending[:take]
         value, left_out = self._encode(records)
         while len(value) > MAX_ENCODED_BYTES and len(records) > 1:
             records = records[: len(records) // 2]
             value, left_out = self._encode(records)
-        del self.pending[: len(records)]
-        # Of what is left or of what was cut, whichever is less.
-        left = len(self.pending) < len(records)
-        self.pending_bytes = (
-            sum(map(len, self.pending)) if left else self.pending_bytes - sum(map(len, records))
-        )
+        self._cut_bytes = self._ends[len(records) - 1]
+        del self.pending[: len(records)], self._ends[: len(records)]
         last = records[-1]
         return self._cut(last.offset() + 1, len(records) - left_out, value, last.leader_epoch(), left_out)
 

@@ -260,7 +260,7 @@ MUTANTS = [
     _of(
         "a rewind keeps what is pending",
         "a_demand_that_comes_with_records_in_hand_is_answered_in_order",
-        ("replicator.copying:Copying.rewind", "self.pending = []", "pass"),
+        ("replicator.copying:Copying.rewind", "self._drop_pending()", "pass"),
     ),
     _of(
         "a frame begins at its first record, not where the last one ended",

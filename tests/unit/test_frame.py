@@ -423,3 +423,11 @@ def test_a_claim_of_many_records_takes_no_memory() -> None:
         with pytest.raises(FrameError):
             decode(claimed, count, 0, 2**62)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
+
+
+@pytest.mark.parametrize("types", [[1, 1, 1], [1, 2, 1], [0, 1, 1]])
+def test_each_record_has_its_own_timestamp_type(types: list[int]) -> None:
+    value = encode_rows([0, 1, 2], [5, 6, 7], types, [None] * 3, [b"v"] * 3, None)
+    batch = pa.ipc.read_record_batch(pa.ipc.read_message(value), ROWS)
+    assert batch.column("timestamp_type").to_pylist() == types
+    batch.validate(full=True)
