@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import struct
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -73,10 +74,10 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The records of a frame, column by column; all lists have one length. `headers` is None where no record has any. `bytes` is about what
-    keys and values take together."""
+    """The records of a frame, column by column; all have one length. `offsets` ascend: a range, or a list where some are missing. `headers` is
+    None where no record has any. `bytes` is about what keys and values take together."""
 
-    offsets: list[int]
+    offsets: Sequence[int]
     timestamps: list[int]
     keys: list[bytes | None]
     values: list[bytes | None]
@@ -87,7 +88,7 @@ class Rows:
         """The rows at or above a source offset."""
         if not self.offsets or self.offsets[0] >= offset:
             return self
-        at = next((i for i, have in enumerate(self.offsets) if have >= offset), len(self.offsets))
+        at = bisect_left(self.offsets, offset)
         return Rows(
             self.offsets[at:],
             self.timestamps[at:],
@@ -98,7 +99,7 @@ class Rows:
         )
 
 
-NO_ROWS = Rows([], [], [], [], None)
+NO_ROWS = Rows((), [], [], [], None)
 
 
 def encode_rows(
@@ -243,7 +244,7 @@ def decode_rows(frame: Frame, crc: int, value: bytes | None) -> Rows:
             )
         offsets, timestamps, _, keys, values, headers = batch.columns
         rows = Rows(
-            offsets.to_pylist(),
+            _ascending(frame, offsets),
             timestamps.to_pylist(),
             keys.to_pylist(),
             values.to_pylist(),
@@ -256,20 +257,21 @@ def decode_rows(frame: Frame, crc: int, value: bytes | None) -> Rows:
         raise FrameError(
             f"frame of {_where(frame)} [{frame.start}, {frame.next}) does not decode: {error}"
         ) from None
-    _check_offsets(frame, rows.offsets)
     return rows
 
 
-def _check_offsets(frame: Frame, offsets: list[int]) -> None:
-    first, last = offsets[0], offsets[-1]
-    dense = last is not None and first is not None and last - first + 1 == len(offsets)
-    if first is None or last is None or first < frame.start or last >= frame.next:
+def _ascending(frame: Frame, column: pa.Array) -> Sequence[int]:
+    """The offsets of a frame's records. Raises FrameError unless they ascend, within the frame's range."""
+    first, last = column[0].as_py(), column[-1].as_py()
+    if first < frame.start or last >= frame.next:
         raise FrameError(f"frame of {_where(frame)} holds offsets outside [{frame.start}, {frame.next})")
-    # A dense run can still be out of order: one comparison of whole lists settles it without a Python loop.
-    if dense and offsets == list(range(first, last + 1)):
-        return
-    if any(a is None or b is None or a >= b for a, b in pairwise(offsets)):
+    # Mostly none is missing: then there is no need for an object each.
+    if last - first + 1 == len(column) and column.equals(pa.arange(first, last + 1)):
+        return range(first, last + 1)
+    offsets: list[int] = column.to_pylist()
+    if any(a >= b for a, b in pairwise(offsets)):
         raise FrameError(f"frame of {_where(frame)} [{frame.start}, {frame.next}) holds offsets out of order")
+    return offsets
 
 
 def _header_lists(column: pa.Array) -> list[list[Header] | None]:

@@ -6,6 +6,7 @@ reports of a run's first and last record alone; `check` says whether they agree 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -19,7 +20,7 @@ class Run:
     last: int | None = None
 
 
-def segments(offsets: list[int]) -> list[tuple[int, int]]:
+def segments(offsets: Sequence[int]) -> list[tuple[int, int]]:
     """The maximal consecutive stretches of strictly increasing offsets, as index ranges [begin, end)."""
     if not offsets:
         return []

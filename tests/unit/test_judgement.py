@@ -59,7 +59,7 @@ class Recorder:
         pass
 
     def produce(self, moved: Any, rows: Rows) -> None:
-        self.produced.append((moved.destination.topic, rows.offsets))
+        self.produced.append((moved.destination.topic, list(rows.offsets)))
 
     def skip(
         self, key: Any, frame: Frame, offset: int, reason: str, detail: str, available: int | None = None
