@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,6 +32,10 @@ HANGS_S = 120.0
 """A delivery that takes longer for one turn than all its time-outs together hangs inside the client."""
 CALL_S = 30.0
 SILENCE_S = 20.0
+TOGETHER_S = 0.1
+"""How long the first partitions wait for the others. What is assigned while a request for some is on its way is asked for in the next one: that
+waits at the broker for FETCH_WAIT_MS where nothing comes."""
+FETCH_WAIT_MS = 100
 
 
 def run(plan: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -63,7 +68,7 @@ class Lane:
             group_id=plan["group"],
             enable_partition_eof=True,
             check_crcs=True,
-            fetch_wait_max_ms=100,
+            fetch_wait_max_ms=FETCH_WAIT_MS,
         )
         group_metadata = self.consumer.consumer_group_metadata()
         self.deliveries = {
@@ -73,6 +78,7 @@ class Lane:
         self.generations: dict[int, int] = {}
         self._next: dict[tuple[str, int], int] = {}
         """The offset of each staging partition that is to come next."""
+        self._together_until = math.inf
         self._silence = Silence(self.admin, SILENCE_S)
 
     def run(self) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -103,13 +109,14 @@ class Lane:
         if self.term.look(now):
             if self.counters.due(now):
                 self._show(now)
-            if self.term.over(now):
-                return True
             self._watch(now)
             if any(d.failure is not None or d.refusal is not None for d in self.deliveries.values()):
                 self.term.end_epoch(Deadline(CALL_S))
                 return True
-        self._follow_positions()
+        if self.term.over(now):
+            # At the moment that all lanes of the epoch end: what one of them holds stands still until the last has.
+            return True
+        self._follow_positions(now)
         if sum(d.inbox.bytes for d in self.deliveries.values()) > INBOX_BYTES:
             outside.sleep(0.002)
         else:
@@ -128,18 +135,24 @@ class Lane:
                     f"{delivery.name}: a call of the Kafka client has not returned for {HANGS_S:.0f} s; starting anew"
                 )
 
-    def _follow_positions(self) -> None:
-        """Read a partition from where its delivery wants to go on."""
-        for partition, delivery in self.deliveries.items():
-            if not delivery.read_from:
-                continue
-            generation, offset = delivery.read_from.popleft()
-            at = TopicPartition(self.plan["staging_topic"], partition, offset)
-            if partition in self.generations:
-                self.consumer.incremental_unassign([at])
-            self.consumer.incremental_assign([at])
-            self.generations[partition] = generation
-            self._next[at.topic, partition] = offset
+    def _follow_positions(self, now: float) -> None:
+        """Read partitions from where their deliveries want to go on: at the start all together, if they get there soon one after the other."""
+        ready = {p: d for p, d in self.deliveries.items() if d.read_from}
+        if not ready:
+            return
+        if not self.generations and len(ready) < len(self.deliveries):
+            self._together_until = min(self._together_until, now + TOGETHER_S)
+            if now < self._together_until:
+                return
+        known = self.generations.keys() & ready
+        wanted = []
+        for partition, delivery in ready.items():
+            self.generations[partition], offset = delivery.read_from.popleft()
+            wanted.append(TopicPartition(self.plan["staging_topic"], partition, offset))
+            self._next[self.plan["staging_topic"], partition] = offset
+        if known:
+            self.consumer.incremental_unassign([at for at in wanted if at.partition in known])
+        self.consumer.incremental_assign(wanted)
 
     def _read(self) -> None:
         by_partition: dict[int, list[Received]] = {}
