@@ -1,0 +1,59 @@
+"""The query that runs the lanes, on Spark itself; no broker. What lanes do is left out: these only say what they were given."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from common.lanes import LaneQuery, Plan, Progress
+from common.spark import build_session, stop_session
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    settings = SimpleNamespace(
+        application_name="test", spark_master="local[2]", state_path=".", spark_conf={}, parallelism=None
+    )
+    session = build_session(settings, lanes=2, extra_slots=0, delta=False)  # type: ignore[arg-type]
+    yield session
+    stop_session(session)
+
+
+def tell(plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
+    if plan.get("fails"):
+        raise ValueError("a lane that fails")
+    yield ("given", {"epoch": plan["epoch"], "lane": plan["lane"], "again": plan["again"]})
+
+
+def test_each_epoch_runs_its_lanes_once_and_a_query_that_failed_starts_anew(spark: SparkSession) -> None:
+    epochs: queue.Queue[list[Progress]] = queue.Queue()
+
+    def run(epoch: int) -> list[dict[str, Any]]:
+        lanes.submit([{"epoch": epoch, "lane": lane} for lane in range(2)])
+        return sorted((row.body for row in epochs.get(timeout=60)), key=lambda body: int(body["lane"]))
+
+    lanes = LaneQuery(spark, "test", tell, epochs.put)
+    try:
+        lanes.start()
+        for epoch in range(4):
+            assert run(epoch) == [{"epoch": epoch, "lane": lane, "again": False} for lane in range(2)]
+        # Else Spark writes down each epoch's end and beginning while nothing flows.
+        assert lanes._query is not None
+        execution = lanes._query._jsq.streamingQuery().getClass().getSimpleName()
+        assert execution == "AsyncProgressTrackingMicroBatchExecution"
+
+        lanes.submit([{"fails": True}])
+        with pytest.raises(Exception, match="a lane that fails"):
+            lanes._query.awaitTermination(60)
+        assert not lanes.active and "a lane that fails" in (lanes.failure() or "")
+
+        lanes.start()
+        assert run(9) == [{"epoch": 9, "lane": lane, "again": False} for lane in range(2)]
+        assert epochs.empty()
+    finally:
+        lanes.close()
