@@ -120,7 +120,7 @@ _UNWAITED = {
     "_asyncProgressTrackingOverrideSinkSupportCheck": "true",
 }
 """Spark writes down an epoch's end, and the next one's beginning, without waiting for it: nobody ever reads that, for a query that starts
-again starts from nothing. It is half of what Spark takes between two epochs, in which nothing flows. The second option is an internal one:
+again starts from nothing. Nothing flows between two epochs, and writing is a quarter to a half of what Spark takes then. The second option is an internal one:
 Spark is sure of its Kafka sink alone that it needs no more than that."""
 
 

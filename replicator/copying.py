@@ -103,9 +103,9 @@ class Copying:
     acked: int = field(init=False)
     recorded: int | None = None
     pending: list[SourceRecord] = field(default_factory=list)
-    _ends: list[int] = field(default_factory=list)
+    _ends: list[int] = field(init=False, default_factory=list)
     """Of each pending record, the bytes of all that were taken in up to it."""
-    _cut_bytes: int = 0
+    _cut_bytes: int = field(init=False, default=0)
     """The bytes of all before the first of them."""
     asked_since: float = 0.0
     records: int = 0
