@@ -68,7 +68,7 @@ class Deduplicator(Application):
         self._folded_at = -math.inf
         self._folded_with: dict[str, int] = {}
         self._left: dict[int, recovery.Snapshot] = {}
-        """What the lanes of the last epochs left of each staging partition: newer than the table, and as safe when old."""
+        """What the lanes of the epoch that just ended left of each staging partition, for the next plan alone."""
 
     def took_over(self) -> None:
         self.state = StateTable.of(self.spark, self.settings)
@@ -76,9 +76,8 @@ class Deduplicator(Application):
         self.destinations.settle(again=True)
         self.acls = CopiedAcls(self.settings, self.control)
         self.acls.settle(again=True)
-        now = outside.monotonic()
-        self._fold_again_at = now + FOLD_FIRST_S
-        self._folded_at = -math.inf if self._something_is_mapped() else now
+        self._fold_again_at = outside.monotonic() + FOLD_FIRST_S
+        self._folded_at = -math.inf
 
     def _count(self, rows: list[Progress]) -> None:
         super()._count(rows)
@@ -103,24 +102,15 @@ class Deduplicator(Application):
         self._left = {}
 
     def plan(self) -> list[Plan]:
-        snapshot = self._snapshot()
-        if snapshot.updated is not None:
-            ago = max(0.0, time.time() - snapshot.updated)
-            self._folded_at = max(self._folded_at, outside.monotonic() - ago)
         count = self.settings.staging_partitions
         ends = self._ends(self.settings.staging_topic, Deadline(CALL_S)) if self.bounded else {}
-        reached: list[dict[Key, int]] = [{} for _ in range(count)]
-        for (cluster, topic_id, partition), state in snapshot.states.items():
-            if cluster == self.link.source_cluster and not state.stale:
-                reached[state.mappings_partition][topic_id, partition] = state.next
-        shares: list[dict[str, Any]] = []
-        for p in range(count):
-            in_table = recovery.Snapshot(
-                snapshot.folded.get(p, 0), p not in snapshot.holes, snapshot.staging.get(p), reached[p]
-            )
-            left = self._left.get(p, in_table)
-            known = left if left.folded >= in_table.folded else in_table
-            shares.append({"partition": p, "end": ends.get(p), **known.to_plan()})
+        known, self._left = self._left, {}
+        if any(p not in known for p in range(count)):
+            # Nothing flows while it is read.
+            known = self._in_table() | known
+        shares: list[dict[str, Any]] = [
+            {"partition": p, "end": ends.get(p), **known[p].to_plan()} for p in range(count)
+        ]
         s = self.settings
         common: Plan = {
             "consumer": s.client_config("destination", "consumer"),
@@ -192,6 +182,29 @@ class Deduplicator(Application):
             f"{counters.get('duplicates', 0)} duplicates dropped, {len(lines)} partitions halted"
         )
         return 3 if lines else 0
+
+    def _in_table(self) -> dict[int, recovery.Snapshot]:
+        """What the state table has of each staging partition. Takes over when the last fold was, too."""
+        snapshot = self._snapshot()
+        self._folded_at = max(self._folded_at, self._last_fold(snapshot))
+        count = self.settings.staging_partitions
+        reached: list[dict[Key, int]] = [{} for _ in range(count)]
+        for (cluster, topic_id, partition), state in snapshot.states.items():
+            if cluster == self.link.source_cluster and not state.stale:
+                reached[state.mappings_partition][topic_id, partition] = state.next
+        return {
+            p: recovery.Snapshot(
+                snapshot.folded.get(p, 0), p not in snapshot.holes, snapshot.staging.get(p), reached[p]
+            )
+            for p in range(count)
+        }
+
+    def _last_fold(self, snapshot: Snapshot) -> float:
+        """When the table was last folded into, by our clock. Without a table: never if there are mappings, else now."""
+        now = outside.monotonic()
+        if snapshot.updated is not None:
+            return now - max(0.0, time.time() - snapshot.updated)
+        return -math.inf if self._something_is_mapped() else now
 
     def _snapshot(self) -> Snapshot:
         try:

@@ -172,7 +172,8 @@ class Table:
             key: s if self.last[key] >= self.holes.get(s.mappings_partition, 0) else _stale(s)
             for key, s in self.states.items()
         }
-        return Snapshot(self.exists, dict(self.folded), dict(self.staging), states, dict(self.holes))
+        updated = 0.0 if self.exists else None
+        return Snapshot(self.exists, dict(self.folded), dict(self.staging), states, dict(self.holes), updated)
 
     def fold_now(self) -> FoldResult:
         for _ in range(3):

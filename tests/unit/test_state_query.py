@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,10 +14,11 @@ from common import outside, topics
 from common.control import Control
 from common.errors import KafkaTimeout
 from common.health import Health
-from deduplicator import main
+from common.lanes import Progress
+from deduplicator import main, recovery
 from deduplicator.main import FOLD_AGAIN_S, FOLD_BYTES, FOLD_MAPPINGS, FOLD_S, Deduplicator
 from deduplicator.state import FoldResult, Snapshot, StateTable
-from tests.simulation.world import SETTINGS
+from tests.simulation.world import SETTINGS, settings
 
 
 @pytest.mark.parametrize("bounded", [False, True])
@@ -88,14 +90,35 @@ def test_a_fold_is_due_after_so_much_of_staging_so_many_mappings_or_so_long(
 
 
 class Table:
-    """A state table of which only the last fold's age matters, in seconds (None: there is no table)."""
+    """A state table whose last fold was `age_s` seconds ago (None: there is no table) and had each mappings partition up to 10."""
 
     def __init__(self, age_s: float | None) -> None:
         self.age_s = age_s
+        self.read = 0
 
     def load(self) -> Snapshot:
-        updated = None if self.age_s is None else time.time() - self.age_s
-        return Snapshot(exists=updated is not None, updated=updated)
+        self.read += 1
+        if self.age_s is None:
+            return Snapshot.empty()
+        return Snapshot(exists=True, folded={0: 10, 1: 10}, updated=time.time() - self.age_s)
+
+
+@pytest.fixture
+def leading(monkeypatch: pytest.MonkeyPatch) -> Callable[[Table], Deduplicator]:
+    """A deduplicator with two staging partitions that has taken over a link with that table."""
+
+    def lead(table: Table) -> Deduplicator:
+        for name in ("Destinations", "CopiedAcls"):
+            monkeypatch.setattr(main, name, lambda *_: SimpleNamespace(settle=lambda again: None))
+        monkeypatch.setattr(StateTable, "of", lambda *_: table)
+        application = Deduplicator(settings(STAGING_PARTITIONS="2"), until_caught_up=False)
+        application.spark = application.control = None  # type: ignore[assignment]
+        application.link = SimpleNamespace(source_cluster="s")  # type: ignore[assignment]
+        application.lanes_wanted = 1
+        application.took_over()
+        return application
+
+    return lead
 
 
 @pytest.mark.parametrize(
@@ -109,19 +132,16 @@ class Table:
     ],
 )
 def test_who_takes_over_goes_by_when_the_last_fold_was(
-    monkeypatch: pytest.MonkeyPatch, mapped: bool, age_s: float | None, first_due_after_s: float
+    monkeypatch: pytest.MonkeyPatch,
+    leading: Callable[[Table], Deduplicator],
+    mapped: bool,
+    age_s: float | None,
+    first_due_after_s: float,
 ) -> None:
     now = 1000.0
     monkeypatch.setattr(outside, "monotonic", lambda: now)
     monkeypatch.setattr(topics, "offsets", lambda *_: {("m", 0): 0, ("m", 1): 7 if mapped else 0})
-    for name in ("Destinations", "CopiedAcls"):
-        monkeypatch.setattr(main, name, lambda *_: SimpleNamespace(settle=lambda again: None))
-    monkeypatch.setattr(StateTable, "of", lambda *_: Table(age_s))
-    application = Deduplicator(SETTINGS, until_caught_up=False)
-    application.spark = application.control = None  # type: ignore[assignment]
-    application.link = SimpleNamespace(source_cluster="s")  # type: ignore[assignment]
-    application.lanes_wanted = 1
-    application.took_over()
+    application = leading(Table(age_s))
     application.plan()
     now += first_due_after_s - 1.0
     assert not application._fold_due() or first_due_after_s == 0.0
@@ -135,3 +155,33 @@ def test_mappings_whose_ends_nobody_tells_are_folded(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(topics, "offsets", unreachable)
     assert Deduplicator(SETTINGS, until_caught_up=False)._something_is_mapped()
+
+
+def test_a_plan_goes_by_what_the_epoch_before_left_and_reads_the_table_for_the_rest(
+    leading: Callable[[Table], Deduplicator],
+) -> None:
+    table = Table(0.0)
+    application = leading(table)
+
+    def left(*partitions: int) -> None:
+        application._count(
+            [
+                Progress(0, "left", {"partition": p, **recovery.Snapshot(20, True, 5, {}).to_plan()})
+                for p in partitions
+            ]
+        )
+
+    def folded() -> dict[int, int]:
+        return {
+            share["partition"]: share["folded"] for lane in application.plan() for share in lane["partitions"]
+        }
+
+    assert (folded(), table.read) == ({0: 10, 1: 10}, 1)
+    left(0, 1)
+    assert (folded(), table.read) == ({0: 20, 1: 20}, 1)
+    assert (folded(), table.read) == ({0: 10, 1: 10}, 2), "an epoch that failed leaves nothing"
+    left(1)
+    assert (folded(), table.read) == ({0: 10, 1: 20}, 3)
+    left(0, 1)
+    application.stepped_down()
+    assert (folded(), table.read) == ({0: 10, 1: 10}, 4), "another may have led since"
