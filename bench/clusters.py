@@ -15,6 +15,8 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from verbatim.brokers import FULL_SPEED, Cluster
 
 HEAP = "1g"
+# As kafka-server-start.sh starts them: with a heap that has its full size at once, or young collections come several times as often.
+_JVM = (f"-Xms{HEAP}", *FULL_SPEED)
 # Of a benchmark's records nothing is to be deleted by age while it runs, and no limit of a topic is what is measured.
 TOPIC_CONFIG = {"retention.ms": "-1", "max.message.bytes": str(4 << 20)}
 _CALL_S = 30.0
@@ -111,7 +113,7 @@ class Pair:
 def two_brokers(folder: Path) -> Iterator[Pair]:
     """Start both, and end them however it ends."""
     with (
-        Cluster(heap=HEAP, jvm_options=FULL_SPEED) as source,
-        Cluster(heap=HEAP, jvm_options=FULL_SPEED) as target,
+        Cluster(heap=HEAP, jvm_options=_JVM) as source,
+        Cluster(heap=HEAP, jvm_options=_JVM) as target,
     ):
         yield Pair(Broker(source), Broker(target), folder)

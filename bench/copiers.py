@@ -17,7 +17,7 @@ from bench.standalone import standalone
 from common.errors import VerbatimError
 from common.jars import KAFKA, KAFKA_LOGGING, classpath, java
 from verbatim.applications import Application
-from verbatim.brokers import LOG4J
+from verbatim.brokers import FULL_SPEED, LOG4J
 from verbatim.processes import HOST, free_ports
 
 MIRROR_MAKER = f"org.apache.kafka:connect-mirror:{KAFKA.rpartition(':')[2]}"
@@ -26,17 +26,8 @@ MIRROR_MAKER = f"org.apache.kafka:connect-mirror:{KAFKA.rpartition(':')[2]}"
 VERBATIM = "verbatim"
 FLOOR = "floor"
 
-# As connect-mirror-maker.sh and kafka-run-class.sh start it.
-_MIRROR_MAKER_JVM = (
-    "-Xms256M",
-    "-Xmx2G",
-    "-server",
-    "-XX:+UseG1GC",
-    "-XX:MaxGCPauseMillis=20",
-    "-XX:InitiatingHeapOccupancyPercent=35",
-    "-XX:+ExplicitGCInvokesConcurrent",
-    "-Djava.awt.headless=true",
-)
+# As connect-mirror-maker.sh starts it.
+_MIRROR_MAKER_JVM = ("-Xms256M", "-Xmx2G", *FULL_SPEED)
 
 # What all three have in common is what makes the comparison one of equals: exactly once, and only committed records.
 _MIRROR_MAKER_COMMON = {
