@@ -29,7 +29,6 @@ from deduplicator.recovery import Snapshot, recover
 from deduplicator.stuck import Stuck
 from deduplicator.transaction import (
     MAX_BATCH_BYTES,
-    POSITION_S,
     TRANSACTION_BYTES,
     Again,
     Transaction,
@@ -43,11 +42,13 @@ IDLE_S = 0.2
 """How long to wait for a frame before looking round."""
 RECOVERY_S = 60.0
 CALL_S = 30.0
+IDLE_POSITION_S = 5.0
+"""After so long without a transaction, one commits the group's offset alone: whoever waits until all is delivered goes by it."""
 KEEP_OFFSETS_S = 3600.0
 SMALL_BYTES = 256 << 10
 LEAST_REST_S, MOST_REST_S = 0.003, 0.025
-"""After a transaction a delivery rests as long as that took, within these bounds, unless more than SMALL_BYTES wait: each costs several
-requests, however little it holds, so on a busy machine there are fewer and larger ones."""
+"""After a transaction a delivery rests as long as that or the one before took, whichever was shorter, within these bounds, unless more than
+SMALL_BYTES wait: each costs several requests, however little it holds, so on a busy machine there are fewer and larger ones."""
 
 
 class Delivery:
@@ -89,6 +90,8 @@ class Delivery:
         self._committed_at = outside.monotonic()
         self._pending: Received | None = None
         self._pause = 0.1
+        self._took_s = 0.0
+        """How long the last transaction took."""
         self._resume_at: int | None = None
         """Where to read from after the next recovery, when that is not where the last transaction ended."""
         self.thread = outside.thread(self._main, f"delivery-{self.partition}")
@@ -197,8 +200,10 @@ class Delivery:
             outside.sleep(0.1)
 
     def _rest(self, took_s: float) -> None:
+        # What slowed one down alone, such as a broker's garbage collection, is over.
+        usual, self._took_s = min(took_s, self._took_s), took_s
         if self.inbox.bytes < SMALL_BYTES and not self.stopping:
-            outside.sleep(min(MOST_REST_S, max(LEAST_REST_S, took_s)))
+            outside.sleep(min(MOST_REST_S, max(LEAST_REST_S, usual)))
 
     def _full(self, now: float) -> bool:
         return self.stopping or (self._transaction.open and self._transaction.full(now))
@@ -209,7 +214,7 @@ class Delivery:
         since = now - self._committed_at
         moved = self.owned.position != self.owned.committed
         at_end = self.end is not None and self.owned.position >= self.end
-        if (moved and (since > POSITION_S or at_end)) or since > KEEP_OFFSETS_S:
+        if (moved and (since > IDLE_POSITION_S or at_end)) or since > KEEP_OFFSETS_S:
             self._transaction.begin()
             self._commit()
 

@@ -856,6 +856,27 @@ def another_writers_records_do_not_spoil_the_mappings() -> None:
         raise ShowsNothing("no record came between two of a run")
 
 
+@case
+def another_writer_costs_no_more_than_one_transaction() -> None:
+    """Its records stand before each run: whoever foresaw another offset gives that transaction up, and foresees none from then on."""
+    w = copied_world(records=1)
+    with w.living():
+        w.start()
+        w.run_until(w.copied)
+        owner = w.target.coordinated[f"{w.settings.application_name}.0"]
+        before = owner.epoch
+        for _ in range(4):
+            w.target.log("orders", 0).append(None, b"foreign")
+            w.produce(0, 2)
+            w.run_until(w.copied)
+            w.run_for(1.0)  # or two pauses without a turn between would look like a call that hangs
+        if owner.epoch == before:
+            raise ShowsNothing("no offset was foreseen")
+        if owner.epoch != before + 1:
+            raise Wrong(f"{owner.epoch - before} transactions were given up")
+        w.settle()
+
+
 def _staged_first(w: World, happens: Callable[[], object]) -> None:
     """What happens at the source is all in staging when the owners there see the first of it."""
     delivering = lane(w, "deduplicator")

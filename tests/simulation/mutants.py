@@ -288,11 +288,31 @@ MUTANTS = [
     _of(
         "runs are not checked against their length",
         "another_writers_records_do_not_spoil_the_mappings",
+        ("deduplicator.transaction:Transaction.commit", "foreseen = self._foreseen()", "foreseen = None"),
         (
             "deduplicator.transaction:Transaction._check_reports",
-            "if broken:",
+            "if broken or (foreseen is not None and foreseen[i] != moved.runs):",
             "if False:",
         ),
+    ),
+    _of(
+        "mappings say what was foreseen, whatever is reported",
+        "another_writers_records_do_not_spoil_the_mappings",
+        (
+            "deduplicator.transaction:Transaction._check_reports",
+            "if broken or (foreseen is not None and foreseen[i] != moved.runs):",
+            "if broken:",
+        ),
+    ),
+    _of(
+        "offsets are foreseen where another writer's records came between before",
+        "another_writer_costs_no_more_than_one_transaction",
+        ("deduplicator.transaction:Transaction._foreseen", " or topic in self._one_by_one", ""),
+    ),
+    _of(
+        "offsets are foreseen where several sources meet",
+        "several_sources_in_one_partition_are_mapped_exactly",
+        ("deduplicator.transaction:Transaction._foreseen", " or self._several_into(topic, False)", ""),
     ),
     _of(
         "where several sources meet, only the ends of a run are reported, and taken for the run",
@@ -304,7 +324,7 @@ MUTANTS = [
         ),
         (
             "deduplicator.transaction:Transaction._check_reports",
-            "if broken:",
+            "if broken or (foreseen is not None and foreseen[i] != moved.runs):",
             "if broken and not self._several_into(moved.destination.topic, False):",
         ),
     ),
