@@ -141,6 +141,30 @@ def test_a_producer_that_saw_a_connection_error_begins_no_other_transaction(
     assert all(w.calls.count("commit_transaction") <= 1 for w in made)
 
 
+def test_mappings_go_with_their_records_once_the_offsets_are_foreseen_and_these_are_as_foreseen(
+    source: Kafka, target: Kafka, names: Names, watch: Callable[[Commit], list[Watched]]
+) -> None:
+    """Promise: where nobody else writes, a transaction takes up the offsets of its records and one for its marker in each destination partition,
+    so all but a producer's first produce their mappings before the flush, none is given up, and every mapping is exact."""
+    link, topic = filled(source, target, names)
+    made = watch(lambda producer, timeout: producer.real.commit_transaction(timeout))
+    rounds = 4
+    with link.running():
+        for number in range(rounds):
+            eventually(lambda n=number: link.arrived(topic) == [100 + 3 * n] * 2, "what was produced")  # type: ignore[misc]
+            more = [Record(partition=p, value=b"more %d" % i) for p in range(2) for i in range(3)]
+            produce(link.source, topic, more)
+        eventually(lambda: link.arrived(topic) == [100 + 3 * rounds] * 2, "the last")
+    assert_copied(link, topic)
+    delivering = [w for w in made if "flush" in w.calls]
+    assert len(delivering) == 2, "an owner of each partition's staging, and none again"
+    for producer in delivering:
+        calls = [call for call in producer.calls if call != "send_offsets_to_transaction"]
+        before = [calls[i - 1] for i, call in enumerate(calls) if call == "commit_transaction"]
+        assert before.count("flush") >= rounds
+        assert before[0] == "produce", "the first one's mapping waits for the reports"
+
+
 class BreakAtCommit(Rule):
     """The connection breaks when a commit is asked for, each time the first request is lost."""
 
