@@ -31,6 +31,8 @@ TRANSACTION_S = 0.25
 TRANSACTION_BYTES = 16 << 20
 TRANSACTION_RUNS = 20_000
 """Runs go into mapping records: on sparse sources each record is one."""
+FORESEEN_RUNS = 1000
+"""Of more runs, comparing what was foreseen takes longer than what it saves."""
 POSITION_S = 15.0
 """How often a transaction commits the group's offset too. Recovery goes by the mappings, which tell the position of every transaction; the
 group's offset is for whoever watches its lag, and for the day when there are no mappings. It costs two requests and another marker, for which the
@@ -325,9 +327,11 @@ class Transaction:
         """The runs of all that is moved, with the offsets that they will have if nobody else writes to their destinations. None where that can't
         be said, or was wrong before.
 
-        A mapping that need not wait for the reports of its records goes with them: one round trip less, and a request less to register its
-        partition with the transaction. It says what the reports must confirm, or nothing is committed.
+        A mapping that need not wait for the reports of its records goes with them: two round trips less, for its partition is registered with the
+        transaction meanwhile, too. It says what the reports must confirm, or nothing is committed.
         """
+        if self._runs > FORESEEN_RUNS:
+            return None
         ends = dict(self._ends)
         foreseen = []
         for moved in self.moved.values():

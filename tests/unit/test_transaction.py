@@ -1,4 +1,5 @@
-"""How fast records go into the client: no more than a batch ahead of those that are acknowledged, as long as any are."""
+"""How fast records go into the client: no more than a batch ahead of those that are acknowledged, as long as any are. Which offsets they are
+foreseen to get."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from common import outside
 from common.control import Destination
 from common.frame import Frame, Rows
 from deduplicator.owned import Owned
-from deduplicator.transaction import MARK_BYTES, Moved, Transaction
+from deduplicator.runs import Run
+from deduplicator.transaction import FORESEEN_RUNS, MARK_BYTES, Moved, Transaction
 
 BATCH = 1_000_000
 
@@ -119,3 +121,34 @@ def test_a_batch_that_is_not_full_is_never_waited_for(clock: Clock, batch: int) 
     transaction, moved = producing(client, batch)
     transaction.produce(moved, frame_of([99] * (batch // 99)))
     assert clock.now == 0
+
+
+def sparse(offsets: list[int]) -> Rows:
+    count = len(offsets)
+    return Rows(offsets, [1] * count, [None] * count, [b"v"] * count, None, count)
+
+
+def foreseen(transaction: Transaction, moved: Moved, offsets: list[int]) -> list[list[Run]] | None:
+    transaction.produce(moved, sparse(offsets))
+    transaction.moved = {("id", 0): moved}
+    return transaction._foreseen()
+
+
+def test_runs_are_foreseen_to_follow_each_other_from_the_end_of_the_last_transaction_on(clock: Clock) -> None:
+    transaction, moved = producing(Client(clock))
+    assert foreseen(transaction, moved, [5, 6, 9]) is None, "nothing is committed yet"
+    transaction._ends = {("orders", 0): 10}
+    assert transaction._foreseen() == [[Run(5, 2, 10, 11), Run(9, 1, 12, 12)]]
+    moved.runs[-1].last = 12
+    transaction._remember_ends()
+    assert transaction._ends == {("orders", 0): 14}, "the marker takes one"
+    transaction.one_by_one()
+    assert transaction._foreseen() is None
+
+
+@pytest.mark.parametrize("runs", [FORESEEN_RUNS, FORESEEN_RUNS + 1])
+def test_of_many_runs_nothing_is_foreseen(clock: Clock, runs: int) -> None:
+    transaction, moved = producing(Client(clock))
+    transaction._ends = {("orders", 0): 10}
+    found = foreseen(transaction, moved, list(range(0, 2 * runs, 2)))
+    assert (found is None) == (runs > FORESEEN_RUNS)
