@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from verbatim.brokers import FULL_SPEED, Cluster
 
 HEAP = "1g"
-# As kafka-server-start.sh starts them: with a heap that has its full size at once, or young collections come several times as often.
+# As kafka-server-start.sh starts them: with a heap that has its full size at once.
 _JVM = (f"-Xms{HEAP}", *FULL_SPEED)
 # Of a benchmark's records nothing is to be deleted by age while it runs, and no limit of a topic is what is measured.
 TOPIC_CONFIG = {"retention.ms": "-1", "max.message.bytes": str(4 << 20)}
