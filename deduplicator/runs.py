@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 
 @dataclass(slots=True)
@@ -39,6 +40,12 @@ def segments(offsets: Sequence[int]) -> list[tuple[int, int]]:
 def contiguous(run: Run) -> bool:
     """Whether the reported destination offsets span exactly the run: no other writer came between."""
     return run.first is not None and run.last is not None and run.last - run.first + 1 == run.length
+
+
+def placed(runs: Sequence[Run], first: int) -> list[Run]:
+    """The same runs as they lie one behind the other at the destination, from offset `first` on."""
+    ends = accumulate((run.length for run in runs), initial=first)
+    return [Run(run.source, run.length, at, at + run.length - 1) for run, at in zip(runs, ends, strict=False)]
 
 
 def merge(runs: list[Run]) -> list[list[int]]:

@@ -22,7 +22,7 @@ from common.mappings import Mapping
 from deduplicator import stuck
 from deduplicator.fencing import FencingProducer
 from deduplicator.owned import Owned
-from deduplicator.runs import Run, contiguous, merge, segments
+from deduplicator.runs import Run, contiguous, merge, placed, segments
 
 log = logging.getLogger(__name__)
 
@@ -336,23 +336,22 @@ class Transaction:
         foreseen = []
         for moved in self.moved.values():
             topic, at = moved.destination.topic, (moved.destination.topic, moved.frame.partition)
-            runs = []
+            runs: list[Run] = []
             if moved.runs:
                 if at not in ends or topic in self._one_by_one or self._several_into(topic, False):
                     return None
-                for run in moved.runs:
-                    first = ends[at]
-                    ends[at] += run.length
-                    runs.append(Run(run.source, run.length, first, ends[at] - 1))
+                runs = placed(moved.runs, ends[at])
+                ends[at] += sum(run.length for run in runs)
             foreseen.append(runs)
         return foreseen
 
     def _remember_ends(self) -> None:
         """Behind the last record of each destination partition stands the transaction's marker."""
         for moved in self.moved.values():
-            for run in moved.runs[-1:]:
-                assert run.last is not None
-                self._ends[moved.destination.topic, moved.frame.partition] = run.last + 2
+            if moved.runs:
+                last = moved.runs[-1].last
+                assert last is not None
+                self._ends[moved.destination.topic, moved.frame.partition] = last + 2
 
     def _produce_mappings(self, runs: list[list[Run]]) -> None:
         assert self._producer is not None

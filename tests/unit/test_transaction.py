@@ -88,10 +88,15 @@ def producing(client: Client, batch: int = BATCH) -> tuple[Transaction, Moved]:
     return transaction, Moved(frame, 0, 1, Destination("orders", 1, 10_000_000, None, {}))
 
 
-def frame_of(sizes: list[int]) -> Rows:
+def frame_of(sizes: list[int], offsets: list[int] | None = None) -> Rows:
     count = len(sizes)
     return Rows(
-        list(range(count)), [1] * count, [None] * count, [b"v" * size for size in sizes], None, sum(sizes)
+        offsets or list(range(count)),
+        [1] * count,
+        [None] * count,
+        [b"v" * size for size in sizes],
+        None,
+        sum(sizes),
     )
 
 
@@ -123,13 +128,8 @@ def test_a_batch_that_is_not_full_is_never_waited_for(clock: Clock, batch: int) 
     assert clock.now == 0
 
 
-def sparse(offsets: list[int]) -> Rows:
-    count = len(offsets)
-    return Rows(offsets, [1] * count, [None] * count, [b"v"] * count, None, count)
-
-
 def foreseen(transaction: Transaction, moved: Moved, offsets: list[int]) -> list[list[Run]] | None:
-    transaction.produce(moved, sparse(offsets))
+    transaction.produce(moved, frame_of([1] * len(offsets), offsets))
     transaction.moved = {("id", 0): moved}
     return transaction._foreseen()
 
