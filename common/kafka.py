@@ -70,6 +70,8 @@ _AGAIN = frozenset(
         KafkaError._TIMED_OUT,
         KafkaError._TIMED_OUT_QUEUE,
         KafkaError._WAIT_COORD,
+        # "No leaders found", of all partitions that were asked for.
+        KafkaError._NOENT,
         KafkaError._RESOLVE,
         KafkaError.UNKNOWN_TOPIC_OR_PART,
         KafkaError.LEADER_NOT_AVAILABLE,
@@ -240,7 +242,8 @@ def read(client: Consumer, timeout_s: float, most: int) -> list[Received]:
 
 
 def admin(config: Config) -> AdminClient:
-    return outside.AdminClient(admin_config(config), logger=client_log)
+    """An admin client that finds its way again, whatever becomes of the brokers (common/renewing.py)."""
+    return cast("AdminClient", outside.AdminClient(admin_config(config), logger=client_log))
 
 
 def admin_config(config: Config) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from deduplicator.fencing import FencingProducer
         KafkaError.OFFSET_NOT_AVAILABLE,
         KafkaError.NOT_LEADER_FOR_PARTITION,
         KafkaError._TRANSPORT,
+        KafkaError._NOENT,
     ],
 )
 def test_what_a_change_of_leaders_brings_is_ridden_out(code: int) -> None:
