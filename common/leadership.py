@@ -10,7 +10,7 @@ import logging
 import threading
 from collections import deque
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from common import kafka, outside
 from common.errors import LinkRefused
@@ -23,6 +23,9 @@ SESSION_TIMEOUT_MS = 6000
 
 FENCED, FENCED_WITHIN_S = 5, 60.0
 """So many fences within so many seconds are another live instance's, each of the two joining again; a coordinator's death makes one or two."""
+
+ASK_S, ASKED_S, UNANSWERED = 10.0, 1.0, 3
+"""Who does not lead asks a broker every ASK_S for an answer within ASKED_S; after so many in vain one after the other, with another client."""
 
 TICK_S = 0.1
 """How long a main loop waits in one turn."""
@@ -42,6 +45,8 @@ class Leadership:
         self._config = config
         self._fenced: deque[float] = deque(maxlen=FENCED)
         self._consumer = self._join()
+        self._ask_at = outside.monotonic() + ASK_S
+        self._unanswered = 0
 
     def poll(self, timeout_s: float = 0.0) -> bool:
         """Take part in the election; whether this instance leads. Raises LinkRefused where it may not take part."""
@@ -52,6 +57,8 @@ class Leadership:
                 raise kafka.denied(f"electing a leader through {self._topic}", error, self._group)
             if error.code() == KafkaError._FATAL:
                 self._join_again(error)
+        if not self.leading:
+            self._ask()
         return self.leading
 
     def close(self) -> None:
@@ -77,6 +84,26 @@ class Leadership:
         )
         consumer.subscribe([self._topic], on_assign=self._assigned, on_revoke=self._lost, on_lost=self._lost)
         return consumer
+
+    def _ask(self) -> None:
+        """Join again with another client where this one reaches nobody any more (common/renewing.py tells how that comes).
+
+        It may still have its connection to the group's coordinator, be a member in good health, and never come to lead.
+        """
+        now = outside.monotonic()
+        if now < self._ask_at:
+            return
+        self._ask_at = now + ASK_S
+        try:
+            self._consumer.list_topics(self._topic, timeout=ASKED_S)
+            self._unanswered = 0
+        except KafkaException:
+            self._unanswered += 1
+        if self._unanswered >= UNANSWERED:
+            self._unanswered = 0
+            log.info("joining the election again: nobody answers")
+            self._consumer.close()
+            self._consumer = self._join()
 
     def _join_again(self, error: KafkaError) -> None:
         """After a client's fatal error, which it says once and never recovers from: standing by with it would be for ever.

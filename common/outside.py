@@ -15,7 +15,8 @@ from typing import Any
 
 import confluent_kafka
 from confluent_kafka import Consumer, KafkaException
-from confluent_kafka.admin import AdminClient
+
+from common.renewing import AdminClient
 
 __all__ = [
     "AdminClient",

@@ -13,7 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import orjson
-from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from common import kafka, topics
@@ -99,14 +99,9 @@ class Heartbeats:
         self._said = ""
         source = kafka.admin(settings.client_config("source", "admin"))
         make_topic(settings, source, Deadline(CALL_S))
-        # With idempotence a producer needs rights on more than its topic at brokers before 3.0; one given up, or one more, is no harm here.
-        self._producer: Any = kafka.producer(
-            settings.client_config("source", "producer"),
-            linger_ms=0,
-            enable_idempotence=False,
-            enable_gapless_guarantee=False,
-            message_timeout_ms=int(GIVEN_UP_S * 1000),
-        )
+        self._producer = self._writer()
+        self._in_vain = False
+        """Whether a heartbeat was given up that no broker has refused: then another producer may reach one (common/renewing.py)."""
         health.heartbeat = Heartbeat(None, None)
         self._thread = threading.Thread(target=self._main, name="heartbeats", daemon=True)
         self._thread.start()
@@ -125,6 +120,9 @@ class Heartbeats:
                         due = time.monotonic() + self.settings.heartbeats_interval_s
                         self._write()
                     self._producer.poll(0)
+                    if self._in_vain:
+                        self._producer.purge()
+                        self._producer, self._in_vain = self._writer(), False
                     self._read()
                 except (KafkaException, BufferError) as error:
                     self._trouble(f"{error}")
@@ -141,6 +139,7 @@ class Heartbeats:
         def delivered(error: KafkaError | None, _: Any) -> None:
             if error is not None:
                 self.delays.never_wrote(at)
+                self._in_vain = self._in_vain or error.code() == KafkaError._MSG_TIMED_OUT
                 self._trouble(f"writing to {self.settings.heartbeats_topic} of the source: {error.str()}")
 
         self._producer.produce(
@@ -152,6 +151,16 @@ class Heartbeats:
             timestamp=at,
         )
         self.delays.wrote(at)
+
+    def _writer(self) -> Producer:
+        # With idempotence a producer needs rights on more than its topic at brokers before 3.0; one given up, or one more, is no harm here.
+        return kafka.producer(
+            self.settings.client_config("source", "producer"),
+            linger_ms=0,
+            enable_idempotence=False,
+            enable_gapless_guarantee=False,
+            message_timeout_ms=int(GIVEN_UP_S * 1000),
+        )
 
     def _read(self) -> None:
         if self._reader is None:

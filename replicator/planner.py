@@ -7,7 +7,7 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from common import kafka, outside, topics
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PLAN_S = 120.0
+SILENT_S = 20.0
+"""After so long without a word below an end that is known, another client reads on (common/silence.py)."""
 TAKE_OVER_S = 15.0
 REFUSED_S = 60.0
 """How long a partition is left out of the plan once staging has refused one of its frames."""
@@ -42,18 +44,24 @@ class PositionLog:
         self._admin = admin
         self._group = config.get("group.id")
         self.known: dict[Key, Position] = {}
-        self._at = 0
-        self._consumer = kafka.consumer(config, enable_partition_eof=True)
-        low, _ = kafka.watermarks(admin, topic, 0, Deadline(PLAN_S))
-        self._consumer.assign([TopicPartition(topic, 0, low)])
+        self._config = config
+        self._at, _ = kafka.watermarks(admin, topic, 0, Deadline(PLAN_S))
+        self._consumer = self._reader()
 
     def refresh(self, deadline: Deadline) -> dict[Key, Position]:
         """All positions written up to now. Raises KafkaTimeout."""
         _, end = kafka.watermarks(self._admin, self.topic, 0, deadline)
+        silent = Deadline(SILENT_S)
         while self._at < end:
             if deadline.passed():
                 raise KafkaTimeout(f"reading {self.topic} up to offset {end}: only {self._at} reached")
-            for message in kafka.read(self._consumer, 0.1, 5000):
+            messages = kafka.read(self._consumer, 0.1, 5000)
+            if not messages and silent.passed():
+                self._consumer.close()
+                self._consumer = self._reader()
+            if messages or silent.passed():
+                silent = Deadline(SILENT_S)
+            for message in messages:
                 error = message.error()
                 if error is None:
                     self._at = message.offset() + 1
@@ -71,6 +79,11 @@ class PositionLog:
 
     def close(self) -> None:
         self._consumer.close()
+
+    def _reader(self) -> Consumer:
+        consumer: Consumer = kafka.consumer(self._config, enable_partition_eof=True)
+        consumer.assign([TopicPartition(self.topic, 0, self._at)])
+        return consumer
 
 
 def selected(settings: Settings, source: AdminClient, deadline: Deadline) -> list[TopicInfo]:

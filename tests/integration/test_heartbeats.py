@@ -7,6 +7,7 @@ import time
 import pytest
 from click.testing import CliRunner
 
+from common import kafka
 from common.errors import LinkRefused
 from common.health import Heartbeat
 from replicator import heartbeats
@@ -18,6 +19,7 @@ from tests.integration.test_failover import failover
 from tests.integration.test_plan import plan
 from tests.unchanged import assert_unchanged, everything
 from verbatim.main import cli
+from verbatim.processes import HOST, free_ports
 
 
 def beating(replicator: Running) -> Heartbeat | None:
@@ -84,6 +86,21 @@ def test_heartbeats_are_written_where_asked_for_and_copied_and_their_delay_and_t
             "beats again",
             30,
         )
+        # Of a producer that reaches nobody any more (tests/integration/test_struck_off.py) they are given up, and another one is made.
+        (nowhere,) = free_ports(1)
+        lost = writer._producer = kafka.producer(
+            {"bootstrap.servers": f"{HOST}:{nowhere}"},
+            enable_idempotence=False,
+            enable_gapless_guarantee=False,
+            message_timeout_ms=1000,
+        )
+        lost_from = time.time() * 1000
+        eventually(
+            lambda: (seen := beating(replicator)) and (seen.newest_ms or 0) > lost_from + 2000,
+            "beats of another producer",
+            30,
+        )
+        assert writer._producer is not lost
         settled, code = cutover(link)
         assert code == 0, settled
     finally:

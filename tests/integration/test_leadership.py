@@ -13,6 +13,7 @@ from common.errors import LinkRefused
 from common.leadership import Leadership
 from tests.brokers import create_topic
 from tests.conftest import Kafka, Names
+from verbatim.processes import HOST, free_ports
 
 ELECTED_S = 30.0
 
@@ -93,3 +94,29 @@ def test_two_names_fence_nobody_and_a_standby_takes_over(target: Kafka, names: N
             for _ in range(40):
                 assert leader.poll(0.05) and not other.poll(0.05)
         poll(standby, until=lambda: standby.leading)
+
+
+def test_who_reaches_nobody_any_more_takes_part_with_another_client(
+    target: Kafka, names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Promise: a standby whose client has lost all brokers (tests/integration/test_struck_off.py) does not stand by for ever; here it never
+    had one. One that is answered keeps its client."""
+    monkeypatch.setattr(leadership, "ASK_S", 0.5)
+    create_topic(target.bootstrap_servers, f"{names.link}.control")
+    (nowhere,) = free_ports(1)
+    with member(target, names, None) as one:
+        poll(one, until=lambda: one.leading)
+        with member(target, names, None) as two:
+            two._config = {"bootstrap.servers": f"{HOST}:{nowhere}"}
+            two._consumer.close()
+            two._consumer = lost = two._join()
+            two._config = one._config
+            poll(one, two, until=lambda: two._consumer is not lost)
+            found = two._consumer
+            give_up = time.monotonic() + 4.0
+            while time.monotonic() < give_up:
+                one.poll(0.05)
+                two.poll(0.05)
+            assert one.leading and not two.leading and two._consumer is found
+            one.close()
+            poll(two, until=lambda: two.leading)

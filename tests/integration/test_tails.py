@@ -13,6 +13,9 @@ from common.control_log import ControlLog
 from common.counters import Counters, CounterTail
 from common.kafka import Deadline
 from common.silence import Silence
+from replicator import planner, positions
+from replicator.planner import PositionLog
+from replicator.positions import Position
 from tests.brokers import create_topic
 from tests.conftest import Kafka, Names
 from tests.harness import eventually
@@ -86,4 +89,23 @@ def test_counters_are_shown_again_though_their_client_goes_silent(
     tail._consumer.pause([TopicPartition(topic, 0)])
     before = records + 1
     eventually(shown, "counters written since", 30)
+    tail.close()
+
+
+def test_positions_are_read_to_their_end_though_their_client_goes_silent(
+    target: Kafka, names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Promise: a planner whose client has ceased to fetch plans on after SILENT_S, and the application does not end for it."""
+    monkeypatch.setattr(planner, "SILENT_S", 1.0)
+    topic = f"{names.link}.positions"
+    create_topic(target.bootstrap_servers, topic)
+    config = {"bootstrap.servers": target.bootstrap_servers}
+    tail = PositionLog(topic, config, kafka.admin(config))
+    producer = kafka.producer(config)
+    for next_ in (5, 6):
+        key, value = positions.encode("orders", ("id", 0), Position(next_, None, -1))
+        producer.produce(topic, value, key)
+        producer.flush(10)
+        assert tail.refresh(Deadline(20)) == {("id", 0): Position(next_, None, -1)}
+        tail._consumer.pause([TopicPartition(topic, 0)])
     tail.close()
