@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from common import kafka, mappings, topics
-from common.errors import StateError
-from common.kafka import Deadline
+from common.errors import KafkaTimeout, StateError
+from common.kafka import Deadline, Received
 from common.ranges import records
 from offsets.index import Destination, Index, Point
 from offsets.records import GroupKey, GroupOffset, decode
@@ -32,6 +32,7 @@ class MappingTail:
         self._topic = settings.mappings_topic
         self._partitions = range(settings.staging_partitions)
         self._admin = admin
+        self._settings = settings
         self._consumer = reader_of(settings)
         self._positions: dict[int, int] = {}
 
@@ -46,7 +47,7 @@ class MappingTail:
         low = self._offsets(OffsetSpec.earliest(), deadline)
         ends = self._offsets(OffsetSpec.latest(), deadline)
         ranges = {p: (max(self._positions[p], low[p]), ends[p]) for p in self._partitions}
-        for count, message in enumerate(records(self._consumer, self._topic, ranges, CALL_S), 1):
+        for count, message in enumerate(self._records(ranges), 1):
             try:
                 mapping = mappings.decode(message.value())
             except StateError as error:
@@ -62,6 +63,15 @@ class MappingTail:
 
     def close(self) -> None:
         self._consumer.close()
+
+    def _records(self, ranges: Mapping[int, tuple[int, int]]) -> Iterator[Received]:
+        try:
+            yield from records(self._consumer, self._topic, ranges, CALL_S)
+        except KafkaTimeout:
+            # The client may have gone silent (common/silence.py), or have no broker left (common/renewing.py): the next call reads with another.
+            self._consumer.close()
+            self._consumer = reader_of(self._settings)
+            raise
 
     def _beginning(self, deadline: Deadline) -> dict[int, int]:
         since = OffsetSpec.for_timestamp(max(0, int(time.time() * 1000 - self.index.retention_ms)))

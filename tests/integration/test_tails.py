@@ -8,17 +8,22 @@ import time
 import pytest
 from confluent_kafka import TopicPartition
 
-from common import control_log, counters, kafka
+from common import control_log, counters, kafka, mappings
 from common.control_log import ControlLog
 from common.counters import Counters, CounterTail
+from common.errors import KafkaTimeout
 from common.kafka import Deadline
+from common.mappings import Mapping
 from common.silence import Silence
+from offsets import reading
+from offsets.reading import MappingTail
 from replicator import planner, positions
 from replicator.planner import PositionLog
 from replicator.positions import Position
 from tests.brokers import create_topic
 from tests.conftest import Kafka, Names
-from tests.harness import eventually
+from tests.harness import Link, eventually
+from verbatim.processes import HOST, free_ports
 
 
 def log_of(target: Kafka, names: Names) -> ControlLog:
@@ -108,4 +113,30 @@ def test_positions_are_read_to_their_end_though_their_client_goes_silent(
         producer.flush(10)
         assert tail.refresh(Deadline(20)) == {("id", 0): Position(next_, None, -1)}
         tail._consumer.pause([TopicPartition(topic, 0)])
+    tail.close()
+
+
+def test_mappings_are_read_on_though_their_client_reaches_nobody_any_more(
+    target: Kafka, names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Promise: groups whose offsets are kept in step do not stand still for ever because one client does."""
+    monkeypatch.setattr(reading, "CALL_S", 5.0)
+    settings = Link(
+        target.bootstrap_servers, target.bootstrap_servers, names.link, names.topic("orders")
+    ).settings
+    create_topic(target.bootstrap_servers, settings.mappings_topic, partitions=settings.staging_partitions)
+    producer = kafka.producer({"bootstrap.servers": target.bootstrap_servers})
+    key, value = mappings.encode(
+        Mapping("c", "orders", "id", 0, 0, 9, "orders", 0, 1, 9, 0, 0, [[0, 100, 9]])
+    )
+    producer.produce(settings.mappings_topic, value, key, 0)
+    producer.flush(10)
+    tail = MappingTail(settings, kafka.admin({"bootstrap.servers": target.bootstrap_servers}))
+    tail._consumer.close()
+    (nowhere,) = free_ports(1)
+    tail._consumer = kafka.reader({"bootstrap.servers": f"{HOST}:{nowhere}"})
+    with pytest.raises(KafkaTimeout):
+        tail.catch_up()
+    assert tail.catch_up()
+    assert tail.index.partitions["id", 0].translate(5, 0).offset == 105
     tail.close()
