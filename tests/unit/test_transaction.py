@@ -152,3 +152,39 @@ def test_of_many_runs_nothing_is_foreseen(clock: Clock, runs: int) -> None:
     transaction._ends = {("orders", 0): 10}
     found = foreseen(transaction, moved, list(range(0, 2 * runs, 2)))
     assert (found is None) == (runs > FORESEEN_RUNS)
+
+
+class Full(Client):
+    """Takes `room` records, and then some more after each poll."""
+
+    def __init__(self, clock: Clock, room: int) -> None:
+        super().__init__(clock)
+        self.room = self.left = room
+        self.taken: list[tuple[Any, ...]] = []
+
+    def produce(self, *record: Any) -> None:
+        if not self.left:
+            raise BufferError("Local: Queue full")
+        self.left -= 1
+        self.taken.append(record)
+
+    def poll(self, timeout: float) -> int:
+        self.left = self.room
+        return 0
+
+
+@pytest.mark.parametrize("room", [1, 2, 7, 100])
+@pytest.mark.parametrize("headers", [None, [[("h", b"%d" % at)] if at % 2 else None for at in range(20)]])
+def test_each_record_goes_once_and_in_order_though_the_clients_queue_is_full_at_times(
+    clock: Clock, room: int, headers: list[Any] | None
+) -> None:
+    client = Full(clock, room)
+    transaction, moved = producing(client)
+    values: list[bytes | None] = [b"%d" % at if at % 3 else None for at in range(20)]
+    keys: list[bytes | None] = [b"k%d" % at for at in range(20)]
+    stamps = list(range(1000, 1020))
+    transaction.produce(moved, Rows(range(20), stamps, keys, values, headers, 40))
+    own = [] if headers is None else [(h,) for h in headers]
+    assert [(*r[:4], *r[6:]) for r in client.taken] == [
+        ("orders", values[at], keys[at], 0, stamps[at], *(own[at] if own else ())) for at in range(20)
+    ]
