@@ -125,6 +125,28 @@ def pause_broker(role: str, shortest: float, longest: float, scene: Scene) -> Sa
     return {"node": node, "pause_s": round(pause, 1)}
 
 
+def pause_target(shortest: float, longest: float, scene: Scene) -> Said:
+    """SIGSTOP of all brokers of the target, one after the other; they go on in the same order. Their sessions may be over then, and metadata
+    name none of them."""
+    side = scene.world.target
+    if not side.healthy():
+        raise NotReached("the cluster had not healed from before")
+    pause = scene.random.uniform(shortest, longest)
+    nodes = range(1, side.cluster.nodes + 1)
+    try:
+        for node in nodes:
+            side.cluster.pause(node)
+        time.sleep(0.1)
+        states = {_state(side.cluster.pid(node)) for node in nodes}
+        time.sleep(pause)
+    finally:
+        for node in nodes:
+            side.cluster.resume(node)
+    if states != {"T"}:
+        raise NotReached(f"the brokers were in states {states}")
+    return {"pause_s": round(pause, 1)}
+
+
 # Applications
 
 
@@ -530,6 +552,7 @@ def _all(long: bool) -> dict[str, Fault]:
         found[f"broker/pause-{role}-past-session"] = partial(pause_broker, role, 5.0, 12.0)
         if long:
             found[f"broker/pause-{role}-past-minute"] = partial(pause_broker, role, 62.0, 70.0)
+    found["broker/pause-target-past-session"] = partial(pause_target, 9.0, 13.0)
     for application in APPLICATIONS:
         found[f"app/kill-{application}"] = partial(kill_application, application, True)
         found[f"app/kill-{application}-driver"] = partial(kill_application, application, False)
