@@ -56,10 +56,11 @@ class PositionLog:
             if deadline.passed():
                 raise KafkaTimeout(f"reading {self.topic} up to offset {end}: only {self._at} reached")
             messages = kafka.read(self._consumer, 0.1, 5000)
-            if not messages and silent.passed():
+            if messages:
+                silent = Deadline(SILENT_S)
+            elif silent.passed():
                 self._consumer.close()
                 self._consumer = self._reader()
-            if messages or silent.passed():
                 silent = Deadline(SILENT_S)
             for message in messages:
                 error = message.error()

@@ -13,7 +13,6 @@ from common.errors import LinkRefused
 from common.leadership import Leadership
 from tests.brokers import create_topic
 from tests.conftest import Kafka, Names
-from verbatim.processes import HOST, free_ports
 
 ELECTED_S = 30.0
 
@@ -103,11 +102,10 @@ def test_who_reaches_nobody_any_more_takes_part_with_another_client(
     had one. One that is answered keeps its client."""
     monkeypatch.setattr(leadership, "ASK_S", 0.5)
     create_topic(target.bootstrap_servers, f"{names.link}.control")
-    (nowhere,) = free_ports(1)
     with member(target, names, None) as one:
         poll(one, until=lambda: one.leading)
         with member(target, names, None) as two:
-            two._config = {"bootstrap.servers": f"{HOST}:{nowhere}"}
+            two._config = {"bootstrap.servers": "127.0.0.1:1"}
             two._consumer.close()
             two._consumer = lost = two._join()
             two._config = one._config

@@ -11,7 +11,7 @@ import random
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -112,27 +112,21 @@ def pause_broker(role: str, shortest: float, longest: float, scene: Scene) -> Sa
     if not side.healthy():
         raise NotReached("the cluster had not healed from before")
     node = ROLES[role](scene)
-    pause = scene.random.uniform(shortest, longest)
-    side.cluster.pause(node)
-    try:
-        time.sleep(0.1)
-        state = _state(side.cluster.pid(node))
-        time.sleep(pause)
-    finally:
-        side.cluster.resume(node)
-    if state != "T":
-        raise NotReached(f"the broker was in state {state}")
-    return {"node": node, "pause_s": round(pause, 1)}
+    return {"node": node, "pause_s": _pause_nodes(side, [node], shortest, longest, scene)}
 
 
 def pause_target(shortest: float, longest: float, scene: Scene) -> Said:
-    """SIGSTOP of all brokers of the target, one after the other; they go on in the same order. Their sessions may be over then, and metadata
-    name none of them."""
+    """The same of all brokers of the target. Their sessions may be over then, and metadata name none of them."""
     side = scene.world.target
     if not side.healthy():
         raise NotReached("the cluster had not healed from before")
-    pause = scene.random.uniform(shortest, longest)
     nodes = range(1, side.cluster.nodes + 1)
+    return {"pause_s": _pause_nodes(side, nodes, shortest, longest, scene)}
+
+
+def _pause_nodes(side: Side, nodes: Sequence[int], shortest: float, longest: float, scene: Scene) -> float:
+    """Stop them one after the other, and let them go on in the same order; for how many seconds."""
+    pause = scene.random.uniform(shortest, longest)
     try:
         for node in nodes:
             side.cluster.pause(node)
@@ -143,8 +137,8 @@ def pause_target(shortest: float, longest: float, scene: Scene) -> Said:
         for node in nodes:
             side.cluster.resume(node)
     if states != {"T"}:
-        raise NotReached(f"the brokers were in states {states}")
-    return {"pause_s": round(pause, 1)}
+        raise NotReached(f"what was stopped was in states {states}")
+    return round(pause, 1)
 
 
 # Applications
