@@ -22,7 +22,7 @@ from common.counters import CounterTail
 from common.errors import KafkaTimeout, LinkRefused, VerbatimError
 from common.health import Health, serving
 from common.kafka import Deadline
-from common.lanes import LaneQuery, Plan, Progress, RunLane
+from common.lanes import LaneQuery, Plan, Progress, RunLane, rehearse
 from common.leadership import TICK_S, Leadership, wait_for_lead
 from common.link import Link
 from common.spark import build_session, lanes_of, stop_session
@@ -36,6 +36,8 @@ log = logging.getLogger(__name__)
 
 EPOCH_S = 600.0
 CALL_S = 60.0
+AT_ONCE_S = 0.5
+"""Who does not lead so soon after Spark is up waits for another instance to stop, or for the session of one that died to run out."""
 FAILURES = 5
 """So many epochs that fail one after the other, without one that ends well between, end the application."""
 
@@ -111,8 +113,13 @@ class Application(ABC):
             lanes=self.settings.parallelism,
             extra_slots=self.extra_slots,
             delta=self.uses_delta,
+            worker_imports=type(self).run_lane.__module__,
         )
         self.lanes_wanted = lanes_of(self.spark)
+
+    def stand_by(self) -> None:
+        """Another instance leads: be ready to take over."""
+        rehearse(self.spark, f"{self.name}-rehearsal", type(self).run_lane, self.lanes_wanted)
 
     def stop_spark(self) -> None:
         if hasattr(self, "spark"):
@@ -147,6 +154,9 @@ class Application(ABC):
                 self.settings.client_config("destination", "consumer"),
             )
             self.start_spark()
+            leads = wait_for_lead(self.leadership, self.health, self.stopping, AT_ONCE_S)
+            if not leads and not self.stopping.is_set():
+                self.stand_by()
             while not self.stopping.is_set():
                 if not wait_for_lead(self.leadership, self.health, self.stopping):
                     break

@@ -16,6 +16,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ Plan = dict[str, Any]
 
 PLAN_SCHEMA = "lane int, plan string"
 PROGRESS_SCHEMA = "lane int, kind string, body string"
+REHEARSAL_S = 30.0
 PROGRESS_ARROW = pa.schema([("lane", pa.int32()), ("kind", pa.string()), ("body", pa.string())])
 
 
@@ -124,6 +126,33 @@ again starts from nothing. Nothing flows between two epochs, and writing is a qu
 Spark is sure of its Kafka sink alone that it needs no more than that."""
 
 
+def rehearse(spark: SparkSession, name: str, run_lane: RunLane, lanes: int) -> threading.Thread:
+    """Run an epoch whose lanes end at once, in the background, on an instance that has nothing to copy yet.
+
+    What Spark does for the first time takes it two seconds: its classes, its code, and the lanes' Python processes, all of which the
+    epochs to come find ready. Should it fail, nothing is lost by that.
+    """
+    ended = threading.Event()
+    query = LaneQuery(spark, name, partial(_no_lane, run_lane), lambda _: ended.set())
+
+    def run() -> None:
+        try:
+            query.start()
+            query.submit([{}] * lanes)
+            ended.wait(REHEARSAL_S)
+            query.close()
+        except Exception as error:  # noqa: BLE001 - the session may end meanwhile, and then anything comes
+            log.debug("%s: %s", name, error)
+
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread.start()
+    return thread
+
+
+def _no_lane(_: RunLane, plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
+    return iter(())
+
+
 class LaneQuery:
     """The running query. `submit` hands it the lanes of the next epoch; `on_epoch` is called, in a thread of Spark's, with the
     progress rows of each epoch that ended."""
@@ -184,8 +213,10 @@ class LaneQuery:
             self._query = None
 
     def close(self) -> None:
-        self.stop()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        try:
+            self.stop()
+        finally:
+            shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _epoch_ended(self, batch: DataFrame, batch_id: int) -> None:
         rows = [Progress(row.lane, row.kind, json.loads(row.body)) for row in batch.collect()]

@@ -7,6 +7,7 @@ decided by its term (common/lane.py), so a driver that wakes up after its sessio
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections import deque
 
@@ -139,10 +140,12 @@ class Leadership:
             log.debug("giving up the assignment: %s", error)
 
 
-def wait_for_lead(leadership: Leadership, health: Health, stopping: threading.Event) -> bool:
-    """Stand by until this instance leads; False where `stopping` came first."""
+def wait_for_lead(
+    leadership: Leadership, health: Health, stopping: threading.Event, within_s: float = math.inf
+) -> bool:
+    """Stand by until this instance leads; False where `stopping` came first, or that was not `within_s`."""
     began, said = outside.monotonic(), False
-    while not stopping.is_set():
+    while not stopping.is_set() and outside.monotonic() - began < within_s:
         health.turned = outside.monotonic()
         if leadership.poll(TICK_S):
             return True

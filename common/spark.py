@@ -26,7 +26,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from common import class_data, jars, worker_python
+from common import class_data, jars, worker_daemon, worker_python
 from common.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -218,8 +218,10 @@ def effective_conf(
     return conf
 
 
-def build_session(settings: Settings, *, lanes: int | None, extra_slots: int, delta: bool) -> SparkSession:
-    """Start the application's only Spark session.
+def build_session(
+    settings: Settings, *, lanes: int | None, extra_slots: int, delta: bool, worker_imports: str | None = None
+) -> SparkSession:
+    """Start the application's only Spark session, whose Python workers find the module `worker_imports` imported.
 
     `lanes`: how many lanes are wanted (PARALLELISM), None for as many as the slots allow. `extra_slots`: slots kept for
     other queries: a local master gets that many more threads, a cluster that many fewer lanes. Ask `lanes_of(session)`
@@ -231,6 +233,8 @@ def build_session(settings: Settings, *, lanes: int | None, extra_slots: int, de
     conf = effective_conf(
         settings, lanes=lanes, extra_slots=extra_slots, jars=found, delta=delta, environ=os.environ
     )
+    if worker_imports is not None:
+        conf[f"spark.executorEnv.{worker_daemon.IMPORTS}"] = worker_imports
     # An executor of a cluster has its own Python; a local one must have this one, with these packages.
     if conf["spark.master"].startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", worker_python.executable())

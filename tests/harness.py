@@ -105,6 +105,9 @@ class InThreads(Application):
     def stop_spark(self) -> None:
         pass
 
+    def stand_by(self) -> None:
+        pass
+
     def make_query(self) -> Any:
         return ThreadQuery(type(self).run_lane, self.epochs.put)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import queue
+import sys
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -10,8 +12,11 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from common.lanes import LaneQuery, Plan, Progress
+from common.lanes import LaneQuery, Plan, Progress, rehearse
 from common.spark import build_session, stop_session
+
+IMPORTED = time.time()
+"""In a lane's Python process: when it imported what the lane runs."""
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +24,13 @@ def spark() -> Iterator[SparkSession]:
     settings = SimpleNamespace(
         application_name="test", spark_master="local[2]", state_path=".", spark_conf={}, parallelism=None
     )
-    session = build_session(settings, lanes=2, extra_slots=0, delta=False)  # type: ignore[arg-type]
+    session = build_session(
+        settings,  # type: ignore[arg-type]
+        lanes=2,
+        extra_slots=0,
+        delta=False,
+        worker_imports="replicator.lane",
+    )
     yield session
     stop_session(session)
 
@@ -28,6 +39,41 @@ def tell(plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
     if plan.get("fails"):
         raise ValueError("a lane that fails")
     yield ("given", {"epoch": plan["epoch"], "lane": plan["lane"], "again": plan["again"]})
+
+
+def tell_imports(plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
+    ahead = all(name in sys.modules for name in ("pyarrow", "replicator.lane"))
+    yield ("imported", {"at": IMPORTED, "ahead": ahead})
+
+
+def test_after_a_rehearsal_lanes_find_processes_that_have_imported_all(spark: SparkSession) -> None:
+    # The first of these tests: others would make the processes, too.
+    rehearsal = rehearse(spark, "rehearsal", tell_imports, 2)
+    rehearsal.join(60)
+    assert not rehearsal.is_alive() and not spark.streams.active
+    began = time.time()
+    epochs: queue.Queue[list[Progress]] = queue.Queue()
+    lanes = LaneQuery(spark, "test", tell_imports, epochs.put)
+    try:
+        lanes.start()
+        found = []
+        for _ in range(3):
+            lanes.submit([{}] * 2)
+            found += [row.body for row in epochs.get(timeout=60)]
+    finally:
+        lanes.close()
+    assert len(found) == 6
+    assert all(body["ahead"] for body in found)
+    # Spark takes the processes of lanes and those of their data source by turns: the ones that rehearsed are among them.
+    assert any(body["at"] < began for body in found)
+
+
+def test_a_rehearsal_whose_session_ends_says_nothing(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(LaneQuery, "start", lambda _: spark.table("no such table"))
+    rehearse(spark, "rehearsal", tell_imports, 2).join(60)
+    assert not caplog.records
 
 
 def test_each_epoch_runs_its_lanes_once_and_a_query_that_failed_starts_anew(spark: SparkSession) -> None:

@@ -1,8 +1,17 @@
-"""What an application reads out of a failed query."""
+"""What an application does round its epochs: before it leads, how long they are, and what it reads out of a query that failed."""
 
 from __future__ import annotations
 
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from common import application, link, outside
 from common.application import EPOCH_S, _denied, epoch_length
+from common.health import Health
+from tests.harness import ThreadReplicator
 
 OURS = "common.errors.LinkRefused: writing to l.staging: not allowed: Broker: Topic authorization failed; grant WRITE"
 CLIENTS = 'cimpl.KafkaException: KafkaError{code=TOPIC_AUTHORIZATION_FAILED,str="Broker: Topic authorization failed"}'
@@ -28,3 +37,49 @@ def test_epochs_of_both_applications_end_at_different_times() -> None:
     assert all(0.9 * EPOCH_S <= length <= EPOCH_S for length in lengths)
     together = [abs(a - b) < 2.0 for a, b in zip(lengths[:50], lengths[50:], strict=True)]
     assert sum(together) < 10
+
+
+@pytest.mark.parametrize(("turns", "rehearsals"), [(1, 0), (10, 1)])
+def test_who_does_not_lead_at_once_rehearses(
+    turns: int, rehearsals: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Promise: a standby has Spark warm when it takes over; an instance that leads at once is not held up by a rehearsal."""
+    said: list[str] = []
+
+    class Election:
+        polled = 0
+
+        def __init__(self, *_: object) -> None:
+            pass
+
+        def poll(self, _: float) -> bool:
+            self.polled += 1
+            now[0] += 0.1
+            return self.polled >= turns
+
+        def close(self) -> None:
+            pass
+
+    class Instance(ThreadReplicator):
+        def stand_by(self) -> None:
+            said.append("rehearses")
+
+        def _lead(self) -> int | None:
+            said.append("leads")
+            return 0
+
+    now = [0.0]
+    closes = SimpleNamespace(close=lambda: None)
+    monkeypatch.setattr(outside, "monotonic", lambda: now[0])
+    monkeypatch.setattr(application, "Leadership", Election)
+    monkeypatch.setattr(application, "CounterTail", lambda *_: closes)
+    monkeypatch.setattr(link, "prepare", lambda *_: (SimpleNamespace(source_reached=True), closes))
+    instance: Any = object.__new__(Instance)
+    instance.settings = SimpleNamespace(
+        application_name="l", control_topic="c", positions_topic="p", instance_id=None
+    )
+    instance.settings.client_config = lambda *_: {}
+    instance.health = Health("replicator")
+    instance.stopping = threading.Event()
+    assert instance._run() == 0
+    assert said == ["rehearses"] * rehearsals + ["leads"]

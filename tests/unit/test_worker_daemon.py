@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from common import worker_python
-from common.worker_daemon import without_archive
+from common.worker_daemon import import_ahead, without_archive
 
 
 def archives(folder: Path) -> list[str]:
@@ -45,3 +45,8 @@ def test_a_worker_does_not_import_pandas() -> None:
     """Promise: neither at a start nor at an epoch's end does a lane spend most of a second on a library that it does not use."""
     code = "from common import worker_daemon as w; w.leave_out_pandas(); import sys, pyarrow as pa; pa.array([1]); sys.exit('pandas' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_module_that_is_missing_ahead_is_left_to_the_worker_that_needs_it() -> None:
+    import_ahead("no.such.module")
+    assert "pyarrow" in sys.modules
