@@ -8,6 +8,7 @@ checkpoint is a scratch folder of the query's own: nothing in it is needed, sinc
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -33,7 +34,6 @@ Plan = dict[str, Any]
 
 PLAN_SCHEMA = "lane int, plan string"
 PROGRESS_SCHEMA = "lane int, kind string, body string"
-REHEARSAL_S = 30.0
 PROGRESS_ARROW = pa.schema([("lane", pa.int32()), ("kind", pa.string()), ("body", pa.string())])
 
 
@@ -126,6 +126,10 @@ again starts from nothing. Nothing flows between two epochs, and writing is a qu
 Spark is sure of its Kafka sink alone that it needs no more than that."""
 
 
+REHEARSAL_S = 30.0
+"""A rehearsal is given up after so long."""
+
+
 def rehearse(spark: SparkSession, name: str, run_lane: RunLane, lanes: int) -> threading.Thread:
     """Run an epoch whose lanes end at once, in the background, on an instance that has nothing to copy yet.
 
@@ -137,10 +141,10 @@ def rehearse(spark: SparkSession, name: str, run_lane: RunLane, lanes: int) -> t
 
     def run() -> None:
         try:
-            query.start()
-            query.submit([{}] * lanes)
-            ended.wait(REHEARSAL_S)
-            query.close()
+            with contextlib.closing(query):
+                query.start()
+                query.submit([{}] * lanes)
+                ended.wait(REHEARSAL_S)
         except Exception as error:  # noqa: BLE001 - the session may end meanwhile, and then anything comes
             log.debug("%s: %s", name, error)
 

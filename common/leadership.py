@@ -143,7 +143,7 @@ class Leadership:
 def wait_for_lead(
     leadership: Leadership, health: Health, stopping: threading.Event, within_s: float = math.inf
 ) -> bool:
-    """Stand by until this instance leads; False where `stopping` came first, or that was not `within_s`."""
+    """Stand by until this instance leads; False where `stopping` came first, or `within_s` is over."""
     began, said = outside.monotonic(), False
     while not stopping.is_set() and outside.monotonic() - began < within_s:
         health.turned = outside.monotonic()
