@@ -220,12 +220,15 @@ def producer(config: Config, logger: Any = client_log, **own: Any) -> Producer:
     return outside.Producer({**base, **config, **fixed, **spelled}, logger=logger)
 
 
-def connect(client: Producer, topic: str, deadline: Deadline) -> None:
-    """Wait until an idempotent producer is connected, if it can be, by asking for a topic that is there.
+def connect(client: Producer | Consumer, topic: str, deadline: Deadline) -> None:
+    """Wait until a client is connected, if it can be, by asking for a topic that is there. For idempotent producers, and for consumers that
+    are not assigned their partitions as soon as they are made.
 
     librdkafka (2.16) asks for its producer id at once, and where no connection is up at that moment, again after half a second: so
     long took the first record, or `init_transactions`, of nearly every producer. The second question is not answered through the
     connection to a bootstrap server, which the client gives up after the first; until another one is up, an id can't be asked for.
+    A consumer looks once a second which topics it has been assigned and has not heard of: where it was connected before, it often fetches
+    nothing until then.
     """
     with contextlib.suppress(KafkaException):
         for _ in range(2):

@@ -9,6 +9,7 @@ minute is ended.
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import os
 import runpy
@@ -47,6 +48,9 @@ def import_ahead(module: str) -> None:
     for name in ("pyspark.sql.worker.plan_data_source_read", "pyarrow", module):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    # Else each worker's collector goes through all of it once more, and so copies the memory that it shares with this process.
+    gc.collect()
+    gc.freeze()
 
 
 if __name__ == "__main__":

@@ -32,6 +32,8 @@ HANGS_S = 120.0
 """A delivery that takes longer for one turn than all its time-outs together hangs inside the client."""
 CALL_S = 30.0
 SILENCE_S = 20.0
+CONNECT_S = 1.0
+"""Past this the consumer need not be waited for, since by then it looks by itself for the topic that it is to read."""
 TOGETHER_S = 0.1
 """How long the first partitions wait for the others. What is assigned while a request for some is on its way is asked for in the next one: that
 waits at the broker for FETCH_WAIT_MS where nothing comes."""
@@ -88,6 +90,8 @@ class Lane:
             return
         for delivery in self.deliveries.values():
             delivery.thread.start()
+        # Meanwhile.
+        kafka.connect(self.consumer, self.plan["staging_topic"], Deadline(CONNECT_S))
         while not self._step():
             pass
         self._finish()

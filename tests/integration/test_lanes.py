@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import os
 import queue
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -42,8 +46,16 @@ def tell(plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def tell_imports(plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
-    ahead = all(name in sys.modules for name in ("pyarrow", "replicator.lane"))
+    ahead = all(name in sys.modules for name in ("pyarrow", "replicator.lane")) and gc.get_freeze_count() > 0
     yield ("imported", {"at": IMPORTED, "ahead": ahead})
+
+
+def tell_sockets(plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
+    sockets = []
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(int(name))) as found:
+            sockets.append(found.family.name)
+    yield ("sockets", {"families": sockets})
 
 
 def test_after_a_rehearsal_lanes_find_processes_that_have_imported_all(spark: SparkSession) -> None:
@@ -66,6 +78,20 @@ def test_after_a_rehearsal_lanes_find_processes_that_have_imported_all(spark: Sp
     assert all(body["ahead"] for body in found)
     # Spark takes the processes of lanes and those of their data source by turns: the ones that rehearsed are among them.
     assert any(body["at"] < began for body in found)
+
+
+@pytest.mark.skipif(
+    not os.path.isdir("/proc/self/fd"), reason="without /proc a process can't list its sockets"
+)
+def test_spark_tells_lanes_their_plans_through_unix_sockets(spark: SparkSession) -> None:
+    """Promise: no lane waits at an epoch's beginning for an acknowledgement that TCP delays by 40 ms."""
+    epochs: queue.Queue[list[Progress]] = queue.Queue()
+    with contextlib.closing(LaneQuery(spark, "test", tell_sockets, epochs.put)) as lanes:
+        lanes.start()
+        lanes.submit([{}] * 2)
+        for row in epochs.get(timeout=60):
+            assert row.body["families"], "spoken to by nobody"
+            assert set(row.body["families"]) == {"AF_UNIX"}
 
 
 def test_a_rehearsal_whose_session_ends_says_nothing(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 
@@ -20,7 +21,7 @@ from offsets.reading import MappingTail
 from replicator import planner, positions
 from replicator.planner import PositionLog
 from replicator.positions import Position
-from tests.brokers import create_topic
+from tests.brokers import Record, create_topic, produce
 from tests.conftest import Kafka, Names
 from tests.harness import Link, eventually
 
@@ -32,6 +33,27 @@ def log_of(target: Kafka, names: Names) -> ControlLog:
 
 def say(to: ControlLog) -> int:
     return to.append("leader", Deadline(30), application="replicator", instance="a")
+
+
+def test_a_consumer_that_has_heard_of_its_topic_reads_it_as_soon_as_it_is_assigned(
+    target: Kafka, names: Names
+) -> None:
+    """Promise: a deduplicator's lane, which fences before it reads, does not wait for its client to look which topics it was assigned: that it
+    does once a second, and finds every other new client waiting. One of ten may be slow for another reason."""
+    topic = names.topic()
+    create_topic(target.bootstrap_servers, topic)
+    produce(target.bootstrap_servers, topic, [Record(b"v")])
+
+    def waits() -> float:
+        with contextlib.closing(kafka.consumer({"bootstrap.servers": target.bootstrap_servers})) as consumer:
+            kafka.connect(consumer, topic, Deadline(10))
+            time.sleep(0.1)
+            begun = time.monotonic()
+            consumer.incremental_assign([TopicPartition(topic, 0, 0)])
+            assert consumer.poll(30) is not None
+            return time.monotonic() - begun
+
+    assert sorted(waits() for _ in range(10))[-2] < 0.4
 
 
 def test_a_tail_whose_client_goes_silent_reads_on_with_another(

@@ -501,6 +501,8 @@ class Consumer(Client):
         self.group: str = config["group.id"]
         assert config["auto.offset.reset"] == "error" and config["enable.auto.commit"] is False
         self.readings: dict[tuple[str, int], Reading] = {}
+        self.heard_of: set[str] = set()
+        self.made_at = self.scheduler.steps
         self.closed = False
         world.consumers.append(self)
 
@@ -510,6 +512,9 @@ class Consumer(Client):
 
     def incremental_assign(self, partitions: Iterable[TopicPartition]) -> None:
         for p in partitions:
+            # Of a topic that a connected one has not heard of, librdkafka asks when it next looks, up to a second later.
+            assert p.topic in self.heard_of or self.scheduler.steps == self.made_at, f"{p.topic}: late"
+            self.heard_of.add(p.topic)
             offset = p.offset
             if offset == OFFSET_END:
                 offset = self.cluster.log(p.topic, p.partition).high
@@ -631,6 +636,7 @@ class Consumer(Client):
 
     def list_topics(self, topic: str, timeout: float = 10.0) -> None:
         """Only so that the client has heard of the topic: what it answers is used by nobody."""
+        self.heard_of.add(topic)
         self.call(timeout)
 
     def consumer_group_metadata(self) -> str:

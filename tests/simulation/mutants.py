@@ -410,6 +410,15 @@ MUTANTS = [
             "if False and self._silence.found(",
         ),
     ),
+    _of(
+        "staging unheard of by the consumer until it is assigned, and looked up a second later",
+        "a_predecessor_that_commits_during_recovery_is_counted",
+        (
+            "deduplicator.lane:Lane.run",
+            'kafka.connect(self.consumer, self.plan["staging_topic"], Deadline(CONNECT_S))',
+            "pass",
+        ),
+    ),
 ]
 
 

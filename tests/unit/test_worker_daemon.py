@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from common import worker_python
-from common.worker_daemon import import_ahead, without_archive
+from common.worker_daemon import without_archive
 
 
 def archives(folder: Path) -> list[str]:
@@ -48,5 +48,14 @@ def test_a_worker_does_not_import_pandas() -> None:
 
 
 def test_a_module_that_is_missing_ahead_is_left_to_the_worker_that_needs_it() -> None:
-    import_ahead("no.such.module")
-    assert "pyarrow" in sys.modules
+    assert "pyarrow" in after_import_ahead("no.such.module", "' '.join(sys.modules)").split()
+
+
+def test_what_is_imported_ahead_is_not_gone_through_again_by_the_collectors_of_workers() -> None:
+    assert int(after_import_ahead("deduplicator.lane", "gc.get_freeze_count()")) > 20_000
+
+
+def after_import_ahead(module: str, what: str) -> str:
+    """`what`, printed by a process of its own."""
+    code = f"from common.worker_daemon import import_ahead; import_ahead({module!r}); import gc, sys; print({what})"
+    return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
