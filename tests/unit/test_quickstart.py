@@ -475,7 +475,7 @@ import os, signal, subprocess, sys, time
 open("seen.txt", "w").write(os.getcwd() + " " + os.environ["APPLICATION_NAME"] + " " + os.environ["TMPDIR"])
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
 if "stubborn" in sys.argv: signal.signal(signal.SIGTERM, signal.SIG_IGN)
-print("child", child.pid, flush=True)
+os.write(1, b"child %d\\n" % child.pid)  # at once: what reads the log sees the line whole
 if "dies" in sys.argv:
     while not os.path.exists("die"): time.sleep(0.01)
     sys.exit(7)
