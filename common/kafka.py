@@ -26,6 +26,10 @@ client_log = logging.getLogger("librdkafka")
 client_log.addFilter(lambda record: record.levelno >= logging.ERROR or client_log.isEnabledFor(logging.DEBUG))
 
 CONNECT_S = 5.0
+_BASE = {"socket.keepalive.enable": True, "reconnect.backoff.ms": 20}
+"""Of every client, where its user says nothing else. librdkafka allows itself half of `reconnect.backoff.ms` between two new connections, the
+first one included: with its 100 ms, 50 ms passed between a client's bootstrap and its first connection to a leader. The pause between attempts
+at a broker that is gone grows to the same ten seconds from either."""
 
 T = TypeVar("T")
 Config = Mapping[str, Any]
@@ -172,8 +176,8 @@ def consumer(config: Config, **own: Any) -> Consumer:
     `own` are properties in Python spelling (`_` for `.`) that the caller needs and that win over the user's.
     """
     base = {
+        **_BASE,
         "group.id": "verbatim",
-        "socket.keepalive.enable": True,
         "fetch.wait.max.ms": 500,
         "fetch.error.backoff.ms": 50,
         "queued.max.messages.kbytes": 32768,
@@ -202,9 +206,9 @@ def producer(config: Config, logger: Any = client_log, **own: Any) -> Producer:
     like a logger's; what `poll` and `flush` serve goes there, too.
     """
     base = {
+        **_BASE,
         "linger.ms": 5,
         "compression.type": "lz4",
-        "socket.keepalive.enable": True,
         "message.max.bytes": 1_000_000_000,
         "queue.buffering.max.kbytes": 65536,
         "queue.buffering.max.messages": 1_000_000,
@@ -255,7 +259,7 @@ def admin_config(config: Config) -> dict[str, Any]:
     Descriptions are asked of the controller that the last metadata named, which with KRaft is any broker. When that one dies, the client
     waits for it to come back until its metadata is renewed: after five minutes by default, and an idle client has no other reason to.
     """
-    return {"socket.keepalive.enable": True, "topic.metadata.refresh.interval.ms": 3000, **config}
+    return {**_BASE, "topic.metadata.refresh.interval.ms": 3000, **config}
 
 
 def found_offset(offset: int) -> int:
