@@ -83,8 +83,6 @@ _DEFAULTS = {
     "spark.sql.streaming.minBatchesToRetain": "2",
     "spark.ui.showConsoleProgress": "false",
     "spark.python.worker.reuse": "true",
-    # Through TCP, with Nagle's algorithm, what Spark tells a Python process in several pieces waits for an acknowledgement delayed by 40 ms.
-    "spark.python.unix.domain.socket.enabled": "true",
     "spark.python.daemon.module": "common.worker_daemon",
     # Frames and fetched batches of a megabyte come and go: given back to the system each time, every page of the next one faults again.
     # Measured with 200 B records: 12 % of all CPU.
@@ -103,6 +101,10 @@ _DEFAULTS = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "1",
 }
+_SOCKETS = "spark.python.unix.domain.socket"
+_SOCKET_NAME = "/.00000000-0000-0000-0000-000000000000.sock"
+_SOCKET_PATH = 103
+"""Bytes that the path of a Unix socket may have on any system."""
 
 
 class Master(NamedTuple):
@@ -237,6 +239,7 @@ def build_session(
     )
     if worker_imports is not None:
         conf[f"spark.executorEnv.{worker_daemon.IMPORTS}"] = worker_imports
+    sockets = _use_sockets(conf)
     # An executor of a cluster has its own Python; a local one must have this one, with these packages.
     if conf["spark.master"].startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", worker_python.executable())
@@ -245,6 +248,7 @@ def build_session(
         "MALLOC_ARENA_MAX", "2"
     )  # glibc gives each of the JVM's threads 64 MB of arena otherwise
     gateway = _launch(conf)
+    gateway.sockets = sockets
     try:
         spark_conf = SparkConf(_jvm=gateway.jvm)
         for key, value in conf.items():
@@ -301,6 +305,8 @@ def stop_session(spark: SparkSession | None = None, *, gateway: Any = None, time
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+    if (sockets := getattr(gateway, "sockets", None)) is not None:
+        sockets.cleanup()
     SparkContext._gateway = SparkContext._jvm = None
     SparkSession._instantiatedSession = None
 
@@ -330,6 +336,22 @@ def _await_lanes(spark: SparkSession, lanes: int | None, extra_slots: int) -> in
         f"PARALLELISM: {lanes} lanes and {extra_slots} more slots are wanted, but {master} gave {count} slots within "
         f"{EXECUTORS_TIMEOUT_S:.0f} s; set PARALLELISM to at most {count - extra_slots} or add executors"
     )
+
+
+def _use_sockets(conf: dict[str, str]) -> tempfile.TemporaryDirectory[str] | None:
+    """Have Spark speak to its Python processes through Unix sockets, in a folder that only we can enter, and return that.
+
+    Through TCP, with Nagle's algorithm, what Spark tells them in several pieces waits for an acknowledgement delayed by 40 ms. Left as it is
+    where the settings say anything of it, on a cluster, whose machines have folders of their own, and where a socket's path would be too long.
+    """
+    if f"{_SOCKETS}.enabled" in conf or not parse_master(conf["spark.master"]).local:
+        return None
+    folder = tempfile.TemporaryDirectory(prefix="verbatim-", ignore_cleanup_errors=True)
+    if len(os.fsencode(folder.name + _SOCKET_NAME)) > _SOCKET_PATH:
+        folder.cleanup()
+        return None
+    conf |= {f"{_SOCKETS}.enabled": "true", f"{_SOCKETS}.dir": folder.name}
+    return folder
 
 
 def _launch(conf: Mapping[str, str]) -> Any:

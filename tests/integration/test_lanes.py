@@ -10,6 +10,7 @@ import socket
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,8 +36,11 @@ def spark() -> Iterator[SparkSession]:
         delta=False,
         worker_imports="replicator.lane",
     )
+    sockets = Path(str(session.conf.get("spark.python.unix.domain.socket.dir")))
+    assert sockets.is_dir()
     yield session
     stop_session(session)
+    assert not sockets.exists()
 
 
 def tell(plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:

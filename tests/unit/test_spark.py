@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from pathlib import Path
@@ -116,6 +117,34 @@ def test_delta_joins_what_the_user_has_set_and_its_jars_travel_as_the_master_nee
     assert "spark.sql.extensions" not in without
     assert without["spark.driver.extraClassPath"] == "/jars/delta.jar:/jars/storage.jar"
     assert "spark.jars" not in conf("spark://host:7077", jars=jars)
+
+
+def test_spark_speaks_to_python_through_sockets_where_their_paths_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    short = conf()
+    folder = spark._use_sockets(short)
+    assert folder is not None
+    with folder:
+        assert short["spark.python.unix.domain.socket.enabled"] == "true"
+        assert short["spark.python.unix.domain.socket.dir"] == folder.name
+        assert Path(folder.name).stat().st_mode & 0o777 == 0o700
+    for other in (
+        conf("spark://host:7077"),
+        conf(spark_conf={"spark.python.unix.domain.socket.enabled": "false"}),
+    ):
+        assert_left_as_it_is(other)
+    long = tmp_path / ("long" * 20)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    assert_left_as_it_is(conf())
+    assert not list(long.iterdir())
+
+
+def assert_left_as_it_is(properties: dict[str, str]) -> None:
+    before = dict(properties)
+    assert spark._use_sockets(properties) is None
+    assert properties == before
 
 
 def test_a_containers_cpu_quota_bounds_the_slots(tmp_path: Path) -> None:
