@@ -344,7 +344,7 @@ def _use_sockets(conf: dict[str, str]) -> tempfile.TemporaryDirectory[str] | Non
     Through TCP, with Nagle's algorithm, what Spark tells them in several pieces waits for an acknowledgement delayed by 40 ms. Left as it is
     where the settings say anything of it, on a cluster, whose machines have folders of their own, and where a socket's path would be too long.
     """
-    if f"{_SOCKETS}.enabled" in conf or not parse_master(conf["spark.master"]).local:
+    if any(key.startswith(_SOCKETS) for key in conf) or not parse_master(conf["spark.master"]).local:
         return None
     folder = tempfile.TemporaryDirectory(prefix="verbatim-", ignore_cleanup_errors=True)
     if len(os.fsencode(folder.name + _SOCKET_NAME)) > _SOCKET_PATH:

@@ -132,6 +132,7 @@ def test_spark_speaks_to_python_through_sockets_where_their_paths_fit(
     for other in (
         conf("spark://host:7077"),
         conf(spark_conf={"spark.python.unix.domain.socket.enabled": "false"}),
+        conf(spark_conf={"spark.python.unix.domain.socket.dir": "/theirs"}),
     ):
         assert_left_as_it_is(other)
     long = tmp_path / ("long" * 20)
