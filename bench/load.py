@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from confluent_kafka import KafkaError, Message, Producer
@@ -76,6 +78,22 @@ def _value(shape: Shape, rng: random.Random) -> bytes:
     return bytes(text[: shape.size])
 
 
+def rows(shape: Shape, topics: Sequence[str], count: int) -> Iterator[tuple[str, int, bytes, bytes]]:
+    """So many records, each as (topic, partition, key, value), round about the partitions.
+
+    Every partition gets every value in turn, however many partitions there are: were the values dealt out one by one, each of a thousand
+    partitions would have one and the same in all its records, of which compression leaves nothing.
+    """
+    some = values(shape)
+    places = [(topic, p) for p in range(shape.partitions) for topic in topics]
+    of_each = (
+        (topic, p, b"key-%d" % (turn % 10_000), some[turn % len(some)])
+        for turn in itertools.count()
+        for topic, p in places
+    )
+    return itertools.islice(of_each, count)
+
+
 FIRST_BYTES = 64 << 10
 """What each partition has before anything is measured. A broker's first entry in the index of a new log makes a page of that file, which
 takes long: with 1,000 partitions of 2,000 records each it was the greatest single part of what the target broker did. The entry comes after
@@ -115,32 +133,22 @@ class Backlog:
     def fill(self) -> None:
         """Write visible records to each partition, then the invisible ones, round about the partitions. Raises RuntimeError."""
         self._producer.init_transactions(60)
-        some = values(self.shape)
-        self._write(some, self.first)
+        self._write(self.first)
         self._producer.commit_transaction(60)
-        self._write(some, self.shape.records)
+        self._write(self.shape.records)
 
     def reveal(self) -> None:
         """Commit: every record is there now."""
         self._producer.commit_transaction(60)
 
-    def _write(self, some: list[bytes], records: int) -> None:
+    def _write(self, records: int) -> None:
         self._producer.begin_transaction()
         headers = HEADERS if self.shape.headers else None
         produce, poll = self._producer.produce, self._producer.poll
-        places = [(topic, p) for p in range(self.shape.partitions) for topic in self.topics]
-        for i in range(records):
-            topic, partition = places[i % len(places)]
+        for i, (topic, partition, key, value) in enumerate(rows(self.shape, self.topics, records)):
             while True:
                 try:
-                    produce(
-                        topic,
-                        some[i % len(some)],
-                        b"key-%d" % (i % 10_000),
-                        partition,
-                        on_delivery=self._note,
-                        headers=headers,
-                    )
+                    produce(topic, value, key, partition, on_delivery=self._note, headers=headers)
                     break
                 except BufferError:
                     poll(0.1)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bench import copiers, report, sitting
 from bench.figures import longest_gap, percentile, spread, steady, time_of, value_at
 from bench.latency import SETTLE_S, judged
-from bench.load import Shape, values
+from bench.load import Shape, rows, values
 from bench.paced import Arrivals, Phase
 from bench.recovery import next_record_s
 
@@ -196,6 +196,20 @@ def test_values_have_their_size_and_are_the_same_every_time(fill: str) -> None:
     assert {len(value) for value in some} == {1000}
     assert some == values(shape)
     assert len(set(some)) == len(some)
+
+
+@pytest.mark.parametrize(("topics", "partitions"), [(1, 1), (1, 4), (1, 16), (100, 10)])
+def test_every_partition_gets_every_value_in_turn_however_many_there_are(
+    topics: int, partitions: int
+) -> None:
+    shape = Shape(200, 0, partitions=partitions, topics=topics)
+    some, names = values(shape), [f"t{i}" for i in range(topics)]
+    places = topics * partitions
+    got: dict[tuple[str, int], list[bytes]] = {}
+    for topic, partition, _, value in rows(shape, names, 3 * places):
+        got.setdefault((topic, partition), []).append(value)
+    assert len(got) == places
+    assert all(its == some[:3] for its in got.values())
 
 
 def test_a_report_replaces_only_what_is_between_its_markers(tmp_path: Path) -> None:
