@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import threading
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Self
 
@@ -36,7 +38,7 @@ class Watch:
         self._end = threading.Event()
         self.cpu: dict[str, list[tuple[float, float]]] = {name: [] for name in eldest}
         self.peak_bytes = dict.fromkeys(eldest, 0)
-        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="watch")
 
     def written(self) -> dict[str, int]:
         """Topic -> bytes of its segments, as great as each was ever seen."""
@@ -47,12 +49,14 @@ class Watch:
         return sizes
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._watching = self._thread.submit(self._run)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._end.set()
-        self._thread.join()
+        self._thread.shutdown()
+        # Whatever kept it from watching: figures that say nothing must not be taken for figures.
+        self._watching.result()
 
     def _run(self) -> None:
         turn = 0
@@ -78,10 +82,12 @@ class Watch:
             self.peak_bytes[name] = max(self.peak_bytes[name], total)
 
     def _look_at_segments(self) -> None:
-        for segment in self._log_folder.glob("*/*.log"):
+        # Path.glob gives up at a folder that is deleted before it has been read.
+        for segment in glob.iglob("*/*.log", root_dir=self._log_folder):
             with contextlib.suppress(OSError):
-                place = (segment.parent.name, segment.name)
-                self._segments[place] = max(segment.stat().st_size, self._segments.get(place, 0))
+                size = (self._log_folder / segment).stat().st_size
+                folder, _, name = segment.partition(os.sep)
+                self._segments[folder, name] = max(size, self._segments.get((folder, name), 0))
 
 
 def cpu_seconds(pid: int) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from array import array
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench import copiers, report, sitting
+from bench import copiers, report, sitting, usage
 from bench.figures import longest_gap, percentile, spread, steady, time_of, value_at
 from bench.latency import SETTLE_S, judged
 from bench.load import Shape, rows, values
 from bench.paced import Arrivals, Phase
 from bench.recovery import next_record_s
+from bench.usage import Watch
 
 
 @pytest.mark.parametrize(
@@ -210,6 +212,36 @@ def test_every_partition_gets_every_value_in_turn_however_many_there_are(
         got.setdefault((topic, partition), []).append(value)
     assert len(got) == places
     assert all(its == some[:3] for its in got.values())
+
+
+def test_segments_are_sized_although_a_topics_folder_is_deleted_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder, size in (("a-0", 5), ("a-1", 7), ("gone-0", 1), ("b-0", 2)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "0.log").write_bytes(bytes(size))
+    scandir = os.scandir
+
+    def deleted(path: Any = ".") -> Any:
+        if str(path).endswith("gone-0"):
+            raise FileNotFoundError(path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", deleted)
+    with Watch({}, tmp_path) as watch:
+        pass
+    assert watch.written() == {"a": 12, "b": 2}
+
+
+def test_a_watch_that_could_not_see_is_no_figure_but_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def blind() -> None:
+        raise RuntimeError("no processes")
+
+    monkeypatch.setattr(usage, "processes", blind)
+    with pytest.raises(RuntimeError, match="no processes"), Watch({}, tmp_path):
+        pass
 
 
 def test_a_report_replaces_only_what_is_between_its_markers(tmp_path: Path) -> None:
