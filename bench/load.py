@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,6 +17,8 @@ HEADERS: list[tuple[str, str | bytes | None]] = [
 ]
 _VALUES_BYTES = 32 << 20
 _SEED = 7
+RUN_BYTES = 500_000
+"""Of values, so that with keys and headers it fits into one batch."""
 
 
 @dataclass(frozen=True)
@@ -79,19 +80,19 @@ def _value(shape: Shape, rng: random.Random) -> bytes:
 
 
 def rows(shape: Shape, topics: Sequence[str], count: int) -> Iterator[tuple[str, int, bytes, bytes]]:
-    """So many records, each as (topic, partition, key, value), round about the partitions.
+    """So many records, spread over the partitions of the topics, as (topic, partition, key, value), in runs that make a batch each.
 
-    Every partition gets every value in turn, however many partitions there are: were the values dealt out one by one, each of a thousand
-    partitions would have one and the same in all its records, of which compression leaves nothing.
+    However many partitions there are, each gets the same: every value in turn, and batches as large. Were records dealt out one by one, each of
+    a thousand partitions would have one and the same value in all of them, of which compression leaves nothing, in batches of a few.
     """
     some = values(shape)
     places = [(topic, p) for p in range(shape.partitions) for topic in topics]
-    of_each = (
-        (topic, p, b"key-%d" % (turn % 10_000), some[turn % len(some)])
-        for turn in itertools.count()
-        for topic, p in places
-    )
-    return itertools.islice(of_each, count)
+    run = max(1, RUN_BYTES // shape.size)
+    for begin in range(0, -(-count // len(places)), run):
+        for number, (topic, partition) in enumerate(places):
+            its = (count + len(places) - 1 - number) // len(places)
+            for turn in range(begin, min(begin + run, its)):
+                yield topic, partition, b"key-%d" % (turn % 10_000), some[turn % len(some)]
 
 
 FIRST_BYTES = 64 << 10
@@ -122,7 +123,7 @@ class Backlog:
                 "transaction.timeout.ms": 600_000,
                 "linger.ms": 20,
                 "compression.type": "lz4",
-                "batch.size": 500_000,
+                "batch.size": 2 * RUN_BYTES,
                 "message.max.bytes": 2 << 20,
                 "queue.buffering.max.messages": 200_000,
                 "queue.buffering.max.kbytes": 131_072,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from array import array
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from bench import copiers, report, sitting, usage
 from bench.figures import longest_gap, percentile, spread, steady, time_of, value_at
 from bench.latency import SETTLE_S, judged
-from bench.load import Shape, rows, values
+from bench.load import RUN_BYTES, Shape, rows, values
 from bench.paced import Arrivals, Phase
 from bench.recovery import next_record_s
 from bench.usage import Watch
@@ -201,17 +202,26 @@ def test_values_have_their_size_and_are_the_same_every_time(fill: str) -> None:
 
 
 @pytest.mark.parametrize(("topics", "partitions"), [(1, 1), (1, 4), (1, 16), (100, 10)])
-def test_every_partition_gets_every_value_in_turn_however_many_there_are(
+def test_every_partition_gets_the_same_values_in_runs_however_many_there_are(
     topics: int, partitions: int
 ) -> None:
-    shape = Shape(200, 0, partitions=partitions, topics=topics)
+    size, each = 100_000, 7
+    shape = Shape(size, 0, partitions=partitions, topics=topics)
     some, names = values(shape), [f"t{i}" for i in range(topics)]
     places = topics * partitions
+    found = list(rows(shape, names, each * places))
     got: dict[tuple[str, int], list[bytes]] = {}
-    for topic, partition, _, value in rows(shape, names, 3 * places):
+    for topic, partition, _, value in found:
         got.setdefault((topic, partition), []).append(value)
     assert len(got) == places
-    assert all(its == some[:3] for its in got.values())
+    assert all(its == some[:each] for its in got.values())
+    run = RUN_BYTES // size
+    assert {(topic, partition) for topic, partition, _, _ in found[:run]} == {("t0", 0)}
+
+
+def test_what_partitions_can_not_share_evenly_is_not_lost() -> None:
+    counts = Counter(partition for _, partition, _, _ in rows(Shape(200, 0), ["t"], 10_003))
+    assert counts == {0: 2501, 1: 2501, 2: 2501, 3: 2500}
 
 
 def test_segments_are_sized_although_a_topics_folder_is_deleted_meanwhile(
