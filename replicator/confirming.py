@@ -17,6 +17,8 @@ log = logging.getLogger(__name__)
 
 UNCONFIRMED_BYTES = 64 << 20
 """Past this much nothing more is read."""
+PARTITION_S = 8e-6
+"""What one partition in an answer costs: the client lists all of a topic's partitions, and makes a Python object of each and of its replicas."""
 
 
 class Confirming:
@@ -29,6 +31,8 @@ class Confirming:
         self._describing: tuple[int, dict[str, Any]] | None = None
         """How many of them had been fetched when the question was sent, and the answers to it."""
         self._ask_after = 0.0
+        self.answer_s = 0.0
+        """CPU time that the last answers took, reckoned from their size; the client spent it in a thread of its own."""
 
     def hold_back(self, cut: Cut) -> None:
         self._unconfirmed.append(cut)
@@ -86,9 +90,12 @@ class Confirming:
     def _ids(self, futures: dict[str, Any], now: float) -> dict[str, str | None]:
         """Each topic's id, None where there is no such topic; a topic whose question failed is left out."""
         ids: dict[str, str | None] = {}
+        partitions = 0
         for topic, future in futures.items():
             try:
-                ids[topic] = id_text(future.result().topic_id)
+                described = future.result()
+                ids[topic] = id_text(described.topic_id)
+                partitions += len(described.partitions)
             except KafkaException as exception:
                 error = kafka.kafka_error(exception)
                 if error is not None and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
@@ -96,4 +103,5 @@ class Confirming:
                 else:
                     log.warning("describing topic %s at the source: %s", topic, exception)
                     self._ask_after = now + 1.0
+        self.answer_s = partitions * PARTITION_S
         return ids

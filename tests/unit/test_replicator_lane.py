@@ -2,9 +2,25 @@
 
 from __future__ import annotations
 
-import pytest
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any, cast
 
-from replicator.lane import LEAST_REST_S, MANY_REST_S, MOST_REST_S, REST, Rest
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Uuid
+
+from replicator.confirming import PARTITION_S, Confirming
+from replicator.copying import Cut
+from replicator.lane import (
+    ANSWER_REST,
+    LEAST_REST_S,
+    MANY_ANSWER_REST,
+    MANY_REST_S,
+    MOST_REST_S,
+    REST,
+    Rest,
+)
+from replicator.source import Source
 
 
 def test_rests_as_long_as_the_work_took_within_bounds() -> None:
@@ -15,25 +31,69 @@ def test_rests_as_long_as_the_work_took_within_bounds() -> None:
         (0.005, REST * 0.005),
         (1.0, MOST_REST_S),
     ):
-        rest.after(7.0, 7.0 + took, False)
+        rest.after(7.0, 7.0 + took, False, 0.0)
         assert rest.until - (7.0 + took) == pytest.approx(lasts)
 
 
 def test_rests_longer_while_there_is_more_than_is_read_at_once() -> None:
     rest = Rest()
-    rest.after(7.0, 7.001, True)
+    rest.after(7.0, 7.001, True, 0.0)
     assert rest.until == pytest.approx(7.001 + MANY_REST_S)
 
 
 def test_what_comes_last_does_not_wait_as_long_as_what_there_was_much_of() -> None:
     rest = Rest()
-    rest.after(7.0, 7.0, True)
+    rest.after(7.0, 7.0, True, 0.0)
     rest.no_more(7.01)
     assert rest.until == pytest.approx(7.01 + MOST_REST_S)
 
 
 def test_finding_nothing_more_never_makes_a_rest_longer() -> None:
     rest = Rest()
-    rest.after(7.0, 7.0, False)
+    rest.after(7.0, 7.0, False, 0.0)
     rest.no_more(7.001)
     assert rest.until == pytest.approx(7.0 + LEAST_REST_S)
+
+
+def test_what_an_answer_costs_is_rested_for_by_a_multiple() -> None:
+    rest = Rest()
+    rest.after(7.0, 7.001, False, 0.008)
+    assert rest.until == pytest.approx(7.001 + ANSWER_REST * 0.008), "a topic of 1,000 partitions"
+    rest.after(7.0, 7.001, False, 0.0001)
+    assert rest.until == pytest.approx(7.001 + LEAST_REST_S), "a small topic: no longer than without"
+    rest.after(7.0, 7.001, True, 0.008)
+    assert rest.until == pytest.approx(7.001 + MANY_ANSWER_REST * 0.008)
+    rest.no_more(7.002)
+    assert rest.until == pytest.approx(7.002 + ANSWER_REST * 0.008)
+
+
+def test_the_cost_of_answers_is_known_by_their_partitions() -> None:
+    sizes = {"wide": 1000, "narrow": 4}
+    topic_id = Uuid(1, 2)
+
+    def answer(topic: str) -> Future[Any]:
+        future: Future[Any] = Future()
+        if topic in sizes:
+            future.set_result(SimpleNamespace(topic_id=topic_id, partitions=[None] * sizes[topic]))
+        else:
+            future.set_exception(KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))
+        return future
+
+    def cut(topic: str) -> Cut:
+        return cast(
+            Cut, SimpleNamespace(frame=SimpleNamespace(topic=topic, topic_id=str(topic_id)), value=b"")
+        )
+
+    source = SimpleNamespace(describe=lambda topics: {topic: answer(topic) for topic in topics})
+    confirming = Confirming(cast(Source, source))
+    for topics, cost in (
+        (("wide", "narrow", "gone"), 1004 * PARTITION_S),
+        (("narrow", "narrow"), 4 * PARTITION_S),
+        (("gone",), 0.0),
+    ):
+        for topic in topics:
+            confirming.hold_back(cut(topic))
+        confirming.ask(0.0)
+        told = [(cut.frame.topic, same) for cut, same in confirming.answers(0.0)]
+        assert told == [(topic, topic in sizes) for topic in topics]
+        assert confirming.answer_s == pytest.approx(cost)
