@@ -93,6 +93,7 @@ def cli(
     # Whatever has been started ends with the `with` blocks below, so a signal must unwind them.
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _interrupt)
+    copiers.lay_by_classes(click.echo)
     about = sitting.about_the_machine(sitting.command_line(sys.argv[1:]))
     with tempfile.TemporaryDirectory(prefix="verbatim-bench-") as folder, two_brokers(Path(folder)) as pair:
         run = Sitting(pair, scale, click.echo)

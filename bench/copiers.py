@@ -5,6 +5,7 @@ Each is one or more real processes that copy one topic to `<link>.<topic>` on th
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,8 +15,9 @@ from typing import Self
 
 from bench.clusters import Pair
 from bench.standalone import standalone
+from common import class_data
 from common.errors import VerbatimError
-from common.jars import KAFKA, KAFKA_LOGGING, classpath, java
+from common.jars import DELTA, KAFKA, KAFKA_LOGGING, classpath, java
 from verbatim.applications import Application
 from verbatim.brokers import FULL_SPEED, LOG4J
 from verbatim.processes import HOST, free_ports
@@ -146,6 +148,24 @@ def make(name: str, pair: Pair, link: str, topic: str, partitions: int, linger_m
 def destination(link: str, topic: str) -> str:
     """What every copier calls its copy."""
     return f"{link}.{topic}"
+
+
+def lay_by_classes(say: Callable[[str], None]) -> None:
+    """Verbatim's images hold which classes Spark loads, so here it starts with them too. Made once; raises VerbatimError."""
+    archive = class_data.of_spark(classpath(DELTA))
+    if archive.is_file():
+        return
+    say("laying by which classes Spark loads, as when Verbatim's image is built: once on this machine")
+    command = [
+        str(Path(sys.executable).with_name("verbatim")),
+        "quickstart",
+        "--no-kill",
+        "--records",
+        "20000",
+    ]
+    run = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    if run.returncode or not archive.is_file():
+        raise VerbatimError(f"{' '.join(command[1:])} made no {archive}: {run.stdout[-500:]}")
 
 
 def _verbatim(pair: Pair, link: str, topic: str, folder: Path) -> dict[str, Application]:

@@ -79,14 +79,12 @@ def read(servers: str, topic: str, file: Path) -> None:
     consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
     made, arrived, numbers = array("q"), array("q"), array("q")
     newest_file = os.open(f"{file}.newest", os.O_CREAT | os.O_WRONLY)
-    newest = noted = 0
+    newest = noted = written = 0
     gc.disable()
     while not _ended:
         # The first is waited for, the others are those that are there: `consume` would wait until it has as many as asked for.
         first = consumer.poll(0.1)
-        if first is None:
-            continue
-        messages = [first, *consumer.consume(10_000, 0)]
+        messages = [] if first is None else [first, *consumer.consume(10_000, 0)]
         now = time.monotonic_ns()
         for message in messages:
             if message.error() is not None:
@@ -96,9 +94,10 @@ def read(servers: str, topic: str, file: Path) -> None:
             arrived.append(now)
             numbers.append(number)
             newest = max(newest, at)
-        if now - noted > _NEWEST_EVERY_NS:
+        # Also when nothing came: the last of a phase may have come right after a note.
+        if noted < newest and now - written > _NEWEST_EVERY_NS:
             os.pwrite(newest_file, struct.pack("<q", newest), 0)
-            noted = now
+            noted, written = newest, now
     with file.open("wb") as output:
         for values in (made, arrived, numbers):
             values.tofile(output)

@@ -44,7 +44,13 @@ def shown(values: Iterable[float | None], form: Callable[[float], str]) -> str:
 
 
 def as_markdown(sittings: Sequence[dict[str, Any]]) -> str:
-    """Everything measured, with the machine and the commands."""
+    """Everything measured, with the machine and the commands; figures of one machine are never mixed with another's."""
+    machines = _by_machine(sittings)
+    heads = [f"## On {some[0]['processor']}\n\n" if len(machines) > 1 else "" for some in machines]
+    return "\n\n".join(head + _of_a_machine(some) for head, some in zip(heads, machines, strict=True))
+
+
+def _of_a_machine(sittings: Sequence[dict[str, Any]]) -> str:
     results: list[Result] = [result for sitting in sittings for result in sitting["results"]]
     parts = [_about(sittings)]
     for kind, title, make in (
@@ -62,6 +68,22 @@ def as_markdown(sittings: Sequence[dict[str, Any]]) -> str:
     return "\n\n".join(parts)
 
 
+def _by_machine(sittings: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    found: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for sitting in sittings:
+        found.setdefault((str(sitting["cpus"]), sitting["processor"]), []).append(sitting)
+    return list(found.values())
+
+
+def of_one_machine(sittings: Sequence[dict[str, Any]], kind: str) -> list[Result]:
+    """The results of a kind, of the machine that has most of them."""
+    found = [
+        [result for sitting in some for result in sitting["results"] if result["kind"] == kind]
+        for some in _by_machine(sittings)
+    ]
+    return max(found, key=len, default=[])
+
+
 def write(file: Path, into: Path) -> None:
     """Put the figures of a file of sittings between the markers of a document, and the plot beside it. Raises ValueError without markers."""
     sittings = json.loads(file.read_text())["sittings"]
@@ -70,7 +92,7 @@ def write(file: Path, into: Path) -> None:
         raise ValueError(f"{into} must hold {BEGIN} and {END}, each once")
     before, after = old.split(BEGIN)[0], old.split(END)[1]
     picture = into.with_name("benchmarks.png")
-    _plot([result for sitting in sittings for result in sitting["results"]], picture)
+    _plot(of_one_machine(sittings, "throughput"), of_one_machine(sittings, "latency"), picture)
     text = f"{as_markdown(sittings)}\n\n![the same as a picture]({picture.name})"
     into.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
 
@@ -107,6 +129,7 @@ def _throughput(results: list[Result]) -> str:
         "CPU µs/record",
         "brokers' CPU",
         "peak memory MiB",
+        "of one application",
         "B written/record",
         "started in s",
     ]
@@ -123,11 +146,17 @@ def _throughput(results: list[Result]) -> str:
                 shown((r["cpu_us_per_record"] for r in some), "{:,.1f}".format),
                 shown((spread([r["broker_cpu_us_per_record"] for r in some]).median,), "{:,.1f}".format),
                 shown((max(r["peak_bytes"] for r in some) / 2**20,), "{:,.0f}".format),
+                shown((max(_greatest(r) for r in some) / 2**20,), "{:,.0f}".format),
                 shown((spread([r["written_bytes"] / r["records"] for r in some]).median,), "{:,.0f}".format),
                 shown((spread([r["started_s"] for r in some]).median,), "{:.1f}".format),
             ]
         )
     return table(head, rows)
+
+
+def _greatest(result: Result) -> int:
+    """Bytes of the application that had most."""
+    return int(max(result["peak_bytes_by_process"].values()))
 
 
 def _latency(results: list[Result]) -> str:
@@ -222,7 +251,7 @@ def _recovery(results: list[Result]) -> str:
     return table(head, rows)
 
 
-def _plot(results: list[Result], file: Path) -> None:
+def _plot(catching_up: list[Result], latency: list[Result], file: Path) -> None:
     """Throughput, CPU, latency: each copier in its own colour."""
     import matplotlib as mpl
 
@@ -230,7 +259,7 @@ def _plot(results: list[Result], file: Path) -> None:
     from matplotlib import pyplot as plt
 
     figure, (rate_axes, cpu_axes, wait_axes) = plt.subplots(1, 3, figsize=(16, 4.5), constrained_layout=True)
-    throughput = _groups((r for r in results if r["kind"] == "throughput"), "shape", "copier")
+    throughput = _groups(catching_up, "shape", "copier")
     shapes = [shape for shape in _SHAPES if any(key[0] == shape for key in throughput)]
     names = [name for name in _ORDER if any(key[1] == name for key in throughput)]
     for axes, value, title in (
@@ -259,7 +288,7 @@ def _plot(results: list[Result], file: Path) -> None:
         axes.set_xticks(range(len(shapes)), shapes, rotation=30, ha="right")
         axes.set_title(title)
         axes.set_yscale("log" if len(shapes) > 3 else "linear")
-    waits = _groups((r for r in results if r["kind"] == "latency"), "copier", "rate")
+    waits = _groups(latency, "copier", "rate")
     for name in (name for name in _ORDER if any(key[0] == name for key in waits)):
         rates = sorted(key[1] for key in waits if key[0] == name)
         for percent, style in ((50, "-"), (99, "--")):

@@ -19,6 +19,7 @@ from bench.load import RUN_BYTES, Shape, rows, values
 from bench.paced import Arrivals, Phase
 from bench.recovery import next_record_s
 from bench.usage import Watch
+from common.errors import VerbatimError
 
 
 @pytest.mark.parametrize(
@@ -158,6 +159,7 @@ def _throughput(copier: str, records_per_s: float) -> dict[str, Any]:
         "cpu_us_per_record": 5.0,
         "broker_cpu_us_per_record": 1.0,
         "peak_bytes": 1 << 30,
+        "peak_bytes_by_process": {"replicator": 400 << 20, "deduplicator": 624 << 20},
         "written_bytes": 200_000,
         "started_s": 9.0,
     }
@@ -178,7 +180,23 @@ def test_rounds_of_all_sittings_share_a_row() -> None:
     rows = [line for line in text.splitlines() if line.startswith("| 200B")]
     assert len(rows) == 2
     assert "Verbatim |" in rows[0] and "| 110,000 (100,000 to 120,000) |" in " ".join(rows[0].split())
+    assert "| 1,024 | 624 |" in " ".join(rows[0].split()), (
+        "peak memory: of both applications, and of the greater one"
+    )
     assert text.count("`python -m bench`") == 2
+
+
+def test_figures_of_different_machines_are_not_mixed() -> None:
+    one, other = _sitting(_throughput("verbatim", 100_000)), _sitting(_throughput("verbatim", 120_000))
+    more = _sitting(_throughput("verbatim", 110_000), _throughput("floor", 300_000))
+    text = report.as_markdown([one, {**other, "processor": "another"}, more])
+    assert [line for line in text.splitlines() if line.startswith("## ")] == ["## On some", "## On another"]
+    assert "| 105,000 (100,000 to 110,000) |" in " ".join(text.split()) and " 120,000 |" in text
+    assert text.index("105,000") < text.index("## On another") < text.index("120,000")
+    shown = report.of_one_machine([one, {**other, "processor": "another"}, more], "throughput")
+    assert [r["records_per_s"] for r in shown] == [100_000, 110_000, 300_000]
+    assert report.of_one_machine([one], "latency") == report.of_one_machine([], "latency") == []
+    assert "## On" not in report.as_markdown([one, more])
 
 
 def test_what_failed_is_told() -> None:
@@ -190,6 +208,27 @@ def test_what_failed_is_told() -> None:
 
 def test_every_copier_has_a_title_and_its_place_in_the_tables() -> None:
     assert set(copiers.NAMES) == set(copiers.TITLES)
+
+
+def test_verbatim_starts_with_the_classes_its_images_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = tmp_path / "classes.jsa"
+    makes = f'#!/bin/sh\necho "$@" >> {tmp_path}/run\n[ -f {tmp_path}/works ] && touch {archive} || echo no broker\n'
+    (tmp_path / "verbatim").write_text(makes)
+    (tmp_path / "verbatim").chmod(0o755)
+    monkeypatch.setattr("bench.copiers.sys.executable", str(tmp_path / "python"))
+    monkeypatch.setattr("bench.copiers.classpath", lambda *_: "")
+    monkeypatch.setattr("bench.copiers.class_data.of_spark", lambda _: archive)
+    said: list[str] = []
+    with pytest.raises(VerbatimError, match=r"quickstart.*no broker"):
+        copiers.lay_by_classes(said.append)
+    (tmp_path / "works").touch()
+    copiers.lay_by_classes(said.append)
+    copiers.lay_by_classes(said.append)
+    assert len(said) == 2 == len((tmp_path / "run").read_text().splitlines()), (
+        "once there is one, nothing is run"
+    )
 
 
 @pytest.mark.parametrize("fill", ["half", "random", "text"])
