@@ -1,7 +1,8 @@
 """Frames: one record of the staging topic holds a run of records of one source partition. Pure: bytes in, bytes out.
 
 A frame's Kafka headers say where its records come from and which source offsets `[start, next)` it covers; its value is one
-Arrow IPC record batch of `ROWS`, without the schema, which the frame version fixes. Reading and writing Kafka is left to others.
+Arrow IPC record batch of `ROWS`, without the schema, which the frame version fixes. Its buffers may be compressed, as Arrow does it: then
+no broker unpacks them, as it does with what a Kafka batch has compressed. Reading and writing Kafka is left to others.
 """
 
 from __future__ import annotations
@@ -26,6 +27,13 @@ VERSION = b"1"
 MAX_RECORDS = 1 << 20
 """A frame that claims more is no frame of ours: it would only serve to fill the reader's memory."""
 
+MAX_UNPACKED_BYTES = 128 << 20
+"""A larger frame is not compressed: one that would unpack into more is none of ours either."""
+_PADDING = 4096
+"""More than Arrow pads a frame's buffers with."""
+COMPRESSED_FROM_BYTES = 8 << 10
+"""A smaller one is not: there is little to win, and Arrow takes 20 us longer for any."""
+
 MAX_OFFSET = 2**63 - 1
 MAX_PARTITION = 2**31 - 1
 
@@ -44,6 +52,8 @@ ROWS = pa.schema(
 )
 """Schema of a frame's value: the record's source offset, its timestamp in ms since the epoch and that timestamp's type
 (0 none, 1 CreateTime, 2 LogAppendTime), key and value (null and empty differ), and headers in order (null: none)."""
+_SCHEMA_BYTES = ROWS.serialize().size
+"""What a stream begins with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +85,7 @@ class Frame:
 @dataclass(frozen=True, slots=True)
 class Rows:
     """The records of a frame, column by column; all have one length. `offsets` ascend: a range, or a list where some are missing. `headers` is
-    None where no record has any. `bytes` is about what keys and values take together."""
+    None where no record has any. `bytes` is about what keys and values take together, `unpacked` what their whole frame takes, not compressed."""
 
     offsets: Sequence[int]
     timestamps: list[int]
@@ -83,6 +93,7 @@ class Rows:
     values: list[bytes | None]
     headers: list[list[Header] | None] | None
     bytes: int = field(default=0, compare=False)
+    unpacked: int = field(default=0, compare=False)
 
     def from_offset(self, offset: int) -> Rows:
         """The rows at or above a source offset."""
@@ -96,6 +107,7 @@ class Rows:
             self.values[at:],
             self.headers[at:] if self.headers is not None else None,
             self.bytes * (len(self.offsets) - at) // len(self.offsets),
+            self.unpacked,
         )
 
 
@@ -109,10 +121,8 @@ def encode_rows(
     keys: Sequence[bytes | None],
     values: Sequence[bytes | None],
     headers: Sequence[Sequence[Header] | None] | None,
-) -> pa.Buffer:
-    """Pack records, given column by column, into a frame's value. The buffer can be produced as it is, without a copy."""
-    if not offsets:
-        return pa.py_buffer(b"")
+) -> pa.RecordBatch:
+    """Records, given column by column, as a batch of `ROWS`."""
     if headers is None:
         header_column = pa.nulls(len(offsets), HEADERS)
     else:
@@ -128,12 +138,27 @@ def encode_rows(
             header_column,
         ],
         schema=ROWS,
-    ).serialize()
+    )
+
+
+def pack(rows: pa.RecordBatch, codec: pa.Codec | None = None) -> pa.Buffer:
+    """A frame's value, compressed where that is worth it. The buffer can be produced as it is, without a copy."""
+    if not len(rows):
+        return pa.py_buffer(b"")
+    if codec is None or not COMPRESSED_FROM_BYTES <= rows.nbytes <= MAX_UNPACKED_BYTES:
+        return rows.serialize()
+    sink = pa.BufferOutputStream()
+    # Arrow offers compression to streams and files only.
+    stream = pa.ipc.new_stream(
+        sink, ROWS, options=pa.ipc.IpcWriteOptions(compression=codec, use_threads=False)
+    )
+    stream.write_batch(rows)
+    return sink.getvalue().slice(_SCHEMA_BYTES)
 
 
 def _types(timestamp_types: Sequence[int]) -> pa.Array:
-    first, count = timestamp_types[0], len(timestamp_types)
-    if timestamp_types.count(first) == count:
+    count = len(timestamp_types)
+    if count and timestamp_types.count(first := timestamp_types[0]) == count:
         return pa.repeat(pa.scalar(first, pa.int8()), count)
     return pa.array(timestamp_types, pa.int8())
 
@@ -223,10 +248,10 @@ def decode_rows(frame: Frame, crc: int, value: bytes | None) -> Rows:
         return NO_ROWS
     try:
         message = pa.ipc.read_message(pa.py_buffer(value))
-        if _compressed(message):
-            # No writer compresses (the Kafka batch is): a few kilobytes could unpack into gigabytes.
+        if (unpacked := _unpacked_bytes(message)) > MAX_UNPACKED_BYTES + _PADDING:
+            # A few kilobytes could unpack into gigabytes.
             raise FrameError(
-                f"frame of {_where(frame)} [{frame.start}, {frame.next}) holds compressed buffers"
+                f"frame of {_where(frame)} [{frame.start}, {frame.next}) would unpack into {unpacked} bytes"
             )
         batch = pa.ipc.read_record_batch(message, ROWS)
         if batch.num_rows != frame.count:
@@ -250,6 +275,7 @@ def decode_rows(frame: Frame, crc: int, value: bytes | None) -> Rows:
             values.to_pylist(),
             None if headers.null_count == frame.count else _header_lists(headers),
             sum(data.size for data in (keys.buffers()[2], values.buffers()[2]) if data is not None),
+            batch.nbytes,
         )
     except FrameError:
         raise
@@ -280,13 +306,15 @@ def _header_lists(column: pa.Array) -> list[list[Header] | None]:
     return [None if row is None else [(h["key"], h["value"]) for h in row] for row in column.to_pylist()]
 
 
-def _compressed(message: pa.Message) -> bool:
-    """Whether a record batch message says that its buffers are compressed: pyarrow offers no way to ask before it unpacks them.
+def _unpacked_bytes(message: pa.Message) -> int:
+    """What the buffers of a record batch message say that they unpack into; 0 when they are not compressed. pyarrow offers no way to ask before
+    it unpacks them.
 
-    Message.fbs of the Arrow format: the message's field 2 is its header, a RecordBatch, whose field 3 is `compression`. pyarrow has
-    verified the flatbuffer by now.
+    Message.fbs of the Arrow format: the message's field 2 is its header, a RecordBatch, whose field 2 is the vector of buffers (where each lies
+    in the body, and its length: two int64), and field 3 `compression`. A compressed buffer begins with its length as unpacked, -1 where it is
+    stored as it is. pyarrow has verified the flatbuffer by now. Raises struct.error where a buffer lies outside the body.
     """
-    data = memoryview(message.metadata)
+    data, body = memoryview(message.metadata), memoryview(message.body)
 
     def field(table: int, number: int) -> int:
         """Where a table's field lies, 0 if it is left out."""
@@ -297,9 +325,24 @@ def _compressed(message: pa.Message) -> bool:
         (offset,) = struct.unpack_from("<H", data, vtable + at) if at < size else (0,)
         return table + offset if offset else 0
 
-    (root,) = struct.unpack_from("<I", data, 0)
-    header = field(root, 2)
-    return bool(header) and field(header + struct.unpack_from("<I", data, header)[0], 3) != 0
+    def target(at: int) -> int:
+        """What an offset field points at."""
+        return at + int(struct.unpack_from("<I", data, at)[0])
+
+    header = field(target(0), 2)
+    batch = target(header) if header else 0
+    if not batch or not field(batch, 3):
+        return 0
+    buffers = target(field(batch, 2))
+    (count,) = struct.unpack_from("<I", data, buffers)
+    total = 0
+    for offset, length in struct.iter_unpack("<qq", data[buffers + 4 : buffers + 4 + 16 * count]):
+        if length:
+            (unpacked,) = struct.unpack_from("<q", body, offset)
+            if unpacked < -1 or offset < 0:
+                raise ValueError("a buffer of a negative length")
+            total += length if unpacked == -1 else unpacked
+    return total
 
 
 def _number(text: bytes, most: int) -> int:

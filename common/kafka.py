@@ -26,6 +26,8 @@ client_log = logging.getLogger("librdkafka")
 client_log.addFilter(lambda record: record.levelno >= logging.ERROR or client_log.isEnabledFor(logging.DEBUG))
 
 CONNECT_S = 5.0
+COMPRESSION = "lz4"
+"""Where nothing else is set."""
 _BASE = {"socket.keepalive.enable": True, "reconnect.backoff.ms": 20}
 """Of every client, where its user says nothing else. librdkafka allows itself half of `reconnect.backoff.ms` between two new connections, the
 first one included: with its 100 ms, 50 ms passed between a client's bootstrap and its first connection to a leader. The pause between attempts
@@ -208,7 +210,7 @@ def producer(config: Config, logger: Any = client_log, **own: Any) -> Producer:
     base = {
         **_BASE,
         "linger.ms": 5,
-        "compression.type": "lz4",
+        "compression.type": COMPRESSION,
         "message.max.bytes": 1_000_000_000,
         "queue.buffering.max.kbytes": 65536,
         "queue.buffering.max.messages": 1_000_000,

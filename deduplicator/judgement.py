@@ -123,7 +123,7 @@ class Judgement:
             self._troubles.skip(key, frame, offset, stuck.MISSING, str(error))
             return
         self._deliver(key, frame, rows.from_offset(decision.from_offset), decision, destination, offset)
-        self._transaction.bytes += len(message)
+        self._transaction.bytes += max(len(message), rows.unpacked)
 
     def _unknown(self, key: Key, frame: Frame, offset: int) -> None:
         if self.owned.complete:

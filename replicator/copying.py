@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from common.control import Key
 from common.errors import FrameError
-from common.frame import Frame, Header, encode_rows
+from common.frame import Frame, Header, encode_rows, pack
 from common.provenance import came_from
 
 MAX_FRAME_RECORDS = 10_000
@@ -56,7 +56,7 @@ class Status(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A frame ready to go, its value, and the leader epoch of its last record (None if unknown)."""
+    """A frame ready to go, its value, and the leader epoch of its last record (None if unknown). `unpacked`: the value's bytes before compression."""
 
     frame: Frame
     value: pa.Buffer | bytes
@@ -64,6 +64,7 @@ class Cut:
     generation: int
     handled: int
     left_out: int = 0
+    unpacked: int = 0
 
 
 @dataclass(slots=True)
@@ -88,6 +89,8 @@ class Copying:
     """Records with this provenance header are not copied: to the destination they are gaps, like those of compaction."""
     refuse: Header | None = None
     """A record with this provenance header shows that the link is part of a loop."""
+    codec: pa.Codec | None = None
+    """What compresses frames."""
     status: Status = Status.RUNNING
     paused: bool = False
     """Whether an operator has paused its topic: it is not read, whatever its status."""
@@ -222,17 +225,24 @@ class Copying:
         # A record larger than the limit travels alone.
         take = max(1, bisect_right(self._ends, self._cut_bytes + MAX_FRAME_BYTES, 0, take))
         records = self.pending[:take]
-        value, left_out = self._encode(records)
-        while len(value) > MAX_ENCODED_BYTES and len(records) > 1:
+        rows, left_out = self._encode(records)
+        while rows.nbytes > MAX_ENCODED_BYTES and len(records) > 1:
             records = records[: len(records) // 2]
-            value, left_out = self._encode(records)
+            rows, left_out = self._encode(records)
         self._cut_bytes = self._ends[len(records) - 1]
         del self.pending[: len(records)], self._ends[: len(records)]
         last = records[-1]
-        return self._cut(last.offset() + 1, len(records) - left_out, value, last.leader_epoch(), left_out)
+        return self._cut(
+            last.offset() + 1,
+            len(records) - left_out,
+            pack(rows, self.codec),
+            last.leader_epoch(),
+            left_out,
+            rows.nbytes,
+        )
 
-    def _encode(self, records: list[SourceRecord]) -> tuple[pa.Buffer, int]:
-        """A frame's value, and how many of the records are left out of it. Raises FrameError, Loop."""
+    def _encode(self, records: list[SourceRecord]) -> tuple[pa.RecordBatch, int]:
+        """A frame's rows, and how many of the records are left out of it. Raises FrameError, Loop."""
         headers: list[list[Header] | None] | None
         try:
             headers = [r.headers() for r in records]
@@ -256,7 +266,7 @@ class Copying:
                 f"record {records[-1].offset()} of {self.name} came from the target cluster, and would go round"
             )
         stamps = [r.timestamp() for r in records]
-        value = encode_rows(
+        rows = encode_rows(
             [r.offset() for r in records],
             [stamp for _, stamp in stamps],
             [kind for kind, _ in stamps],
@@ -264,15 +274,21 @@ class Copying:
             [r.value() for r in records],
             headers,
         )
-        return value, left_out
+        return rows, left_out
 
     def _cut(
-        self, end: int, count: int, value: pa.Buffer | bytes, leader_epoch: int | None, left_out: int = 0
+        self,
+        end: int,
+        count: int,
+        value: pa.Buffer | bytes,
+        leader_epoch: int | None,
+        left_out: int = 0,
+        unpacked: int = 0,
     ) -> Cut:
         frame = self._frame(self.cut_at, end, count)
         self.cut_at = end
         self.cut_epoch = leader_epoch
-        return Cut(frame, value, leader_epoch, self.generation, self.handled, left_out)
+        return Cut(frame, value, leader_epoch, self.generation, self.handled, left_out, unpacked)
 
     def _frame(self, start: int, end: int, count: int, **flags: bool | str) -> Frame:
         return Frame(

@@ -29,7 +29,7 @@ from replicator.demands import Demands
 from replicator.halts import Halts
 from replicator.source import Source
 from replicator.throttle import Throttle
-from replicator.writer import Writer, WriterFailed
+from replicator.writer import Writer, WriterFailed, frame_codec
 
 log = logging.getLogger(__name__)
 
@@ -102,6 +102,7 @@ class Lane:
             REPLICATOR, plan["term"], plan["epoch"], plan["lane"], plan["positions_topic"]
         )
         mark = provenance.header(plan["target_cluster"])
+        codec = frame_codec(plan["staging_producer"])
         writer = f"{plan['instance']}/{plan['term']}.{plan['epoch']}.{plan['lane']}.{uuid.uuid4().hex[:6]}"
         self.copies = {
             (p["topic"], p["partition"]): Copying(
@@ -117,6 +118,7 @@ class Lane:
                 p["end"],
                 mark if plan["provenance"] else None,
                 mark if p["same_name"] else None,
+                codec,
             )
             for p in plan["partitions"]
         }

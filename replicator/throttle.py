@@ -70,7 +70,7 @@ class Throttle:
         return self._pacing.affordable(copy.topic, copy.pending_bytes / len(copy.pending), now)
 
     def spend(self, cut: Cut) -> None:
-        self._pacing.spend(cut.frame.topic, len(cut.value), cut.frame.count)
+        self._pacing.spend(cut.frame.topic, cut.unpacked, cut.frame.count)
 
     def enough(self, uncut: Iterable[Copying]) -> bool:
         """Whether so much waits for the link's limit that no more is to be read."""

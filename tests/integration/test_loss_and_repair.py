@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from common import topics as production_topics
-from common.frame import Frame, decode_headers, encode_headers, encode_rows
+from common.frame import Frame, decode_headers, encode_headers, encode_rows, pack
 from common.kafka import Deadline
 from replicator import positions
 from replicator.positions import Position
@@ -191,7 +191,7 @@ def _damaged_frames(link: Link, topic: str) -> list[Record]:
     identity = link.control().identity
     assert identity is not None
     frame = Frame(identity["source_cluster"], topic, topic_id(link.source, topic), 0, 5, 7, 2, "tests")
-    value = encode_rows([5, 6], [1, 2], [1, 1], [None, None], [b"wrong", b"wrong"], None).to_pybytes()
+    value = pack(encode_rows([5, 6], [1, 2], [1, 1], [None, None], [b"wrong", b"wrong"], None)).to_pybytes()
     good = encode_headers(frame, value)
     return [
         Record(b"garbage"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -125,6 +126,18 @@ def test_large_keys_and_headers_make_smaller_frames(monkeypatch: pytest.MonkeyPa
     assert [o for c in cuts for o in rows(c).offsets] == list(range(40))
     copy.take([Record(40, k=b"k" * 20_000)])
     assert ranges(copy.cut(True)) == [(40, 41, 1)], "a single one goes as it is"
+
+
+def test_frames_are_cut_by_what_they_take_before_compression(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever unpacks them has to hold it, and limits are of it."""
+    monkeypatch.setattr(copying, "MAX_ENCODED_BYTES", 50_000)
+    copy = make()
+    copy.codec = pa.Codec("lz4")
+    copy.take(dense(0, 200, k=b"k" * 1000, v=None))
+    cuts = copy.cut(True)
+    assert all(len(c.value) < 5_000 and 20_000 < c.unpacked <= 50_000 for c in cuts)
+    assert sum(c.unpacked for c in cuts) >= 200_000
+    assert [o for c in cuts for o in rows(c).offsets] == list(range(200))
 
 
 @given(

@@ -5,8 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
+
 from common.control import Control, encode
-from common.frame import Frame, Rows, encode_headers, encode_rows
+from common.frame import Frame, Rows, encode_headers, encode_rows, pack
 from deduplicator import stuck
 from deduplicator.judgement import Judgement
 from deduplicator.owned import Owned
@@ -19,7 +21,8 @@ class Message:
 
     def __init__(self, offset: int, start: int, keys: list[bytes | None]) -> None:
         at = list(range(start, start + len(keys)))
-        self._value = encode_rows(at, [1] * len(at), [1] * len(at), keys, [b"v"] * len(at), None).to_pybytes()
+        rows = encode_rows(at, [1] * len(at), [1] * len(at), keys, [b"v"] * len(at), None)
+        self._value = pack(rows, pa.Codec("lz4")).to_pybytes()
         frame = Frame("c", "orders", "id", 0, start, start + len(keys), len(keys), "w")
         self._headers = encode_headers(frame, self._value)
         self._offset = offset
@@ -104,3 +107,14 @@ def test_records_without_a_key_stop_a_partition_at_a_compacted_destination_and_n
     take(judge, Message(1, 2, [b"k", b"", None, b"k"]))
     assert recorder.produced == [("plain", [0, 1]), ("compacted", [2, 3])]
     assert recorder.skipped == [(stuck.NO_KEY, 5)]
+
+
+def test_a_transaction_is_as_large_as_what_its_frames_unpack_into() -> None:
+    """Staging is told of by what it holds; the producer's queue has to take the records."""
+    judge, recorder, control = judgement()
+    go_to(control, "plain")
+    packed = Message(0, 0, [bytes(1000)] * 100)
+    assert len(packed) < 10_000
+    take(judge, packed)
+    assert recorder.bytes > 100_000
+    assert judge.owned.bytes == len(packed)

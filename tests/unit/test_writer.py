@@ -14,7 +14,7 @@ from common.errors import LinkRefused
 from common.routing import staging_partition
 from replicator import writer
 from replicator.copying import Copying, Cut
-from replicator.writer import Writer, WriterFailed
+from replicator.writer import Writer, WriterFailed, frame_codec
 from tests.strategies import Record
 
 PLAN = {
@@ -216,3 +216,29 @@ def test_what_is_held_is_bounded_and_given_up_when_the_epoch_ends(
     term.ended = True
     with pytest.raises(WriterFailed, match="staging took no more frames"):
         target.send(copy, found[3])
+
+
+@pytest.mark.parametrize(
+    ("config", "codec", "producers"),
+    [
+        ({}, "lz4", "none"),
+        ({"compression.type": "zstd", "compression.level": "3"}, "zstd", "none"),
+        ({"compression.type": "lz4", "compression.level": "-1"}, "lz4", "none"),
+        ({"compression.type": "gzip"}, None, None),
+        ({"compression.type": "none"}, None, None),
+    ],
+)
+def test_either_frames_are_compressed_or_the_producer_does_what_it_has_been_told_to(
+    config: dict[str, str], codec: str | None, producers: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[tuple[dict[str, str], dict[str, Any]]] = []
+
+    def producer(config: dict[str, str], **own: Any) -> Client:
+        made.append((config, own))
+        return Client()
+
+    monkeypatch.setattr(kafka, "producer", producer)
+    Writer({**PLAN, "staging_producer": config}, Term(), None)  # type: ignore[arg-type]
+    found = frame_codec(config)
+    assert (found and found.name) == codec
+    assert [(theirs, own.get("compression_type")) for theirs, own in made] == [(config, producers)]
