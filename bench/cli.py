@@ -82,7 +82,7 @@ def cli(
 ) -> None:
     """Measure Verbatim, MirrorMaker 2 and a plain loop, side by side on two real brokers of this machine.
 
-    Takes most of an hour; nothing else should run meanwhile. Needs Java 17. Figures of one machine are worth comparing only with figures
+    Takes two to three hours; nothing else should run meanwhile. Needs Java 17. Figures of one machine are worth comparing only with figures
     of the same sitting.
     """
     if context.invoked_subcommand is not None:

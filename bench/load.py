@@ -102,50 +102,46 @@ takes long: with 1,000 partitions of 2,000 records each it was the greatest sing
 
 
 class Backlog:
-    """Source topics whose records are written but invisible, in a transaction that is open until `reveal`.
+    """Source topics whose records are written but invisible, in transactions that are open until `warm` and `reveal`.
 
-    So a copier can be started on it, shown to work by the few records before them, and then be given all the others at once. Had it the
-    backlog from its start, whichever part of it comes up first would run alone: not what a copier does when it runs.
+    So a copier can be started on it, shown to work by the few records before them, be given so many to warm up with, and then all the
+    others at once. Had it the backlog from its start, whichever part of it comes up first would run alone: not what a copier does when it
+    runs.
     """
 
-    def __init__(self, broker: Broker, shape: Shape, topic: str) -> None:
-        self.shape = shape
+    def __init__(self, broker: Broker, shape: Shape, topic: str, warm: int = 0) -> None:
+        self.shape, self.warm_records = shape, warm
         self.topics = [f"{topic}-{i}" for i in range(shape.topics)] if shape.topics > 1 else [topic]
         self.pattern = f"{topic}-.*" if shape.topics > 1 else topic
         """As copiers are told of them."""
         self.first = (FIRST_BYTES // shape.size + 1) * shape.partitions * shape.topics
         """How many records can be seen before `reveal`."""
         self._failed: list[str] = []
-        self._producer = Producer(
-            {
-                "bootstrap.servers": broker.bootstrap_servers,
-                "transactional.id": topic,
-                "transaction.timeout.ms": 600_000,
-                "linger.ms": 20,
-                "compression.type": "lz4",
-                "batch.size": 2 * RUN_BYTES,
-                "message.max.bytes": 2 << 20,
-                "queue.buffering.max.messages": 200_000,
-                "queue.buffering.max.kbytes": 131_072,
-            }
-        )
+        # Two, for a producer has one transaction at a time.
+        self._warming, self._producer = (_producer(broker, f"{topic}-{part}") for part in ("warm", "all"))
         broker.create(self.topics, shape.partitions)
 
     def fill(self) -> None:
         """Write visible records to each partition, then the invisible ones, round about the partitions. Raises RuntimeError."""
+        self._warming.init_transactions(60)
         self._producer.init_transactions(60)
-        self._write(self.first)
+        self._write(self._producer, self.first)
         self._producer.commit_transaction(60)
-        self._write(self.shape.records)
+        self._write(self._warming, self.warm_records)
+        self._write(self._producer, self.shape.records)
+
+    def warm(self) -> None:
+        """Commit the first part: what there is to warm up with is there now, and nothing behind it."""
+        self._warming.commit_transaction(60)
 
     def reveal(self) -> None:
         """Commit: every record is there now."""
         self._producer.commit_transaction(60)
 
-    def _write(self, records: int) -> None:
-        self._producer.begin_transaction()
+    def _write(self, producer: Producer, records: int) -> None:
+        producer.begin_transaction()
         headers = HEADERS if self.shape.headers else None
-        produce, poll = self._producer.produce, self._producer.poll
+        produce, poll = producer.produce, producer.poll
         for i, (topic, partition, key, value) in enumerate(rows(self.shape, self.topics, records)):
             while True:
                 try:
@@ -155,9 +151,25 @@ class Backlog:
                     poll(0.1)
             if not i % 1000:
                 poll(0)
-        if self._producer.flush(120) or self._failed:
+        if producer.flush(120) or self._failed:
             raise RuntimeError(f"{self.pattern} could not be filled: {self._failed[:1]}")
 
     def _note(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
             self._failed.append(str(error))
+
+
+def _producer(broker: Broker, transactional_id: str) -> Producer:
+    return Producer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "transactional.id": transactional_id,
+            "transaction.timeout.ms": 900_000,
+            "linger.ms": 20,
+            "compression.type": "lz4",
+            "batch.size": 2 * RUN_BYTES,
+            "message.max.bytes": 2 << 20,
+            "queue.buffering.max.messages": 200_000,
+            "queue.buffering.max.kbytes": 131_072,
+        }
+    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
-import struct
 import sys
 import time
 from array import array
@@ -67,23 +66,27 @@ class Paced:
         """How many records the producers that have ended made."""
         return self._numbers
 
-    def newest_ns(self) -> int:
-        """When the newest record that has arrived was made; 0 before the first."""
-        with contextlib.suppress(OSError, struct.error):
-            return int(struct.unpack("<q", self._newest.read_bytes())[0])
-        return 0
+    def arrived_ns(self) -> int:
+        """When the newest record was made that has arrived from the partition that is furthest behind; 0 before the first of every partition.
+
+        A partition whose reader waits for the end of a dead writer's transaction stands still for a minute, while the others go on.
+        """
+        newest = array("q")
+        with contextlib.suppress(OSError):
+            newest.frombytes(self._newest.read_bytes())
+        return min(newest, default=0)
 
     def wait_for_first(self, copier: Copier | None) -> None:
         """A trickle until records arrive, at once, for some seconds. Raises VerbatimError when they don't."""
         with self.producing(100):
-            self.wait_until(lambda: self.newest_ns() > 0, _FIRST_ARRIVAL_S, copier)
+            self.wait_until(lambda: self.arrived_ns() > 0, _FIRST_ARRIVAL_S, copier)
             self.wait_until(self.keeps_up, _FIRST_ARRIVAL_S, copier)
             time.sleep(_WARM_S)
             self.wait_until(self.keeps_up, _FIRST_ARRIVAL_S, copier)
 
     def keeps_up(self) -> bool:
-        """Whether what was made lately has arrived."""
-        return time.monotonic_ns() - self.newest_ns() < _LATELY_NS
+        """Whether what was made lately has arrived, in every partition."""
+        return time.monotonic_ns() - self.arrived_ns() < _LATELY_NS
 
     def wait_until(self, reached: Callable[[], bool], within_s: float, copier: Copier | None) -> None:
         """Raises VerbatimError when it takes too long, or something has ended."""
@@ -131,7 +134,7 @@ class Paced:
     def settle(self, within_s: float = 20.0) -> None:
         """Wait until what was made has arrived, or nothing more comes."""
         give_up = time.monotonic() + within_s
-        while self.newest_ns() < self.last.end_ns - 100_000_000 and time.monotonic() < give_up:
+        while self.arrived_ns() < self.last.end_ns - 100_000_000 and time.monotonic() < give_up:
             time.sleep(_LOOK_S)
         time.sleep(0.5)
 

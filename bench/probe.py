@@ -4,8 +4,9 @@
     python probe.py read SERVERS TOPIC FILE
 
 A value begins with the moment it was made (the monotonic clock, which all processes of a machine share; ns) and a running number, 8
-bytes each. Both programs end on SIGTERM too and write what they know to FILE: the producer JSON; the reader three arrays of int64 one
-after the other, made at, arrived at, number. While it runs, the reader keeps the newest `made at` seen in FILE.newest.
+bytes each, which also chooses the partition. Both programs end on SIGTERM too and write what they know to FILE: the producer JSON; the
+reader three arrays of int64 one after the other, made at, arrived at, number. While it runs, the reader keeps the newest `made at` of
+each partition in FILE.newest.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ def produce(
         late = max(late, now - planned)
         due = min(total, int((now - begin) * rate / 1e9) + 1)
         for number in range(sent, due):
-            producer.produce(topic, _HEAD.pack(now, first + number) + padding, partition=number % partitions)
+            value = _HEAD.pack(now, first + number) + padding
+            producer.produce(topic, value, partition=(first + number) % partitions)
         sent = due
         producer.poll(0)
         planned = max(planned + _TICK_NS, now)
@@ -79,7 +81,8 @@ def read(servers: str, topic: str, file: Path) -> None:
     consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
     made, arrived, numbers = array("q"), array("q"), array("q")
     newest_file = os.open(f"{file}.newest", os.O_CREAT | os.O_WRONLY)
-    newest = noted = written = 0
+    newest = array("q", [0] * len(partitions))
+    noted, written = newest[:], 0
     gc.disable()
     while not _ended:
         # The first is waited for, the others are those that are there: `consume` would wait until it has as many as asked for.
@@ -93,11 +96,12 @@ def read(servers: str, topic: str, file: Path) -> None:
             made.append(at)
             arrived.append(now)
             numbers.append(number)
-            newest = max(newest, at)
+            partition = message.partition() or 0
+            newest[partition] = max(newest[partition], at)
         # Also when nothing came: the last of a phase may have come right after a note.
-        if noted < newest and now - written > _NEWEST_EVERY_NS:
-            os.pwrite(newest_file, struct.pack("<q", newest), 0)
-            noted, written = newest, now
+        if noted != newest and now - written > _NEWEST_EVERY_NS:
+            os.pwrite(newest_file, newest.tobytes(), 0)
+            noted, written = newest[:], now
     with file.open("wb") as output:
         for values in (made, arrived, numbers):
             values.tofile(output)

@@ -54,17 +54,19 @@ def measure(
                             "state_bytes": size,
                         }
                     )
-        run.settle(60)
+        run.settle(_WITHIN_S)
         produced = run.made
         arrivals = run.arrivals()
     numbers = [n for n in arrivals.numbers if first <= n < produced]
     for kill in kills:
+        killed_ns = kill.pop("killed_ns")
         yield (
             kill.pop("repetition"),
             {
                 "kind": "recovery",
                 "copier": name,
-                "next_record_s": next_record_s(kill.pop("killed_ns"), arrivals),
+                "next_record_s": next_record_s(killed_ns, arrivals),
+                "every_partition_s": every_partition_s(killed_ns, arrivals),
                 # Of the whole run: exactly once means none of either.
                 "missing": produced - first - len(set(numbers)),
                 "repeated": len(numbers) - len(set(numbers)),
@@ -81,7 +83,7 @@ def _kill(run: Paced, copier: copiers.Copier, application: str, say: Callable[[s
     copier.applications[application].start()
     run.wait_until(partial(_newer_than, run, killed_ns), _WITHIN_S, copier)
     again_s = (time.monotonic_ns() - killed_ns) / 1e9
-    say(f"{copier.name}: records again {again_s:.1f} s after a kill of the {application}")
+    say(f"{copier.name}: records in every partition again {again_s:.1f} s after a kill of the {application}")
     run.wait_until(run.keeps_up, _WITHIN_S, copier)
     time.sleep(_SETTLE_S)
     return killed_ns
@@ -97,21 +99,33 @@ def _bytes(folder: Path) -> int:
 
 
 def _newer_than(run: Paced, since_ns: int) -> bool:
-    return run.newest_ns() > since_ns
+    return run.arrived_ns() > since_ns
 
 
 def next_record_s(killed_ns: int, arrivals: Arrivals) -> float:
     """From a kill to the arrival of the first record that was made after it; pure. Raises ValueError when none came."""
-    first = min(
-        arrived for made, arrived in zip(arrivals.made, arrivals.arrived, strict=True) if made > killed_ns
-    )
-    return (first - killed_ns) / 1e9
+    return (min(_firsts(killed_ns, arrivals).values()) - killed_ns) / 1e9
+
+
+def every_partition_s(killed_ns: int, arrivals: Arrivals) -> float:
+    """The same until every partition has had one; pure. A dead writer's open transaction may keep one from being read for longer than others."""
+    return (max(_firsts(killed_ns, arrivals).values()) - killed_ns) / 1e9
+
+
+def _firsts(killed_ns: int, arrivals: Arrivals) -> dict[int, int]:
+    """Partition -> when the first record arrived that was made after a kill (ns)."""
+    firsts: dict[int, int] = {}
+    for made, arrived, number in zip(arrivals.made, arrivals.arrived, arrivals.numbers, strict=True):
+        if made > killed_ns:
+            partition = number % paced.PARTITIONS
+            firsts[partition] = min(arrived, firsts.get(partition, arrived))
+    return firsts
 
 
 def line(found: dict[str, Any]) -> str:
     """A result for whoever watches."""
     return (
         f"{found['copier']:<15} kill -9 of the {found['application']} after {found['copied']:,} records (state table of"
-        f" {found['state_bytes'] >> 10} KiB): next record after {found['next_record_s']:.1f} s"
+        f" {found['state_bytes'] >> 10} KiB): next record after {found['next_record_s']:.1f} s, in every partition after {found['every_partition_s']:.1f} s"
         f" ({found['missing']} missing, {found['repeated']} repeated in the whole run)"
     )

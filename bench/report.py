@@ -147,7 +147,10 @@ def _throughput(results: list[Result]) -> str:
                 shown((spread([r["broker_cpu_us_per_record"] for r in some]).median,), "{:,.1f}".format),
                 shown((max(r["peak_bytes"] for r in some) / 2**20,), "{:,.0f}".format),
                 shown((max(_greatest(r) for r in some) / 2**20,), "{:,.0f}".format),
-                shown((spread([r["written_bytes"] / r["records"] for r in some]).median,), "{:,.0f}".format),
+                shown(
+                    (spread([r["written_bytes"] / r["written_records"] for r in some]).median,),
+                    "{:,.0f}".format,
+                ),
                 shown((spread([r["started_s"] for r in some]).median,), "{:.1f}".format),
             ]
         )
@@ -229,6 +232,7 @@ def _recovery(results: list[Result]) -> str:
         "records before",
         "kills",
         "next record s",
+        "in every partition s",
         "state table KiB",
         "missing",
         "repeated",
@@ -240,6 +244,7 @@ def _recovery(results: list[Result]) -> str:
             f"{min(r['copied'] for r in some):,}",
             str(len(some)),
             shown((r["next_record_s"] for r in some), "{:.1f}".format),
+            shown((r["every_partition_s"] for r in some), "{:.1f}".format),
             str(max(r["state_bytes"] for r in some) >> 10),
             str(max(r["missing"] for r in some)),
             str(max(r["repeated"] for r in some)),

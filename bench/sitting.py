@@ -38,11 +38,10 @@ SCALE_SHAPES = (
     Shape(200, 2_000_000, partitions=10, topics=100),
     Shape(200, 20_000_000, long=True),
 )
-"""Of several topics, or very many records; measured with Verbatim alone, to be compared with itself."""
+"""Of several topics, or very many records; measured with the same two."""
 
 SHAPES = MAIN_SHAPES + SIDE_SHAPES + SCALE_SHAPES
 SIDE_COPIERS = (copiers.VERBATIM, "mm2-throughput")
-SCALE_COPIERS = (copiers.VERBATIM,)
 SHARES = {"mm2-throughput": 0.6, "mm2-latency": 0.3, "mm2-defaults": 0.3}
 """Of a shape's records, for who is slower: what is measured is a rate, and some ten seconds of it are enough."""
 
@@ -70,8 +69,6 @@ class Scale:
     def copiers_of(self, shape: Shape) -> tuple[str, ...]:
         if self.chosen:
             return self.chosen
-        if shape in SCALE_SHAPES:
-            return SCALE_COPIERS
         if shape == MAIN_SHAPES[0] and self.main_copiers == copiers.PEERS:
             return (*self.main_copiers, *copiers.EXECUTORS)
         return self.main_copiers if shape in MAIN_SHAPES else SIDE_COPIERS
@@ -104,7 +101,8 @@ class Sitting:
                 for name in self.scale.copiers_of(full):
                     shape = full.times(self.scale.records * SHARES.get(name, 1.0))
                     with self._noted(f"throughput of {name}, {shape.name}"):
-                        found = throughput.measure(self.pair, name, self.link(), shape)
+                        warm = throughput.warm_records(full.times(self.scale.records))
+                        found = throughput.measure(self.pair, name, self.link(), shape, warm)
                         self._add(found, repetition, throughput.line)
 
     def latency(self, repetitions: int) -> None:

@@ -6,18 +6,20 @@ import os
 from array import array
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bench import copiers, report, sitting, usage
+from bench.clusters import Broker
 from bench.figures import longest_gap, percentile, spread, steady, time_of, value_at
 from bench.latency import SETTLE_S, judged
 from bench.load import RUN_BYTES, Shape, rows, values
-from bench.paced import Arrivals, Phase
-from bench.recovery import next_record_s
+from bench.paced import Arrivals, Paced, Phase
+from bench.recovery import every_partition_s, next_record_s
 from bench.usage import Watch
 from common.errors import VerbatimError
 
@@ -132,6 +134,15 @@ def test_recovery_waits_for_a_record_made_after_the_kill() -> None:
     # The first to arrive after the kill had been under way.
     arrivals = _arrivals([(9.0, 9.1, 0), (9.9, 11.0, 1), (12.0, 15.5, 3), (10.5, 14.0, 2)])
     assert next_record_s(_second(10), arrivals) == pytest.approx(4)
+    assert every_partition_s(_second(10), arrivals) == pytest.approx(5.5)
+
+
+def test_all_has_arrived_when_it_has_from_the_partition_furthest_behind(tmp_path: Path) -> None:
+    broker = cast("Broker", SimpleNamespace(bootstrap_servers="localhost:1"))
+    paced = Paced(tmp_path, broker, "topic", broker, "copy")
+    assert paced.arrived_ns() == 0
+    (tmp_path / "arrivals.newest").write_bytes(array("q", [7, 5, 9, 6]).tobytes())
+    assert paced.arrived_ns() == 5
 
 
 def test_columns_of_a_table_line_up() -> None:
@@ -161,6 +172,7 @@ def _throughput(copier: str, records_per_s: float) -> dict[str, Any]:
         "peak_bytes": 1 << 30,
         "peak_bytes_by_process": {"replicator": 400 << 20, "deduplicator": 624 << 20},
         "written_bytes": 200_000,
+        "written_records": 1_000,
         "started_s": 9.0,
     }
 
