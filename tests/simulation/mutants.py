@@ -267,8 +267,8 @@ MUTANTS = [
         "a_tail_without_records_is_no_hole",
         (
             "replicator.copying:Copying._cut_one",
-            "value, left_out = self._encode(records)\n",
-            "value, left_out = self._encode(records); self.cut_at = records[0].offset()\n",
+            "rows, left_out = self._encode(records)\n",
+            "rows, left_out = self._encode(records); self.cut_at = records[0].offset()\n",
         ),
     ),
     _of(
