@@ -1,4 +1,4 @@
-"""What arrives at the destination is what was at the source: each kind of record and of log. One copy serves all tests here."""
+"""What arrives at the destination is what was at the source: each kind of record and of log. One copy serves all tests here but the last."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Producer
 
+from common.frame import decode_headers, decode_rows
 from tests.brokers import Headers, Record, Seen, create_topic, end_offsets, produce, read_all, wait_until
 from tests.conftest import Kafka
 from tests.harness import Link, assert_copied
@@ -202,3 +203,24 @@ def test_a_dense_log_is_mapped_in_few_runs(copied: Copied) -> None:
     assert sorted(mappings) == [0, 1, 2]
     assert all(len(m.runs) <= 1 for records in mappings.values() for m in records)
     assert [(m.start, m.next, m.runs) for m in mappings[2]] == [(0, 0, [])]
+
+
+def test_frames_are_staged_compressed(source: Kafka, target: Kafka) -> None:
+    """Promise: a frame of some size is compressed by Arrow, so that the target's broker has nothing to unpack."""
+    at, to, name = source.bootstrap_servers, target.bootstrap_servers, f"t{secrets.token_hex(4)}"
+    values = [b"%d of many alike, %s" % (i, b"v" * 100) for i in range(2_000)]
+    create_topic(at, f"{name}.t", 1)
+    produce(at, f"{name}.t", [Record(value) for value in values])
+    link = Link(at, to, name, rf"{name}\.t")
+    assert link.replicate() == 0
+    staged = [
+        (frame, crc, record.value)
+        for partition in read_all(to, link.settings.staging_topic)
+        for record in partition
+        for frame, crc in [decode_headers(record.headers)]
+        if frame.count
+    ]
+    assert [
+        value for frame, crc, packed in staged for value in decode_rows(frame, crc, packed).values
+    ] == values
+    assert sum(len(packed or b"") for _, _, packed in staged) < sum(map(len, values)) / 2
