@@ -31,8 +31,8 @@ MAX_UNPACKED_BYTES = 128 << 20
 """A larger frame is not compressed: one that would unpack into more is none of ours either."""
 _PADDING = 4096
 """More than Arrow pads a frame's buffers with."""
-COMPRESSED_FROM_BYTES = 8 << 10
-"""A smaller one is not: there is little to win, and Arrow takes 20 us longer for any."""
+COMPRESSED_FROM_BYTES = 64 << 10
+"""A smaller one is not: it is of a partition with little traffic, where Arrow's compression costs more time than its bytes would."""
 
 MAX_OFFSET = 2**63 - 1
 MAX_PARTITION = 2**31 - 1
