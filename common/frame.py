@@ -11,8 +11,10 @@ import re
 import struct
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
+from typing import cast
 
 import pyarrow as pa
 
@@ -24,6 +26,8 @@ except ImportError:  # there is none for this machine
 from common.errors import FrameError
 
 VERSION = b"1"
+BATCHES_VERSION = b"2"
+"""Of a frame whose value is record batches as they were at the source (common/whole_batches.py)."""
 MAX_RECORDS = 1 << 20
 """A frame that claims more is no frame of ours: it would only serve to fill the reader's memory."""
 
@@ -37,7 +41,9 @@ COMPRESSED_FROM_BYTES = 64 << 10
 MAX_OFFSET = 2**63 - 1
 MAX_PARTITION = 2**31 - 1
 
-Header = tuple[str, bytes | None]
+Item = bytes | None
+"""A key or a value."""
+Header = tuple[str, Item]
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string(), False), pa.field("value", pa.binary())]))
 ROWS = pa.schema(
@@ -61,7 +67,7 @@ class Frame:
     """What a frame says of itself in its Kafka headers.
 
     `start` and `next` are positions at the source, before and after. `origin` marks the first frame of a partition on a link,
-    `gap` a loss that an operator accepted, with its `reason`.
+    `gap` a loss that an operator accepted, with its `reason`. `batches`: its value is record batches as they were at the source.
     """
 
     cluster: str
@@ -75,6 +81,7 @@ class Frame:
     origin: bool = False
     gap: bool = False
     reason: str | None = None
+    batches: bool = False
 
     @property
     def source(self) -> tuple[str, str, int]:
@@ -82,36 +89,65 @@ class Frame:
         return (self.cluster, self.topic_id, self.partition)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Rows:
-    """The records of a frame, column by column; all have one length. `offsets` ascend: a range, or a list where some are missing. `headers` is
-    None where no record has any. `bytes` is about what keys and values take together, `unpacked` what their whole frame takes, not compressed."""
+    """The records of a frame: `batch` is of `ROWS`. `offsets` ascend: a range, or a list where some are missing. `bytes` is about what keys and
+    values take together, `unpacked` what their whole frame takes, not compressed.
+
+    Column by column as Python's objects they are there for who asks: for most frames nobody does.
+    """
 
     offsets: Sequence[int]
-    timestamps: list[int]
-    keys: list[bytes | None]
-    values: list[bytes | None]
-    headers: list[list[Header] | None] | None
-    bytes: int = field(default=0, compare=False)
-    unpacked: int = field(default=0, compare=False)
+    batch: pa.RecordBatch
+    bytes: int = 0
+    unpacked: int = 0
+
+    @property
+    def count(self) -> int:
+        return len(self.offsets)
+
+    @cached_property
+    def timestamps(self) -> list[int]:
+        return cast("list[int]", self.batch.column(1).to_pylist())
+
+    @cached_property
+    def keys(self) -> list[Item]:
+        return cast("list[Item]", self.batch.column(3).to_pylist())
+
+    @cached_property
+    def values(self) -> list[Item]:
+        return cast("list[Item]", self.batch.column(4).to_pylist())
+
+    @cached_property
+    def headers(self) -> list[list[Header] | None] | None:
+        """None where no record has any."""
+        column = self.batch.column(5)
+        return None if column.null_count == len(column) else headers_of(self.batch)
 
     def from_offset(self, offset: int) -> Rows:
         """The rows at or above a source offset."""
-        if not self.offsets or self.offsets[0] >= offset:
+        return self._part(bisect_left(self.offsets, offset), len(self.offsets))
+
+    def below(self, offset: int) -> Rows:
+        """The rows below a source offset."""
+        return self._part(0, bisect_left(self.offsets, offset))
+
+    def _part(self, begin: int, end: int) -> Rows:
+        count = len(self.offsets)
+        if end - begin == count:
             return self
-        at = bisect_left(self.offsets, offset)
-        return Rows(
-            self.offsets[at:],
-            self.timestamps[at:],
-            self.keys[at:],
-            self.values[at:],
-            self.headers[at:] if self.headers is not None else None,
-            self.bytes * (len(self.offsets) - at) // len(self.offsets),
-            self.unpacked,
-        )
+        size = self.bytes * (end - begin) // count
+        return Rows(self.offsets[begin:end], self.batch.slice(begin, end - begin), size, self.unpacked)
 
 
-NO_ROWS = Rows((), [], [], [], None)
+def headers_of(batch: pa.RecordBatch) -> list[list[Header] | None]:
+    """The headers of each record of a batch of `ROWS`."""
+    return [
+        None if row is None else [(h["key"], h["value"]) for h in row] for row in batch.column(5).to_pylist()
+    ]
+
+
+NO_ROWS = Rows((), pa.RecordBatch.from_pylist([], ROWS))
 
 
 def encode_rows(
@@ -171,7 +207,7 @@ def staging_key(topic: str, partition: int) -> bytes:
 def encode_headers(frame: Frame, value: pa.Buffer | bytes) -> list[Header]:
     """The Kafka headers of a frame with this value."""
     headers: list[Header] = [
-        ("v", VERSION),
+        ("v", BATCHES_VERSION if frame.batches else VERSION),
         ("cluster", frame.cluster.encode()),
         ("topic", frame.topic.encode()),
         ("topic_id", frame.topic_id.encode()),
@@ -200,9 +236,9 @@ def decode_headers(headers: Sequence[Header] | None) -> tuple[Frame, int]:
         if name in fields or value is None:
             raise FrameError(f"staging record with a repeated or null header {name!r}")
         fields[name] = value
-    if fields.get("v") != VERSION:
+    if (version := fields.get("v")) not in (VERSION, BATCHES_VERSION):
         raise FrameError(
-            f"staging record of frame version {fields.get('v')!r}; this release reads {VERSION!r}"
+            f"staging record of frame version {version!r}; this release reads {VERSION!r} and {BATCHES_VERSION!r}"
         )
     try:
         flags = set(filter(None, fields.get("flags", b"").split(b",")))
@@ -218,6 +254,7 @@ def decode_headers(headers: Sequence[Header] | None) -> tuple[Frame, int]:
             origin=b"origin" in flags,
             gap=b"gap" in flags,
             reason=fields["reason"].decode() if "reason" in fields else None,
+            batches=version == BATCHES_VERSION,
         )
         crc = _checksum(fields["crc"])
     except (KeyError, ValueError) as error:
@@ -238,8 +275,7 @@ def decode_headers(headers: Sequence[Header] | None) -> tuple[Frame, int]:
 def decode_rows(frame: Frame, crc: int, value: bytes | None) -> Rows:
     """The records of a frame. Raises FrameError unless checksum, schema, count and offsets are as the headers say."""
     value = value or b""
-    if crc32(value) != crc:
-        raise FrameError(f"frame of {_where(frame)} [{frame.start}, {frame.next}) fails its checksum")
+    must_match(frame, crc, value)
     if not frame.count:
         if value:
             raise FrameError(
@@ -267,13 +303,12 @@ def decode_rows(frame: Frame, crc: int, value: bytes | None) -> Rows:
             raise FrameError(
                 f"frame of {_where(frame)} [{frame.start}, {frame.next}) holds a null where none may be"
             )
-        offsets, timestamps, _, keys, values, headers = batch.columns
+        offsets, _, _, keys, values, headers = batch.columns
+        if headers.values.null_count or headers.values.field("key").null_count:
+            raise ValueError("a header without a name")
         rows = Rows(
             _ascending(frame, offsets),
-            timestamps.to_pylist(),
-            keys.to_pylist(),
-            values.to_pylist(),
-            None if headers.null_count == frame.count else _header_lists(headers),
+            batch,
             sum(data.size for data in (keys.buffers()[2], values.buffers()[2]) if data is not None),
             batch.nbytes,
         )
@@ -284,6 +319,12 @@ def decode_rows(frame: Frame, crc: int, value: bytes | None) -> Rows:
             f"frame of {_where(frame)} [{frame.start}, {frame.next}) does not decode: {error}"
         ) from None
     return rows
+
+
+def must_match(frame: Frame, crc: int, value: bytes) -> None:
+    """Raises FrameError where a frame's value is not the one that its checksum is of."""
+    if crc32(value) != crc:
+        raise FrameError(f"frame of {_where(frame)} [{frame.start}, {frame.next}) fails its checksum")
 
 
 def _ascending(frame: Frame, column: pa.Array) -> Sequence[int]:
@@ -298,12 +339,6 @@ def _ascending(frame: Frame, column: pa.Array) -> Sequence[int]:
     if any(a >= b for a, b in pairwise(offsets)):
         raise FrameError(f"frame of {_where(frame)} [{frame.start}, {frame.next}) holds offsets out of order")
     return offsets
-
-
-def _header_lists(column: pa.Array) -> list[list[Header] | None]:
-    if column.values.field("key").null_count:
-        raise ValueError("a header without a name")
-    return [None if row is None else [(h["key"], h["value"]) for h in row] for row in column.to_pylist()]
 
 
 def _unpacked_bytes(message: pa.Message) -> int:

@@ -7,9 +7,8 @@ order. Which records are left out for it is decided in replicator/copying.py; wh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
-from common.frame import Header, Rows
+from common.frame import Header
 
 NAME = "verbatim.provenance"
 
@@ -24,8 +23,8 @@ def came_from(headers: Sequence[Header] | None, mark: Header) -> bool:
     return bool(headers) and mark in headers  # type: ignore[operator]
 
 
-def marked(rows: Rows, mark: Header) -> Rows:
-    """The rows with `mark` behind the headers of each."""
-    if rows.headers is None:
-        return replace(rows, headers=[[mark]] * len(rows.offsets))
-    return replace(rows, headers=[[*own, mark] if own else [mark] for own in rows.headers])
+def marked(headers: list[list[Header] | None] | None, count: int, mark: Header) -> list[list[Header] | None]:
+    """The headers of `count` records with `mark` behind those of each."""
+    if headers is None:
+        return [[mark]] * count
+    return [[*own, mark] if own else [mark] for own in headers]

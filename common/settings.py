@@ -232,6 +232,11 @@ class Settings(BaseModel):
         "target: for links in both directions, or in a ring, between topics of one name; on each of them, from its first record on",
         "`false`",
     )  # fmt: skip
+    whole_batches: Annotated[bool, BeforeValidator(_switch)] = _setting(
+        "WHOLE_BATCHES", True, "records go to the destination as whole record batches; `false`: one by one, through the client library, as "
+        "they do by themselves where only that knows how to come in (SASL but `PLAIN` and `SCRAM`, key stores, TLS engines): slower",
+        "`true`",
+    )  # fmt: skip
     topic_config_sync: Annotated[bool, BeforeValidator(_switch)] = _setting(
         "TOPIC_CONFIG_SYNC", True, "keep the configuration of destination topics in step with their source's; `false`: it is "
         "copied when Verbatim makes the topic, and left alone then", "`true`",

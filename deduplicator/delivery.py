@@ -252,18 +252,22 @@ class Delivery:
             self._transaction.batch_bytes,
             max(65536, 3 * TRANSACTION_BYTES // 1024),
         )
-        until = fencing.fence(deadline)
-        found = recover(
-            self.snapshot,
-            plan["mappings_topic"],
-            plan["staging_topic"],
-            self.partition,
-            until,
-            plan["reader"],
-            plan["group"],
-            self._admin,
-            deadline,
-        )
+        try:
+            until = fencing.fence(deadline)
+            found = recover(
+                self.snapshot,
+                plan["mappings_topic"],
+                plan["staging_topic"],
+                self.partition,
+                until,
+                plan["reader"],
+                plan["group"],
+                self._admin,
+                deadline,
+            )
+        except BaseException:
+            fencing.drop(False)
+            raise
         self._transaction.use(fencing, (until + 1, found.staging_offset))
         self.owned.next = found.next
         self.owned.complete = found.complete

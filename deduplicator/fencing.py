@@ -6,11 +6,12 @@ What goes into its transactions is left to deduplicator/transaction.py.
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, cast
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from common import kafka, outside
+from common.batch_producer import BatchProducer, Refused
 from common.errors import UncleanTransaction
 from common.kafka import Deadline
 
@@ -18,6 +19,7 @@ log = logging.getLogger(__name__)
 
 SLOW_COMMIT_S = 5.0
 """Past this, librdkafka may have sent EndTxn again: the first request, delayed, could end this producer's next transaction."""
+TRANSACTION_TIMEOUT_MS = 60_000
 LINGER_MS = 10_000
 """Longer than any transaction: full batches go at once, the others with the flush before the commit. librdkafka's thread polls without a
 pause while a batch has lingered that may not go before the one in flight is acknowledged."""
@@ -62,14 +64,23 @@ class FencingProducer:
         self._partition = partition
         self._name = name
         self._transactional_id = f"{plan['link']}.{partition}"
+        self.client: Producer | BatchProducer
+        self.whole_batches: bool = plan["whole_batches"]
+        """Whether the client is a BatchProducer."""
+        self._trouble: Trouble | None = None
+        if self.whole_batches:
+            self.client = BatchProducer(
+                plan["producer"], self._transactional_id, TRANSACTION_TIMEOUT_MS, plan["group"]
+            )
+            return
         debug: str = plan["producer"].get("debug", "")
         self._trouble = Trouble(bool(debug))
-        self.client: Producer = kafka.producer(
+        self.client = kafka.producer(
             plan["producer"],
             logger=self._trouble,
             debug=f"{debug},broker" if debug else "broker",
             transactional_id=self._transactional_id,
-            transaction_timeout_ms=60_000,
+            transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
             batch_size=batch_bytes,
             linger_ms=LINGER_MS,
             queue_buffering_max_kbytes=queue_kbytes,
@@ -98,7 +109,10 @@ class FencingProducer:
                 denied.append(error)
 
         producer.produce(self._mappings_topic, b"fence", None, self._partition, on_delivery=fenced)
-        producer.flush(deadline.left())
+        try:
+            producer.flush(deadline.left())
+        except Refused as refused:
+            denied.append(refused.error)
         if denied:
             raise kafka.denied(f"writing to {self._mappings_topic}", denied[0], right="WRITE")
         if not fence:
@@ -110,15 +124,18 @@ class FencingProducer:
 
     def begin(self) -> None:
         self.client.poll(0)
-        self._trouble.seen = False
+        if self._trouble is not None:
+            self._trouble.seen = False
         self.client.begin_transaction()
 
     def must_be_clean(self, took_s: float) -> None:
         """Raise UncleanTransaction unless this producer may begin another transaction after one that ended well.
 
         librdkafka repeats EndTxn by itself: the first request, still on its way, could arrive within the next transaction of the same
-        producer and commit it half done, or abort its first half and let the rest commit.
+        producer and commit it half done, or abort its first half and let the rest commit. A BatchProducer repeats nothing.
         """
+        if self._trouble is None:
+            return
         self.client.poll(0)
         if self._trouble.seen or took_s > SLOW_COMMIT_S:
             raise UncleanTransaction(
@@ -133,3 +150,5 @@ class FencingProducer:
                 self.client.abort_transaction(5.0)
         except KafkaException as error:
             log.debug("%s: aborting: %s", self._name, error)
+        if self.whole_batches:
+            cast("BatchProducer", self.client).close()

@@ -8,13 +8,16 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import pyarrow.compute as pc
 from confluent_kafka import KafkaError
 
+from common import whole_batches
 from common.control import Control, Destination, Key
 from common.errors import FrameError
 from common.frame import Frame, Rows, decode_headers, decode_rows
 from common.kafka import Deadline, Received
 from common.lane import LaneTerm
+from common.whole_batches import Wholes
 from deduplicator import stuck
 from deduplicator.dedup import Action, Decision, decide
 from deduplicator.owned import Owned
@@ -117,13 +120,34 @@ class Judgement:
         if destination is None:
             return
         try:
-            rows = decode_rows(frame, crc, message.value())
+            rows = self._decoded(key, frame, crc, message.value(), decision.from_offset, destination)
         except FrameError as error:
             log.error("%s offset %d: %s; asking for it again", self.owned.name, offset, error)
             self._troubles.skip(key, frame, offset, stuck.MISSING, str(error))
             return
-        self._deliver(key, frame, rows.from_offset(decision.from_offset), decision, destination, offset)
+        self._deliver(key, frame, rows, decision, destination, offset)
         self._transaction.bytes += max(len(message), rows.unpacked)
+
+    def _decoded(
+        self,
+        key: Key,
+        frame: Frame,
+        crc: int,
+        value: bytes | None,
+        from_offset: int,
+        destination: Destination,
+    ) -> Rows | Wholes:
+        """A frame's records from an offset on; as whole batches, if they are, and can go as they are. Raises FrameError."""
+        if not frame.batches:
+            return decode_rows(frame, crc, value).from_offset(from_offset)
+        wholes = whole_batches.decode(frame, crc, value)
+        if (
+            wholes.begin_at(from_offset)
+            and key not in self._transaction.bad
+            and self._transaction.takes_whole(wholes, destination)
+        ):
+            return wholes
+        return wholes.rows(frame).from_offset(from_offset)
 
     def _unknown(self, key: Key, frame: Frame, offset: int) -> None:
         if self.owned.complete:
@@ -173,14 +197,22 @@ class Judgement:
         return there(self.term.state) or there(self.term.control.refresh(Deadline(CALL_S)))
 
     def _deliver(
-        self, key: Key, frame: Frame, rows: Rows, decision: Decision, destination: Destination, offset: int
+        self,
+        key: Key,
+        frame: Frame,
+        rows: Rows | Wholes,
+        decision: Decision,
+        destination: Destination,
+        offset: int,
     ) -> None:
         assert decision.next is not None
         reached = decision.next
         if (under_way := self._transaction.moved.get(key)) is not None:
             # Its mapping names one destination: another name counts from the next transaction on.
             destination = under_way.destination
-        rows, bad = self._deliverable(key, frame, rows, destination)
+        bad = None
+        if isinstance(rows, Rows):
+            rows, bad = self._deliverable(key, frame, rows, destination)
         if bad is not None:
             reached = bad[0]
         if bad is None or decision.first or reached > self.owned.next.get(key, -1):
@@ -190,14 +222,14 @@ class Judgement:
                 start = self.owned.next.get(key, frame.start)
                 moved = self._transaction.moved[key] = Moved(frame, start, reached, destination)
             moved.next = reached
-            moved.records += len(rows.offsets)
+            moved.records += rows.count
             if bad is None:
                 # Of a frame that was seen in part.
-                moved.duplicates += frame.count - len(rows.offsets)
-                self.owned.duplicates += frame.count - len(rows.offsets)
+                moved.duplicates += frame.count - rows.count
+                self.owned.duplicates += frame.count - rows.count
             moved.lost += decision.lost
             self.owned.next[key] = reached
-            if rows.offsets:
+            if rows.count:
                 self._transaction.produce(moved, rows)
         if bad is not None:
             self._troubles.skip(key, frame, offset, bad[1], bad[2], available=bad[0] + 1)
@@ -217,16 +249,13 @@ class Judgement:
     ) -> tuple[Rows, Bad | None]:
         """The rows up to the first one that can't be delivered, and why that one can't."""
         bad = self._transaction.bad.get(key)
-        for found in (_unsupported_timestamp(frame, rows), _missing_key(frame, rows, destination)):
+        unsupported = None if self._transaction.in_batches() else _unsupported_timestamp(frame, rows)
+        for found in (unsupported, _missing_key(frame, rows, destination)):
             if found is not None and (bad is None or found[0] < bad[0]):
                 bad = found
         if bad is None or not rows.offsets or bad[0] > rows.offsets[-1] or bad[0] < rows.offsets[0]:
             return rows, None
-        keep = sum(1 for o in rows.offsets if o < bad[0])
-        headers = rows.headers[:keep] if rows.headers is not None else None
-        return Rows(
-            rows.offsets[:keep], rows.timestamps[:keep], rows.keys[:keep], rows.values[:keep], headers
-        ), bad
+        return rows.below(bad[0]), bad
 
     def _close_gap(self, key: Key) -> None:
         moved = self._transaction.moved.get(key)
@@ -234,7 +263,7 @@ class Judgement:
 
 
 def _unsupported_timestamp(frame: Frame, rows: Rows) -> Bad | None:
-    if not rows.timestamps or min(rows.timestamps) > 0:
+    if not rows.offsets or pc.min(rows.batch.column("timestamp")).as_py() > 0:
         return None
     # librdkafka takes 0 for "now" and can't send less, so the timestamp would be altered.
     at = next(i for i, t in enumerate(rows.timestamps) if t <= 0)
@@ -245,7 +274,7 @@ def _unsupported_timestamp(frame: Frame, rows: Rows) -> Bad | None:
 def _missing_key(frame: Frame, rows: Rows, destination: Destination) -> Bad | None:
     """Kafka refuses a record without a key in a compacted topic, and with it the transaction, each time anew. The source may hold some
     from before it was compacted."""
-    if not destination.compacted or None not in rows.keys:
+    if not destination.compacted or not rows.batch.column("key").null_count:
         return None
     offset = rows.offsets[rows.keys.index(None)]
     why = f"has no key, and {destination.topic} is compacted (cleanup.policy), so it takes none without"

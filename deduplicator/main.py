@@ -15,6 +15,7 @@ from pyspark.sql.streaming import StreamingQuery
 from common import kafka, outside, topics
 from common.application import Application, halted_lines
 from common.cli import entry, live_file, settings_options
+from common.connection import unsupported
 from common.control import Key
 from common.errors import LinkRefused, StateError, VerbatimError
 from common.kafka import Deadline
@@ -68,6 +69,8 @@ class Deduplicator(Application):
         self._folded_at = -math.inf
         self._folded_with: dict[str, int] = {}
         self._left: dict[int, recovery.Snapshot] = {}
+        self._told = False
+        """Whether it was said why records are produced one by one."""
         """What the lanes of the epoch that just ended left of each staging partition, for the next plan alone."""
 
     def took_over(self) -> None:
@@ -117,10 +120,20 @@ class Deduplicator(Application):
             "reader": s.client_config("destination", "consumer"),
             "producer": s.client_config("destination", "producer"),
             "group": s.deduplicator_group,
+            "whole_batches": self._whole_batches(),
         }
         return [
             {**common, "partitions": [shares[i] for i in share]} for share in spread(count, self.lanes_wanted)
         ]
+
+    def _whole_batches(self) -> bool:
+        if not self.settings.whole_batches:
+            return False
+        why = unsupported(self.settings.client_config("destination", "producer"))
+        if why is not None and not self._told:
+            log.info("records are produced one by one, since only the client library knows %s", why)
+        self._told = why is not None
+        return why is None
 
     def must_replan(self) -> bool:
         return False  # the staging partitions are fixed; new topics reach the lanes through the control topic

@@ -9,16 +9,18 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from common import kafka, mappings, outside, provenance
+from common import kafka, mappings, outside, provenance, record_batch
+from common.batch_producer import BatchProducer, Refused
 from common.control import Destination, Key
 from common.errors import UncleanTransaction
-from common.frame import Frame, Rows
+from common.frame import Frame, Header, Rows
 from common.kafka import Deadline
 from common.mappings import Mapping
+from common.whole_batches import Wholes
 from deduplicator import stuck
 from deduplicator.fencing import FencingProducer
 from deduplicator.owned import Owned
@@ -76,6 +78,15 @@ class Moved:
     """Bytes of keys and values that are not known to have arrived, to within MARK_BYTES."""
 
 
+class Columns(NamedTuple):
+    """Records as the client library takes them, column by column."""
+
+    values: list[bytes | None]
+    keys: list[bytes | None]
+    timestamps: list[int]
+    headers: list[list[Header] | None] | None
+
+
 class Transaction:
     """The transaction under way, and the producer that all of an owner's transactions go through until it is dropped."""
 
@@ -100,7 +111,7 @@ class Transaction:
         self._group_metadata = group_metadata
         self._several_into = several_into
         self._fencing: FencingProducer | None = None
-        self._producer: Producer | None = None
+        self._producer: Producer | BatchProducer | None = None
         self._opened = 0.0
         self._position_sent = 0.0
         self._runs = 0
@@ -109,6 +120,8 @@ class Transaction:
         self._last_mapping = -1
         self._failed: list[tuple[Run | None, KafkaError]] = []
         self._one_by_one: set[str] = set()
+        self._alone: set[str] = set()
+        """Topics whose next records go in batches of their own, since one of them is too large."""
         self._ends: dict[tuple[str, int], int] = {}
         """Of destination partitions that this producer committed to, the offset of the next record, if nobody else writes there."""
         self._mark = provenance.header(plan["cluster"]) if plan["provenance"] else None
@@ -149,8 +162,30 @@ class Transaction:
 
     # records
 
-    def produce(self, moved: Moved, rows: Rows) -> None:
+    def in_batches(self) -> bool:
+        """Whether records are produced a batch at a time."""
+        return self._fencing is not None and self._fencing.whole_batches
+
+    def takes_whole(self, wholes: Wholes, destination: Destination) -> bool:
+        """Whether batches may go to a destination as they are."""
+        return (
+            self.in_batches()
+            and self._mark is None
+            and not destination.compacted
+            and destination.topic not in self._alone
+            and all(header.size <= destination.max_message_bytes for _, header in wholes.batches)
+        )
+
+    def produce(self, moved: Moved, rows: Rows | Wholes) -> None:
         """Produce records of a source partition to the same partition of its destination."""
+        if isinstance(rows, Wholes):
+            self._produce_wholes(cast("BatchProducer", self._producer), moved, rows)
+        elif self.in_batches():
+            self._produce_batches(cast("BatchProducer", self._producer), moved, rows)
+        else:
+            self._produce_records(moved, rows)
+
+    def _produce_records(self, moved: Moved, rows: Rows) -> None:
         destination = moved.destination
         if destination.topic in self._one_by_one or self._several_into(destination.topic, False):
             parts = [(i, i + 1) for i in range(len(rows.offsets))]
@@ -159,23 +194,57 @@ class Transaction:
         # Of a record, on the average.
         size = rows.bytes / len(rows.offsets)
         step = max(1, int(MARK_BYTES / max(1.0, size)))
+        headers = rows.headers
         if self._mark is not None:
-            rows = provenance.marked(rows, self._mark)
+            headers = provenance.marked(headers, len(rows.offsets), self._mark)
+        columns = Columns(rows.values, rows.keys, rows.timestamps, headers)
         for begin, end in parts:
             run = Run(rows.offsets[begin], end - begin)
             moved.runs.append(run)
             self._runs += 1
-            self._produce_piece(moved, run, rows, begin, begin + 1, size, first=True, last=end - begin == 1)
+            self._produce_piece(
+                moved, run, columns, begin, begin + 1, size, first=True, last=end - begin == 1
+            )
             for at in range(begin + 1, end - 1, step):
-                self._produce_piece(moved, run, rows, at, min(at + step, end - 1), size)
+                self._produce_piece(moved, run, columns, at, min(at + step, end - 1), size)
             if end - begin > 1:
-                self._produce_piece(moved, run, rows, end - 1, end, size, last=True)
+                self._produce_piece(moved, run, columns, end - 1, end, size, last=True)
+
+    def _produce_batches(self, producer: BatchProducer, moved: Moved, rows: Rows) -> None:
+        """In batches: the broker tells where each lies, and nobody's records come into one."""
+        topic, begin = moved.destination.topic, 0
+        most = 1 if topic in self._alone else self.batch_bytes
+        for records in record_batch.encode_records(rows.batch, most, self._mark):
+            offsets = rows.offsets[begin : begin + records.count]
+            begin += records.count
+            runs = [Run(offsets[first], end - first) for first, end in segments(offsets)]
+            moved.runs += runs
+            self._runs += len(runs)
+            reported = partial(self._batch_reported, runs)
+            producer.produce_batch(topic, moved.frame.partition, records, reported)
+
+    def _produce_wholes(self, producer: BatchProducer, moved: Moved, wholes: Wholes) -> None:
+        topic, partition = moved.destination.topic, moved.frame.partition
+        for header, batch in wholes.each():
+            run = Run(header.base_offset, header.count)
+            moved.runs.append(run)
+            self._runs += 1
+            producer.produce_whole(topic, partition, header, batch, partial(self._batch_reported, [run]))
+
+    def _batch_reported(self, runs: list[Run], error: KafkaError | None, base_offset: int) -> None:
+        if error is not None:
+            # Which of several records it is about is told by no broker.
+            alone = len(runs) == 1 and runs[0].length == 1
+            self._failed.append((runs[0] if alone else None, error))
+            return
+        for run, there in zip(runs, placed(runs, base_offset), strict=True):
+            run.first, run.last = there.first, there.last
 
     def _produce_piece(
         self,
         moved: Moved,
         run: Run,
-        rows: Rows,
+        columns: Columns,
         begin: int,
         end: int,
         size: float,
@@ -188,9 +257,9 @@ class Transaction:
         self._await_room(moved)
         moved.unacknowledged += weight
         if end - begin > 1:
-            self._produce_rows(topic, partition, rows, begin, end - 1, None)
+            self._produce_rows(topic, partition, columns, begin, end - 1, None)
         reported = partial(self._reported, moved, run, weight, first, last)
-        self._produce_rows(topic, partition, rows, end - 1, end, reported)
+        self._produce_rows(topic, partition, columns, end - 1, end, reported)
 
     def _await_room(self, moved: Moved) -> None:
         """Wait while a batch is in flight and the next one almost full: while a full one waits for the one before it, librdkafka's thread
@@ -217,7 +286,7 @@ class Transaction:
         self,
         topic: str,
         partition: int,
-        rows: Rows,
+        columns: Columns,
         begin: int,
         end: int,
         reported: Callable[..., None] | None,
@@ -225,7 +294,7 @@ class Transaction:
         assert self._producer is not None
         # Any arguments: a list of headers of bytes is one that the client takes, but not by its type.
         produce: Callable[..., None] = self._producer.produce
-        values, keys, stamps, headers = rows.values, rows.keys, rows.timestamps, rows.headers
+        values, keys, stamps, headers = columns
         at = resumed = begin
         while resumed < end:
             try:
@@ -247,7 +316,9 @@ class Transaction:
 
     def one_by_one(self) -> None:
         """From now on each record of the topics moved here is reported, not just the ends of a run."""
-        self._one_by_one |= {m.destination.topic for m in self.moved.values()}
+        topics = {m.destination.topic for m in self.moved.values()}
+        self._one_by_one |= topics
+        self._alone |= topics
 
     # the end
 
@@ -263,7 +334,7 @@ class Transaction:
             if foreseen is not None:
                 self._produce_mappings(foreseen)
             ask_at = outside.monotonic() + REFUSED_S
-            while producer.flush(deadline.left(1.0)) > 0 and not self._failed:
+            while self._flush(producer, deadline.left(1.0)) > 0 and not self._failed:
                 if deadline.passed():
                     raise UncleanTransaction("records were not acknowledged in time")
                 # A record that is refused fails the transaction, and what waits behind it is never sent. Where it is one without a
@@ -291,8 +362,17 @@ class Transaction:
             self.owned.committed, self._position_sent = self.owned.position, began
         self.owned.transactions += 1
         self.owned.mappings += len(self.moved)
-        self.moved = {}
+        self.moved, self._alone = {}, set()
         return took
+
+    def _flush(self, producer: Producer | BatchProducer, timeout_s: float) -> int:
+        try:
+            return producer.flush(timeout_s)
+        except Refused as refused:
+            if self.plan["mappings_topic"] in refused.topics:
+                raise
+            # To write to a destination: the driver, which looks for that now and then, will halt its partitions.
+            raise UncleanTransaction(f"records were refused: {refused}") from None
 
     def _let_full_batches_go(self) -> None:
         """Wait until no batch is in flight, and what is left to each partition fits into one: while it flushes, librdkafka's thread polls
@@ -419,6 +499,7 @@ class Transaction:
                     )
                 else:
                     self._one_by_one.add(moved.destination.topic)
+                self._alone = set()
                 raise Again(f"a record of {where} is too large for {moved.destination.topic}")
         self.one_by_one()
         raise Again("a record is too large for its destination")

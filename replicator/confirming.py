@@ -50,7 +50,9 @@ class Confirming:
         return self._describing is not None
 
     def ask(self, now: float) -> None:
-        """Ask for the topics of all frames that are held back, unless a question is open or nothing is held back."""
+        """Ask for the topics of all frames that are held back, unless a question is open or nothing is held back, or they are as good as asked."""
+        if self._source.by_id():
+            return
         if self._describing is None and self._unconfirmed and now >= self._ask_after:
             topics = sorted({cut.frame.topic for cut in self._unconfirmed})
             # Counted, not timed: a frame cut at the instant of the question may hold what was fetched after it.
@@ -68,6 +70,12 @@ class Confirming:
         new id and keeps the position. So a frame leaves only after a DescribeTopics that was sent after its records had been
         fetched still tells the id it carries: ids never come back, so the topic was the same when they were fetched.
         """
+        if self._source.by_id():
+            # The broker was asked for a topic of this id, and answered for no other one.
+            confirmed = [(cut, True) for cut in self._unconfirmed]
+            self._unconfirmed.clear()
+            self._bytes = 0
+            return confirmed
         if self._describing is None:
             return []
         covered, futures = self._describing

@@ -21,12 +21,15 @@ import pyarrow as pa
 
 from common.control import Key
 from common.errors import FrameError
-from common.frame import Frame, Header, encode_rows, pack
+from common.frame import Frame, Header, encode_rows, headers_of, pack
 from common.provenance import came_from
+from common.record_columns import columns
+from replicator.chunks import Chunk, Chunks, Whole
 
 MAX_FRAME_RECORDS = 10_000
-MAX_FRAME_BYTES = 1 << 20
+MAX_FRAME_BYTES = 400 << 10
 """Of values: a message's length leaves its key and headers out."""
+LOOP_LOOK_FRAMES = 64
 MAX_ENCODED_BYTES = 4 * MAX_FRAME_BYTES
 """A frame of several records that keys or headers make larger is cut again: the staging topic would refuse it in the end."""
 
@@ -106,6 +109,9 @@ class Copying:
     acked: int = field(init=False)
     recorded: int | None = None
     pending: list[SourceRecord] = field(default_factory=list)
+    """What the client library's consumer read that is in no frame yet."""
+    chunks: Chunks = field(default_factory=Chunks)
+    """The same of replicator/fetching.py's consumer."""
     _ends: list[int] = field(init=False, default_factory=list)
     """Of each pending record, the bytes of all that were taken in up to it."""
     _cut_bytes: int = field(init=False, default=0)
@@ -129,9 +135,14 @@ class Copying:
         return f"{self.topic}-{self.partition}"
 
     @property
+    def waiting(self) -> int:
+        """Records that are in no frame yet."""
+        return len(self.pending) + self.chunks.count
+
+    @property
     def pending_bytes(self) -> int:
-        """Of the pending records' values."""
-        return self._ends[-1] - self._cut_bytes if self._ends else 0
+        """Of these records' values."""
+        return self.chunks.bytes + (self._ends[-1] - self._cut_bytes if self._ends else 0)
 
     def rewind(self, position: int, leader_epoch: int | None = None) -> None:
         """Read again from `position`. Acknowledgements of frames cut before no longer count."""
@@ -147,6 +158,7 @@ class Copying:
 
     def _drop_pending(self) -> None:
         self.pending, self._ends = [], []
+        self.chunks.clear()
 
     def take(self, records: Sequence[SourceRecord]) -> None:
         """Take in records just read. Those below the expected offset are stale and are left out."""
@@ -163,6 +175,14 @@ class Copying:
         self.read = records[-1].offset() + 1
         self.read_epoch = records[-1].leader_epoch()
 
+    def take_chunk(self, chunk: Chunk) -> None:
+        """Take in what was just read."""
+        if self.status is not Status.RUNNING or chunk.next <= self.read:
+            return
+        if chunk.count:
+            self.chunks.add(chunk)
+        self.read, self.read_epoch = chunk.next, chunk.leader_epoch
+
     def at_end(self, offset: int) -> None:
         """The consumer says that the partition ends at `offset`: what lies between holds no record."""
         if offset > self.read:
@@ -170,17 +190,17 @@ class Copying:
             self.read, self.read_epoch = offset, None
 
     def full(self) -> bool:
-        return len(self.pending) >= MAX_FRAME_RECORDS or self.pending_bytes >= MAX_FRAME_BYTES
+        return self.waiting >= MAX_FRAME_RECORDS or self.pending_bytes >= MAX_FRAME_BYTES
 
     def cut(self, all_of_it: bool, most: int | None = None) -> list[Cut]:
         """Cut pending records into frames: the full ones, or `all_of_it`, then with an empty frame for a tail without records. `most`: no
         more records than that (None: any number)."""
         cuts = []
-        left = len(self.pending) if most is None else most
-        while self.pending and left > 0 and (all_of_it or self.full()):
-            cuts.append(self._cut_one(left))
+        left = self.waiting if most is None else most
+        while self.waiting and left > 0 and (all_of_it or self.full()):
+            cuts.append(self._cut_one(left) if self.pending else self._cut_chunks(left, most is None))
             left -= cuts[-1].frame.count
-        if all_of_it and not self.pending and self.cut_at < self.read:
+        if all_of_it and not self.waiting and self.cut_at < self.read:
             cuts.append(self._cut(self.read, 0, b"", None))
         return cuts
 
@@ -218,7 +238,7 @@ class Copying:
 
     def done(self) -> bool:
         """In a bounded run: whether all up to the end it was given is safe."""
-        return self.end is not None and self.acked >= self.end and not self.pending
+        return self.end is not None and self.acked >= self.end and not self.waiting
 
     def _cut_one(self, most: int) -> Cut:
         take = min(len(self.pending), MAX_FRAME_RECORDS, most)
@@ -240,6 +260,41 @@ class Copying:
             left_out,
             rows.nbytes,
         )
+
+    def _cut_chunks(self, most: int, whole: bool) -> Cut:
+        piece = self.chunks.cut(min(most, MAX_FRAME_RECORDS), MAX_FRAME_BYTES, whole)
+        if piece.rows is None:
+            self._look_for_a_loop(piece.wholes)
+            batches = [batch for _, batch in piece.wholes]
+            value = batches[0] if len(batches) == 1 else pa.py_buffer(b"".join(batches))
+            count = sum(header.count for header, _ in piece.wholes)
+            return self._cut(piece.next, count, value, piece.leader_epoch, unpacked=len(value), batches=True)
+        rows, left_out = self._kept(piece.rows)
+        return self._cut(
+            piece.next, len(rows), pack(rows, self.codec), piece.leader_epoch, left_out, rows.nbytes
+        )
+
+    def _look_for_a_loop(self, wholes: list[Whole]) -> None:
+        """Raises Loop. In a loop all records come by, so those of a frame now and then will do: to look at them they have to be unpacked."""
+        if self.refuse is not None and self.frames % LOOP_LOOK_FRAMES == 0:
+            header, batch = wholes[-1]
+            self._refuse(columns(batch, [(0, header)]))
+
+    def _refuse(self, rows: pa.RecordBatch) -> None:
+        if self.refuse is not None and came_from(headers_of(rows.slice(len(rows) - 1))[0], self.refuse):
+            at = rows.column(0)[-1].as_py()
+            raise Loop(f"record {at} of {self.name} came from the target cluster, and would go round")
+
+    def _kept(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
+        """The rows that go into a frame, and how many are left out of it. Raises Loop."""
+        if not len(rows) or rows.column(5).null_count == len(rows):
+            return rows, 0
+        if (mark := self.leave_out) is None:
+            self._refuse(rows)
+            return rows, 0
+        # Whether a record is left out depends on nothing but the record and the link: sent again, a frame leaves out the same.
+        kept = [not came_from(own, mark) for own in headers_of(rows)]
+        return rows.filter(pa.array(kept, pa.bool_())), kept.count(False)
 
     def _encode(self, records: list[SourceRecord]) -> tuple[pa.RecordBatch, int]:
         """A frame's rows, and how many of the records are left out of it. Raises FrameError, Loop."""
@@ -284,8 +339,9 @@ class Copying:
         leader_epoch: int | None,
         left_out: int = 0,
         unpacked: int = 0,
+        batches: bool = False,
     ) -> Cut:
-        frame = self._frame(self.cut_at, end, count)
+        frame = self._frame(self.cut_at, end, count, batches=batches)
         self.cut_at = end
         self.cut_epoch = leader_epoch
         return Cut(frame, value, leader_epoch, self.generation, self.handled, left_out, unpacked)

@@ -23,9 +23,11 @@ from common.counters import Counters
 from common.errors import FrameError
 from common.kafka import Deadline, Received
 from common.lane import LaneTerm, tame_garbage_collector
+from replicator.chunks import Chunk
 from replicator.confirming import Confirming
 from replicator.copying import Copying, Loop, Status
 from replicator.demands import Demands
+from replicator.fetching import Event
 from replicator.halts import Halts
 from replicator.source import Source
 from replicator.throttle import Throttle
@@ -206,13 +208,19 @@ class Lane:
                     f"{topic}-{part}: nothing comes from offset {read} on, though there is more"
                 )
         now = outside.monotonic()
-        self.many = len(messages) >= MANY
+        self.many = sum(m.count if isinstance(m, Chunk) else 1 for m in messages) >= MANY
         if not self.many:
             self.rest.no_more(now)
         copy: Copying | None = None
         run: list[Received] = []
         topic, part = "", -1
         for message in messages:
+            if isinstance(message, Chunk):
+                self._take_chunk(message)
+                continue
+            if isinstance(message, Event):
+                self._on_event(message, now)
+                continue
             if message.error() is not None:
                 # In order with the records before it: the end of a partition stands behind its last record.
                 if run and copy is not None:
@@ -237,6 +245,13 @@ class Lane:
         self.uncut[copy.topic, copy.partition] = copy
         self.held_back = False
 
+    def _take_chunk(self, chunk: Chunk) -> None:
+        copy = self.copies.get((chunk.topic, chunk.partition))
+        if copy is not None:
+            copy.take_chunk(chunk)
+            self.uncut[copy.topic, copy.partition] = copy
+            self.held_back = False
+
     def _pass_time(self) -> None:
         if self.confirming.asking():
             self.confirming.wait(ANSWER_S)
@@ -258,12 +273,12 @@ class Lane:
             return 0.0
         return IDLE_POLL_S
 
-    def _on_event(self, message: Received, now: float) -> None:
+    def _on_event(self, message: Received | Event, now: float) -> None:
         error = message.error()
         assert error is not None
         code = error.code()
         copy = self.copies.get((message.topic(), message.partition()))
-        if code == KafkaError._PARTITION_EOF:
+        if code == KafkaError._PARTITION_EOF and not isinstance(message, Event):
             if copy is not None and copy.status is Status.RUNNING:
                 copy.at_end(message.offset())
                 self.uncut[copy.topic, copy.partition] = copy
@@ -282,12 +297,15 @@ class Lane:
         ):
             # Deleted, or not known yet to the broker asked: the next plan tells.
             self.halts.replan(f"{message.topic()}: {error.str()}")
+        elif code == KafkaError._BAD_MSG:
+            if copy is not None and copy.status is Status.RUNNING:
+                self.halts.halt(copy, "unreadable-batch", f"{copy.name}: {error.str()}", copy.read, None)
         elif code == KafkaError.GROUP_AUTHORIZATION_FAILED:
             raise kafka.denied("reading the source", error, self.plan["source_group"])
         elif code in kafka.NO_RIGHTS:
             refused = kafka.denied("reading the source", error, right="READ")
             for other in self.copies.values():
-                if message.topic() in (other.topic, None) and other.status is Status.RUNNING:
+                if message.topic() in (other.topic, None, "") and other.status is Status.RUNNING:
                     self.halts.halt(other, "not-authorized", str(refused), None, None)
         elif not kafka.retriable(error):
             log.warning("source: %s", error.str())
@@ -295,20 +313,27 @@ class Lane:
     def _frame(self) -> None:
         """Send the frames whose topic is confirmed; cut the next ones, and ask for theirs."""
         begun = outside.monotonic()
-        answers = self.confirming.answers(begun)
-        for cut, still_the_same in answers:
-            if still_the_same:
-                self.writer.send(self.copies[(cut.frame.topic, cut.frame.partition)], cut)
-            else:
-                self.halts.recreated(cut.frame.topic)
+        sent = self._send_confirmed(begun)
         rested = (begun >= self.rest.until or self.confirming.full()) and not self.confirming.asking()
         if rested:
             self._cut(True)
             self.confirming.ask(begun)
         elif self.many:
             self._cut(False)
-        if answers or rested:
+        if self.source.by_id():
+            sent |= self._send_confirmed(begun)
+        if sent or rested:
             self.rest.after(begun, outside.monotonic(), self.many, self.confirming.answer_s)
+
+    def _send_confirmed(self, now: float) -> bool:
+        """Whether there were any."""
+        answers = self.confirming.answers(now)
+        for cut, still_the_same in answers:
+            if still_the_same:
+                self.writer.send(self.copies[(cut.frame.topic, cut.frame.partition)], cut)
+            else:
+                self.halts.recreated(cut.frame.topic)
+        return bool(answers)
 
     def _cut(self, all_of_it: bool) -> None:
         """Cut what was read into frames: full ones, or all of it; of what is limited, as much as may go."""

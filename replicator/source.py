@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import logging
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, TopicCollection, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from common import kafka, topics
+from common import kafka, record_batch, topics
 from common.counters import lag
 from common.kafka import Deadline, Received
 from common.silence import Silence
+from replicator.chunks import Chunk
 from replicator.copying import Copying, Status
+from replicator.fetching import BatchConsumer, Event, Unsupported
 
 CONSUME = 5000
 CALL_S = 30.0
 SILENCE_S = 20.0
+
+log = logging.getLogger(__name__)
+
+Item = Received | Chunk | Event
+
+
+def whole_codecs(config: Mapping[str, Any], provenance: bool) -> frozenset[int]:
+    """Which codecs a batch may have to go as it is, with a producer of these properties; pure.
+
+    None where each record gets a header. What an operator asks for is what is written: a codec that is given is the only one, and by default nothing goes
+    uncompressed.
+    """
+    if provenance:
+        return frozenset()
+    if (name := config.get("compression.type")) is not None:
+        return frozenset({record_batch.CODECS[str(name)]})
+    return frozenset(record_batch.CODECS.values()) - {record_batch.CODECS["none"]}
 
 
 class Source:
@@ -28,13 +48,20 @@ class Source:
         self._admin = kafka.admin(plan["source_admin"])
         self._silence = Silence(self._admin, SILENCE_S)
         self._consumer: Consumer | None = None
+        self._fetching: BatchConsumer | None = None
+        """In its place, where whole batches are read."""
+        self._in_batches: bool = plan["whole_batches"]
         self.held: dict[tuple[str, int], Copying] = {}
         """What is assigned, but not fetched for now."""
         self._ends: dict[tuple[str, int], int] = {}
         self._asked: dict[TopicPartition, Any] = {}
 
+    def by_id(self) -> bool:
+        """Whether topics are asked for by their ids: then records of one that was made again can't come under the old one's."""
+        return self._fetching is not None
+
     def reading(self) -> bool:
-        return self._consumer is not None
+        return self._consumer is not None or self._fetching is not None
 
     def read_from_positions(self) -> None:
         """Read all running partitions that are not paused from where they are, with a consumer of its own.
@@ -42,8 +69,14 @@ class Source:
         A new one rather than a seek: what an old consumer still has in its queue could stand behind the new position, and a frame that
         claims to cover the offsets between would be a loss.
         """
-        if self._consumer is not None:
-            self._consumer.close()
+        self.close()
+        self.held = {}
+        running = [c for c in self.copies if c.status is Status.RUNNING and not c.paused]
+        if self._in_batches:
+            codecs = whole_codecs(self.plan["staging_producer"], self.plan["provenance"])
+            self._fetching = BatchConsumer(self.plan["source_consumer"], codecs)
+            self._fetching.assign((c.topic, c.topic_id, c.partition, c.read, c.read_epoch) for c in running)
+            return
         self._consumer = kafka.consumer(
             self.plan["source_consumer"],
             group_id=self.plan["source_group"],
@@ -51,8 +84,6 @@ class Source:
             enable_partition_eof=True,
             check_crcs=True,
         )
-        self.held = {}
-        running = [c for c in self.copies if c.status is Status.RUNNING and not c.paused]
         self._consumer.assign(
             [
                 TopicPartition(c.topic, c.partition, c.read)
@@ -64,22 +95,35 @@ class Source:
 
     def hold(self, copies: Collection[Copying]) -> None:
         """Fetch nothing more of these for now. What was fetched ahead is dropped, and fetched again."""
-        assert self._consumer is not None
         if copies:
-            self._consumer.pause([TopicPartition(c.topic, c.partition) for c in copies])
+            if self._fetching is not None:
+                for copy in copies:
+                    self._fetching.hold(copy.topic_id, copy.partition, True)
+            elif self._consumer is not None:
+                self._consumer.pause([TopicPartition(c.topic, c.partition) for c in copies])
             self.held |= {(c.topic, c.partition): c for c in copies}
 
     def release(self, copies: Collection[Copying]) -> None:
         """Go on fetching these."""
-        assert self._consumer is not None
         if copies:
-            self._consumer.resume([TopicPartition(c.topic, c.partition) for c in copies])
+            if self._fetching is not None:
+                for copy in copies:
+                    self._fetching.hold(copy.topic_id, copy.partition, False)
+            elif self._consumer is not None:
+                self._consumer.resume([TopicPartition(c.topic, c.partition) for c in copies])
             for copy in copies:
                 del self.held[copy.topic, copy.partition]
 
-    def read(self, timeout_s: float) -> list[Received]:
+    def read(self, timeout_s: float) -> list[Item]:
+        if self._fetching is not None:
+            try:
+                return list(self._fetching.read(timeout_s))
+            except Unsupported as why:
+                log.info("records are read one by one: %s", why)
+                self._in_batches = False
+                self.read_from_positions()
         assert self._consumer is not None
-        return kafka.read(self._consumer, timeout_s, CONSUME)
+        return list(kafka.read(self._consumer, timeout_s, CONSUME))
 
     def silent(self) -> list[tuple[str, int]]:
         """Partitions of which nothing comes though there is something; to be asked where `read` gave nothing."""
@@ -108,10 +152,16 @@ class Source:
         return futures
 
     def lag(self) -> int:
+        paused = self._paused_lag([c for c in self.copies if c.paused])
+        if self._fetching is not None:
+            ends = self._fetching.ends()
+            return paused + sum(
+                max(0, ends.get((c.topic, c.partition), 0) - c.acked) for c in self.copies if not c.paused
+            )
         if self._consumer is None:
             return 0
         read = {TopicPartition(c.topic, c.partition): c.acked for c in self.copies if not c.paused}
-        return lag(self._consumer, read) + self._paused_lag([c for c in self.copies if c.paused])
+        return lag(self._consumer, read) + paused
 
     def _paused_lag(self, copies: list[Copying]) -> int:
         """The same of what no consumer hears of: asked now, told the next time, so that nobody waits for a broker."""
@@ -126,3 +176,6 @@ class Source:
     def close(self) -> None:
         if self._consumer is not None:
             self._consumer.close()
+        if self._fetching is not None:
+            self._fetching.close()
+        self._consumer = self._fetching = None

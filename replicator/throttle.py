@@ -65,9 +65,9 @@ class Throttle:
 
     def affordable(self, copy: Copying, now: float) -> int | None:
         """How many of its pending records may go into frames now; None: all."""
-        if not copy.pending or not self._pacing.limits(copy.topic):
+        if not copy.waiting or not self._pacing.limits(copy.topic):
             return None
-        return self._pacing.affordable(copy.topic, copy.pending_bytes / len(copy.pending), now)
+        return self._pacing.affordable(copy.topic, copy.pending_bytes / copy.waiting, now)
 
     def spend(self, cut: Cut) -> None:
         self._pacing.spend(cut.frame.topic, cut.unpacked, cut.frame.count)
@@ -79,7 +79,7 @@ class Throttle:
         waiting = [copy for copy in uncut if not self._pacing.limits_itself(copy.topic)]
         return (
             sum(copy.pending_bytes for copy in waiting) >= MOST_BYTES
-            or sum(len(copy.pending) for copy in waiting) >= MOST_RECORDS
+            or sum(copy.waiting for copy in waiting) >= MOST_RECORDS
         )
 
     def hold_and_release(self, uncut: Iterable[Copying]) -> None:
@@ -100,4 +100,4 @@ class Throttle:
         self._source.hold(full)
 
     def _parked(self, copy: Copying, part: int) -> bool:
-        return copy.pending_bytes >= self._bytes // part or len(copy.pending) >= self._records // part
+        return copy.pending_bytes >= self._bytes // part or copy.waiting >= self._records // part

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
-from common.frame import Frame, Header
+from common.frame import Frame, Header, Rows, encode_rows
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 OFFSETS = st.integers(0, 2**62)
@@ -164,3 +165,16 @@ def hostile_control_records(draw: st.DrawFn) -> dict[str, object]:
         else:
             record[name] = draw(JSON_VALUES)
     return record
+
+
+def rows_of(
+    offsets: Sequence[int],
+    timestamps: Sequence[int],
+    keys: Sequence[bytes | None],
+    values: Sequence[bytes | None],
+    headers: Sequence[list[Header] | None] | None = None,
+    size: int = 0,
+) -> Rows:
+    """Rows of records that are given column by column."""
+    batch = encode_rows(offsets, timestamps, [1] * len(offsets), keys, values, headers)
+    return Rows(offsets, batch, size)

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from common import link as links
 from common import topics
+from common.connection import unsupported
 from common.control import Control, Destination
 from common.errors import VerbatimError
 from common.kafka import Deadline
@@ -322,16 +323,25 @@ class _Look:
             plan.to_copy = sum(due[at][1] - due[at][0] for at in mine)
             plan.rate = sum(rate[at] for at in mine)
             plan.record_bytes = sizes.get(plan.topic)
-        suspected = sampling.suspects(self.source, due, deadline)
-        for at, offset in sampler.without_timestamp(suspected, due) if sampler is not None else ():
-            self.report.failures.append(
-                f"{at[0]}-{at[1]}: the record at offset {offset} has a timestamp of 0 or less, which can't be kept: it would halt "
-                "(timestamp-unsupported)"
-            )
+        if sampler is not None and not self._in_batches():
+            self._timestamps(sampler, due, deadline)
         self.report.notes.append(
             "sizes of logs are not told by this client (DescribeLogDirs): records are counted in offsets, and sized by the last "
             f"{sampling.SAMPLE} of each topic, without compression"
         )
+
+    def _in_batches(self) -> bool:
+        """Whether the deduplicator produces whole batches, which take any timestamp."""
+        s = self.settings
+        return s.whole_batches and unsupported(s.client_config("destination", "producer")) is None
+
+    def _timestamps(self, sampler: Sampler, due: dict[At, tuple[int, int]], deadline: Deadline) -> None:
+        suspected = sampling.suspects(self.source, due, deadline)
+        for at, offset in sampler.without_timestamp(suspected, due):
+            self.report.failures.append(
+                f"{at[0]}-{at[1]}: the record at offset {offset} has a timestamp of 0 or less, which can't be kept: it would halt "
+                "(timestamp-unsupported)"
+            )
         self.report.notes.append(
             "timestamps of 0 or less are looked for at the beginning of each partition only; further in they are found when they are copied"
         )

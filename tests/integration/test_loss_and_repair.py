@@ -328,6 +328,8 @@ def test_a_frame_that_staging_refuses_halts_its_partition_and_comes_when_there_i
     create_topic(at, large, 1, {"max.message.bytes": "2400000"})
     create_topic(at, other)
     link = link_of(source, target, names)
+    # By itself the batch would go as it is, and fit.
+    link.variables["KAFKA_CLUSTERS_DESTINATION_PRODUCER_COMPRESSION_TYPE"] = "lz4"
     staging = link.settings.staging_topic
     wide = {
         "message.timestamp.before.max.ms": str(2**63 - 1),

@@ -43,6 +43,11 @@ from tests.conftest import Kafka
 from tests.harness import Link, eventually
 
 CALL_S = 10.0
+NOT_READY = (
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+)
 NO_SOURCE = {"KAFKA_CLUSTERS_SOURCE_BOOTSTRAP_SERVERS": "127.0.0.1:1"}
 
 
@@ -73,8 +78,13 @@ def commit_all(
         )[group]
         for group, offset in offsets.items()
     ]
-    for future in asked:
-        assert all(p.error is None for p in future.result(CALL_S).topic_partitions)
+    found = [p for future in asked for p in future.result(CALL_S).topic_partitions]
+    if any(p.error is not None and p.error.code() in NOT_READY for p in found):
+        # The first group of a cluster.
+        time.sleep(0.2)
+        commit_all(bootstrap, topic, offsets, partition, metadata)
+        return
+    assert all(p.error is None for p in found)
 
 
 def commit(

@@ -116,7 +116,7 @@ def test_what_would_halt_or_be_refused_is_found_beforehand(
     produce(at, old, [Record(b"x")])
     consume_somewhere(at)
     selected = f"{kept},{old},{fine},{names.link}.absent"
-    link = Link(at, to, names.link, selected)
+    link = Link(at, to, names.link, selected, WHOLE_BATCHES="false")
     report, code = plan(link)
     assert code == 1
     first, second = sorted(report["failures"])

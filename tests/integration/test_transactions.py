@@ -78,7 +78,7 @@ def filled(source: Kafka, target: Kafka, names: Names) -> tuple[Link, str]:
     topic = names.topic()
     create_topic(source.bootstrap_servers, topic, 2, {"retention.ms": "-1"})
     produce(source.bootstrap_servers, topic, [Record(partition=i % 2, value=b"%d" % i) for i in range(200)])
-    link = Link(source.bootstrap_servers, target.bootstrap_servers, names.link, topic)
+    link = Link(source.bootstrap_servers, target.bootstrap_servers, names.link, topic, WHOLE_BATCHES="false")
     assert link.replicate() == 0
     return link, topic
 
@@ -198,7 +198,12 @@ def test_each_connection_that_breaks_during_a_commit_is_seen(behind_a_proxy: Pro
     fault round: records came twice, since the client tells its error callback nothing of connections that break."""
     bootstrap = behind_a_proxy.bootstrap_servers
     create_topic(bootstrap, "mappings")
-    plan = {"mappings_topic": "mappings", "producer": {"bootstrap.servers": bootstrap}, "link": "link"}
+    plan = {
+        "mappings_topic": "mappings",
+        "producer": {"bootstrap.servers": bootstrap},
+        "link": "link",
+        "whole_batches": False,
+    }
     fencing = FencingProducer(plan, 0, "staging-0", 1_000_000, 65536)
     fencing.fence(Deadline(30))
     rule = BreakAtCommit()
@@ -206,7 +211,7 @@ def test_each_connection_that_breaks_during_a_commit_is_seen(behind_a_proxy: Pro
 
     def commit() -> None:
         fencing.begin()
-        fencing.client.produce("mappings", b"record", partition=0)
+        fencing.client.produce("mappings", b"record", None, 0)
         fencing.client.flush(10)
         fencing.client.commit_transaction(10)
         fencing.must_be_clean(0.0)

@@ -6,6 +6,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
 from typing import Any
 from unittest import mock
@@ -16,17 +17,20 @@ from confluent_kafka import KafkaException
 import common.application
 import common.lane
 import common.outside
+import common.whole_batches
 import deduplicator.delivery
+import deduplicator.fencing
 import deduplicator.lane
 import replicator.copying
 import replicator.lane
+import replicator.source
 import replicator.writer
 from common.control import Control
 from common.errors import VerbatimError
 from common.mappings import decode
 from common.settings import Settings
 from common.topics import id_text
-from tests.simulation import clients
+from tests.simulation import batches, clients
 from tests.simulation.applications import Query, Simulated, SimulatedDeduplicator, SimulatedReplicator, Table
 from tests.simulation.cluster import Cluster, Entry, Log, Txn
 from tests.simulation.scheduler import Chooser, Process, Scheduler, Seeded, Task
@@ -66,6 +70,7 @@ def settings(**variables: str) -> Settings:
             "STAGING_PARTITIONS": "1",
             "TOPIC_REFRESH_INTERVAL": "30s",
             "HEALTH_PORT": "0",
+            "WHOLE_BATCHES": "false",
             **variables,
         }
     )
@@ -79,6 +84,22 @@ MERGED = settings(
     STAGING_PARTITIONS="2",
 )
 """Of a link with two source topics: partitions of one number go by different staging partitions, so by different owners."""
+
+
+class Way:
+    """How records go: one by one, through the client library, or in whole batches."""
+
+    batches = False
+
+
+@contextmanager
+def in_batches(really: bool = True) -> Iterator[None]:
+    """The worlds that are made meanwhile go by whole batches (or not)."""
+    before, Way.batches = Way.batches, really
+    try:
+        yield
+    finally:
+        Way.batches = before
 
 
 class World:
@@ -95,7 +116,8 @@ class World:
     ) -> None:
         self.chooser = chooser
         self.scheduler = Scheduler(chooser)
-        self.settings = settings
+        self.in_batches = Way.batches
+        self.settings = settings.model_copy(update={"whole_batches": self.in_batches})
         self.lanes = lanes
         self.lazy = lazy
         self.fold_s = 60.0
@@ -115,7 +137,7 @@ class World:
         self.lost = False
         self.harmed = False
         """Whether frames were lost or spoilt in staging: only then may any be missed."""
-        self.consumers: list[clients.Consumer] = []
+        self.consumers: list[clients.Consumer | batches.BatchConsumer] = []
         self.held_up: set[str] = set()
         """Of what happens by itself, what does not happen now: "late", "markers", "replication", "answers"."""
         self.given_up: set[tuple[str, int, int]] = set()
@@ -186,6 +208,8 @@ class World:
             (common.lane, {"LOOK_INTERVAL_S": 5.0}),
             (deduplicator.delivery, {"IDLE_S": 10.0}),
         ]
+        if self.in_batches:
+            slower += self._batches()
         patches = [mock.patch.multiple(common.outside, **make)]
         patches += [mock.patch.multiple(module, **values) for module, values in slower]
         for patch in patches:
@@ -198,6 +222,23 @@ class World:
             finally:
                 for patch in patches:
                     patch.stop()
+
+    def _batches(self) -> list[tuple[Any, dict[str, Any]]]:
+        """What to put where whole batches go, and limits so small that a few records make several."""
+        take_apart = common.whole_batches.Wholes.rows
+
+        def rows(wholes: common.whole_batches.Wholes, frame: Any) -> Any:
+            if wholes.batches:
+                self.visited("a batch was taken apart")
+            return take_apart(wholes, frame)
+
+        return [
+            (deduplicator.fencing, {"BatchProducer": partial(batches.BatchProducer, self)}),
+            (replicator.source, {"BatchConsumer": partial(batches.BatchConsumer, self)}),
+            (common.whole_batches.Wholes, {"rows": rows}),
+            (replicator.copying, {"MAX_FRAME_BYTES": 300, "MAX_FRAME_RECORDS": 3}),
+            (deduplicator.delivery, {"MAX_BATCH_BYTES": 100}),
+        ]
 
     # what clients ask of the world
 

@@ -61,6 +61,9 @@ class Recorder:
     def close_gap(self, key: Any, topic: str) -> None:
         pass
 
+    def in_batches(self) -> bool:
+        return False
+
     def produce(self, moved: Any, rows: Rows) -> None:
         self.produced.append((moved.destination.topic, list(rows.offsets)))
 

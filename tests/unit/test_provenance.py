@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common import provenance
-from common.frame import Header, Rows, decode_rows
+from common.frame import Header, decode_rows
 from common.settings import Settings
 from offsets.main import command as offsets
 from offsets.survey import UNTRANSLATED
@@ -86,10 +86,10 @@ def test_without_the_setting_nothing_is_left_out_and_only_a_record_that_would_go
 
 
 def test_a_copy_bears_one_header_more_behind_its_own() -> None:
-    rows = Rows([1, 2, 3], [1, 1, 1], [None] * 3, [b""] * 3, [None, [], [("a", None), THERE]])
-    assert provenance.marked(rows, HERE).headers == [[HERE], [HERE], [("a", None), THERE, HERE]]
-    assert rows.headers == [None, [], [("a", None), THERE]]
-    assert provenance.marked(replace(rows, headers=None), HERE).headers == [[HERE]] * 3
+    headers: list[list[Header] | None] = [None, [], [("a", None), THERE]]
+    assert provenance.marked(headers, 3, HERE) == [[HERE], [HERE], [("a", None), THERE, HERE]]
+    assert headers == [None, [], [("a", None), THERE]]
+    assert provenance.marked(None, 3, HERE) == [[HERE]] * 3
 
 
 def test_verify_takes_for_copies_what_bears_the_links_header_last_and_counts_the_rest() -> None:

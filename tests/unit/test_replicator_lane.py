@@ -84,7 +84,9 @@ def test_the_cost_of_answers_is_known_by_their_partitions() -> None:
             Cut, SimpleNamespace(frame=SimpleNamespace(topic=topic, topic_id=str(topic_id)), value=b"")
         )
 
-    source = SimpleNamespace(describe=lambda topics: {topic: answer(topic) for topic in topics})
+    source = SimpleNamespace(
+        describe=lambda topics: {topic: answer(topic) for topic in topics}, by_id=lambda: False
+    )
     confirming = Confirming(cast(Source, source))
     for topics, cost in (
         (("wide", "narrow", "gone"), 1004 * PARTITION_S),
@@ -97,3 +99,17 @@ def test_the_cost_of_answers_is_known_by_their_partitions() -> None:
         told = [(cut.frame.topic, same) for cut, same in confirming.answers(0.0)]
         assert told == [(topic, topic in sizes) for topic in topics]
         assert confirming.answer_s == pytest.approx(cost)
+
+
+def test_what_was_asked_for_by_its_topics_id_is_confirmed_at_once() -> None:
+    """Nobody is asked: there is no `describe` here."""
+    source = SimpleNamespace(by_id=lambda: True)
+    confirming = Confirming(cast(Source, source))
+    frames = [cast(Cut, SimpleNamespace(value=b"x" * size)) for size in (3, 2)]
+    for frame in frames:
+        confirming.hold_back(frame)
+    confirming.ask(0.0)
+    assert not confirming.asking()
+    assert confirming.answers(0.0) == [(frame, True) for frame in frames], "in order"
+    assert not confirming.waits() and confirming._bytes == 0
+    assert confirming.answers(0.0) == []

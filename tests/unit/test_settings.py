@@ -53,6 +53,7 @@ FIXED_INTERFACE = [
     *(
         "CREATE_TOPICS",
         "PROVENANCE_HEADERS",
+        "WHOLE_BATCHES",
         "HEARTBEATS_INTERVAL",
         "HEARTBEATS_TOPIC",
         "STAGING_TOPIC",

@@ -14,6 +14,7 @@ from common.frame import Frame, Rows
 from deduplicator.owned import Owned
 from deduplicator.runs import Run
 from deduplicator.transaction import FORESEEN_RUNS, MARK_BYTES, Moved, Transaction
+from tests.strategies import rows_of
 
 BATCH = 1_000_000
 
@@ -27,6 +28,8 @@ class Client:
         """Bytes that were not acknowledged, at most."""
         self._clock = clock
         self._acknowledges = acknowledges
+
+    whole_batches = False
 
     def begin(self) -> None:
         pass
@@ -90,7 +93,7 @@ def producing(client: Client, batch: int = BATCH) -> tuple[Transaction, Moved]:
 
 def frame_of(sizes: list[int], offsets: list[int] | None = None) -> Rows:
     count = len(sizes)
-    return Rows(
+    return rows_of(
         offsets or list(range(count)),
         [1] * count,
         [None] * count,
@@ -183,7 +186,7 @@ def test_each_record_goes_once_and_in_order_though_the_clients_queue_is_full_at_
     values: list[bytes | None] = [b"%d" % at if at % 3 else None for at in range(20)]
     keys: list[bytes | None] = [b"k%d" % at for at in range(20)]
     stamps = list(range(1000, 1020))
-    transaction.produce(moved, Rows(range(20), stamps, keys, values, headers, 40))
+    transaction.produce(moved, rows_of(range(20), stamps, keys, values, headers, 40))
     own = [] if headers is None else [(h,) for h in headers]
     assert [(*r[:4], *r[6:]) for r in client.taken] == [
         ("orders", values[at], keys[at], 0, stamps[at], *(own[at] if own else ())) for at in range(20)

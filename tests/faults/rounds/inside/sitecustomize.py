@@ -158,6 +158,46 @@ def _producers(module: ModuleType) -> None:
     module.Producer = Producer  # type: ignore[attr-defined]
 
 
+def _batch_producers(module: ModuleType) -> None:
+    """The same at the producer of whole batches."""
+    original: Any = module.BatchProducer
+    transaction_ms = os.environ.get("VERBATIM_TRANSACTION_MS")
+
+    class BatchProducer(original):  # type: ignore[misc]
+        def __init__(
+            self, config: dict[str, Any], transactional_id: str, timeout_ms: int, *args: Any
+        ) -> None:
+            if BREAK == "no-fencing":
+                transactional_id = f"{transactional_id}.{uuid.uuid4().hex[:8]}"
+            super().__init__(config, transactional_id, int(transaction_ms or timeout_ms), *args)
+
+        def produce(self, topic: str, *args: Any, **kwargs: Any) -> None:
+            point("mapping-before")
+            super().produce(topic, *args, **kwargs)
+            point("mapping-after")
+
+        def produce_batch(self, topic: str, *args: Any) -> None:
+            point("produce-before")
+            super().produce_batch(topic, *args)
+            point("produce-after")
+
+        def init_transactions(self, *args: Any) -> None:
+            super().init_transactions(*args)
+            point("fenced")
+
+        def send_offsets_to_transaction(self, *args: Any) -> None:
+            point("offsets-before")
+            super().send_offsets_to_transaction(*args)
+            point("offsets-after")
+
+        def commit_transaction(self, *args: Any) -> None:
+            point("commit-before")
+            super().commit_transaction(*args)
+            point("commit-after")
+
+    module.BatchProducer = BatchProducer  # type: ignore[attr-defined]
+
+
 def _acknowledged(what: str, report: Callable[..., None] | None, error: Any, message: Any) -> None:
     if report is not None:
         report(error, message)
@@ -246,6 +286,7 @@ def _replace(owner: Any, name: str, broken: Callable[[Any], Any]) -> None:
 
 # module -> what is done to it once it is imported. Where production code moves, this table and the functions it names follow.
 POINTS: dict[str, Callable[[ModuleType], None]] = {
+    "common.batch_producer": _batch_producers,
     "common.outside": _producers,
     "common.lanes": _lanes,
     "deduplicator.main": _folding,

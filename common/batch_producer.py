@@ -1,0 +1,476 @@
+"""A transactional producer of whole record batches. What goes into its transactions, and when they are clean, is left to others.
+
+The client library takes records one by one: at 200 B that, and taking them apart before, was more than half of what phase 2 costs. Here a frame's
+records become a batch at once (common/record_batch.py), which goes into a socket as it is; the broker's answer tells where it lies. The calls
+have the names and errors of `confluent_kafka.Producer`, which serves where this one can't (common/connection.py:unsupported).
+
+Nothing is sent twice that may have been taken. A request whose answer does not come, or an error in one, ends the producer: its transaction is
+unclean, and the next producer fences it, after which the broker takes nothing more that was sent by this one. Only what an answer says was not done is
+asked for again: by a coordinator that is not ready, while a transaction before this one is being completed, by a broker that does not lead a partition, or
+has not heard of it yet. A batch keeps its number in its partition's sequence then, so those behind it that were on their way are refused until it comes.
+"""
+
+from __future__ import annotations
+
+import select
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from common import kafka, outside, protocol, record_batch
+from common.broker_connections import DATA, Address, BrokerConnections, Line, NoCoordinator, Partition
+from common.frame import encode_rows
+from common.kafka import Deadline
+from common.protocol import Answer, Api, Piece
+from common.record_batch import BatchHeader, Records
+
+SEND_BYTES = 256 << 10
+"""So much is sent at once; what is less waits for the flush."""
+REQUEST_BYTES = 8 << 20
+REQUEST_S = 30.0
+LEAST_PAUSE_S, MOST_PAUSE_S = 0.001, 0.02
+AGAIN_S = 0.05
+"""Before what a broker did not take is sent to whoever leads now."""
+SEQUENCES = 1 << 31
+
+Reported = Callable[[KafkaError | None, int], None]
+"""Told of a batch: what went wrong, or the offset of its first record."""
+
+_MOVED = frozenset({KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE})
+_NOT_READY = _MOVED | {
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.CONCURRENT_TRANSACTIONS,
+    # Of a topic that is new, one broker hears later than another.
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+}
+_ELSEWHERE = frozenset(
+    {
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+    }
+)
+"""Said by a broker that has taken nothing."""
+_OUT_OF_ORDER = KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER
+_FENCED = frozenset({KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.INVALID_PRODUCER_ID_MAPPING})
+
+
+class Refused(KafkaException):
+    """Partitions of these topics may not be written."""
+
+    def __init__(self, error: KafkaError, topics: list[str]) -> None:
+        super().__init__(error)
+        self.error = error
+        self.topics = topics
+
+
+@dataclass(slots=True)
+class Delivered:
+    """What a delivery report tells of one record, as `confluent_kafka.Message` does."""
+
+    _offset: int | None
+
+    def offset(self) -> int | None:
+        return self._offset
+
+
+@dataclass(slots=True)
+class _Batch:
+    at: Partition
+    pieces: Sequence[Piece]
+    bytes: int
+    reported: Reported
+
+
+@dataclass(slots=True)
+class _Single:
+    """Records that were produced one by one, until they are sent as one batch."""
+
+    keys: list[bytes | None] = field(default_factory=list)
+    values: list[bytes | None] = field(default_factory=list)
+    reports: list[Callable[..., None] | None] = field(default_factory=list)
+
+
+class BatchProducer:
+    """For one thread. Raises KafkaException from any call; then it has ended."""
+
+    def __init__(
+        self, config: Mapping[str, Any], transactional_id: str, transaction_timeout_ms: int, group: str
+    ) -> None:
+        """`group` is whose offsets its transactions commit."""
+        self._brokers = BrokerConnections(config)
+        self._codec = str(config.get("compression.type", kafka.COMPRESSION))
+        level = config.get("compression.level")
+        self._level = None if level is None or int(level) < 0 else int(level)
+        self._id = transactional_id
+        self._timeout_ms = transaction_timeout_ms
+        self._group = group
+        self._number, self._epoch = -1, -1
+        self._sequences: dict[Partition, int] = {}
+        self._waiting: dict[Partition, deque[_Batch]] = {}
+        self._waiting_bytes = 0
+        self._single: dict[Partition, _Single] = {}
+        self._sent: dict[Line, deque[list[_Batch]]] = {}
+        """What is in flight to each broker, by request."""
+        self._again: dict[Partition, deque[_Batch]] = {}
+        """What was not taken, in order; nothing else goes to these partitions meanwhile."""
+        self._again_at = 0.0
+        self._registered: set[Partition] = set()
+        self._with_offsets = False
+        self._ended: KafkaException | None = None
+
+    def __len__(self) -> int:
+        """Batches that are not acknowledged, and records of which no batch is made yet."""
+        waiting = sum(len(some) for of in (self._waiting, self._again) for some in of.values())
+        waiting += sum(len(one.values) for one in self._single.values())
+        return waiting + sum(len(batches) for sent in self._sent.values() for batches in sent)
+
+    def list_topics(self, topic: str, timeout: float = 10.0) -> None:
+        """Connect, and learn where the topic is."""
+        self._brokers.describe([topic], Deadline(timeout))
+
+    # transactions
+
+    def init_transactions(self, timeout: float = 30.0) -> None:
+        """Fence all that had the transactional id before, and end what they had under way. May be tried again."""
+        deadline = Deadline(timeout)
+        body = [protocol.init_producer_id(self._id, self._timeout_ms)]
+
+        def ask() -> int:
+            answer = self._ask(protocol.TRANSACTION, protocol.INIT_PRODUCER_ID, body, deadline)
+            error, self._number, self._epoch = protocol.producer_id(answer)
+            return error
+
+        self._until_ready("InitProducerId", ask, protocol.TRANSACTION, deadline)
+        self._sequences = {}
+
+    def begin_transaction(self) -> None:
+        self._must_go_on()
+        # A broker closes what was idle for long. Nothing is in flight between transactions.
+        self._brokers.renew()
+        self._registered, self._with_offsets = set(), False
+
+    def commit_transaction(self, timeout: float = 30.0) -> None:
+        """Raises KafkaException where it is not known to be committed."""
+        deadline = Deadline(timeout)
+        while self.flush(deadline.left()):
+            if deadline.passed():
+                raise self._end(KafkaError(KafkaError._TIMED_OUT, "records were not acknowledged in time"))
+        self._finish(True, deadline)
+
+    def abort_transaction(self, timeout: float = 30.0) -> None:
+        deadline = Deadline(timeout)
+        self.purge()
+        # What is in flight would come into the next transaction.
+        while self._sent and not deadline.passed():
+            self._wait(deadline.left(1.0))
+        self._finish(False, deadline)
+
+    def _finish(self, commit: bool, deadline: Deadline) -> None:
+        self._must_go_on()
+        if not self._registered and not self._with_offsets:
+            return
+        body = [protocol.end(self._id, self._number, self._epoch, commit)]
+        try:
+            error = protocol.throttled(self._ask(protocol.TRANSACTION, protocol.END_TXN, body, deadline))
+        except KafkaException as exception:
+            # Whether it has ended, and how, is not known: nothing more may be said of it.
+            raise self._end(exception.args[0]) from None
+        if error:
+            raise self._end(KafkaError(error))
+
+    def send_offsets_to_transaction(
+        self, offsets: list[TopicPartition], _: Any, timeout: float = 30.0
+    ) -> None:
+        """Commit the group's offsets with the transaction."""
+        self._must_go_on()
+        deadline = Deadline(timeout)
+        added = [protocol.add_offsets(self._id, self._number, self._epoch, self._group)]
+        committed = [
+            protocol.commit_offsets(
+                self._id,
+                self._group,
+                self._number,
+                self._epoch,
+                {(at.topic, at.partition): at.offset for at in offsets},
+            )
+        ]
+
+        def add() -> int:
+            answer = self._ask(protocol.TRANSACTION, protocol.ADD_OFFSETS_TO_TXN, added, deadline)
+            return protocol.throttled(answer)
+
+        def commit() -> int:
+            answer = self._ask(protocol.GROUP, protocol.TXN_OFFSET_COMMIT, committed, deadline)
+            return next(filter(None, protocol.by_partition(answer).values()), 0)
+
+        self._until_ready("AddOffsetsToTxn", add, protocol.TRANSACTION, deadline)
+        self._with_offsets = True
+        self._until_ready("TxnOffsetCommit", commit, protocol.GROUP, deadline)
+
+    # records
+
+    def produce(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        partition: int,
+        on_delivery: Callable[..., None] | None = None,
+    ) -> None:
+        """Produce one record, of now, in a batch with what else comes for its partition until the flush."""
+        self._must_go_on()
+        single = self._single.setdefault((topic, partition), _Single())
+        single.keys.append(key)
+        single.values.append(value)
+        single.reports.append(on_delivery)
+
+    def produce_batch(self, topic: str, partition: int, records: Records, reported: Reported) -> None:
+        """Produce records of a partition as one batch, behind all that were produced there before."""
+        sequence = self._sequence((topic, partition), records.count)
+        pieces = record_batch.seal(
+            records, self._codec, self._level, self._number, self._epoch, sequence, transactional=True
+        )
+        self._wait_with((topic, partition), pieces, reported)
+
+    def produce_whole(
+        self, topic: str, partition: int, header: BatchHeader, batch: pa.Buffer, reported: Reported
+    ) -> None:
+        """The same with a batch that somebody else has made."""
+        sequence = self._sequence((topic, partition), header.count)
+        pieces = record_batch.reseal(header, batch, self._number, self._epoch, sequence)
+        self._wait_with((topic, partition), pieces, reported)
+
+    def _sequence(self, at: Partition, count: int) -> int:
+        """The number of the first of so many records that come next."""
+        self._must_go_on()
+        sequence = self._sequences.get(at, 0)
+        self._sequences[at] = (sequence + count) % SEQUENCES
+        return sequence
+
+    def _wait_with(self, at: Partition, pieces: Sequence[Piece], reported: Reported) -> None:
+        size = sum(map(len, pieces))
+        self._waiting.setdefault(at, deque()).append(_Batch(at, pieces, size, reported))
+        self._waiting_bytes += size
+        if self._waiting_bytes >= SEND_BYTES:
+            self._send(Deadline(REQUEST_S))
+            self._take_answers()
+
+    def poll(self, timeout: float = 0) -> int:
+        """Take in answers; where none has come, wait for some."""
+        before = len(self)
+        self._take_answers()
+        if len(self) == before and self._sent and timeout > 0:
+            self._wait(timeout)
+        return before - len(self)
+
+    def flush(self, timeout: float = 30.0) -> int:
+        """Send what waits, and wait until all is acknowledged; how many batches are not when the time is over."""
+        self._must_go_on()
+        deadline = Deadline(timeout)
+        self._batch_singles()
+        if self._waiting:
+            self._send(Deadline(max(timeout, REQUEST_S)))
+        self._take_answers()
+        while (self._sent or self._again) and not deadline.passed():
+            self._wait(deadline.left())
+        return len(self)
+
+    def purge(self) -> None:
+        """Forget what was not sent, without a report."""
+        self._waiting, self._waiting_bytes, self._single, self._again = {}, 0, {}, {}
+
+    def close(self) -> None:
+        self._brokers.close()
+        self._sent = {}
+
+    # inside
+
+    def _must_go_on(self) -> None:
+        if self._ended is not None:
+            raise self._ended
+
+    def _end(self, error: KafkaError) -> KafkaException:
+        fenced = error.code() in _FENCED
+        if fenced:
+            error = KafkaError(error.code(), f"another producer has {self._id} now", True)
+        self._ended = KafkaException(error)
+        self.close()
+        return self._ended
+
+    def _until_ready(self, what: str, ask: Callable[[], int], kind: int, deadline: Deadline) -> None:
+        """Ask until the answer is no refusal of somebody who isn't ready, or isn't the one to ask."""
+        pause = LEAST_PAUSE_S
+        while True:
+            try:
+                error = ask()
+            except NoCoordinator as none:
+                error = none.args[0].code()
+                if error not in _NOT_READY:
+                    raise
+            if not error:
+                return
+            if error in _MOVED:
+                self._brokers.forget_coordinator(kind)
+            elif error not in _NOT_READY:
+                raise self._end(KafkaError(error))
+            if deadline.left() <= pause:
+                raise KafkaException(KafkaError(error, f"{what}: {KafkaError(error).str()}"))
+            outside.sleep(pause)
+            pause = min(MOST_PAUSE_S, 2 * pause)
+
+    def _batch_singles(self) -> None:
+        now = int(time.time() * 1000)
+        single, self._single = self._single, {}
+        for (topic, partition), some in single.items():
+            count = len(some.values)
+            rows = encode_rows(range(count), [now] * count, [1] * count, some.keys, some.values, None)
+            begin = 0
+            for records in record_batch.encode_records(rows, REQUEST_BYTES // 16):
+                reports = some.reports[begin : begin + records.count]
+                begin += records.count
+                self.produce_batch(topic, partition, records, _each(reports))
+
+    def _register(self, partitions: Iterable[Partition], deadline: Deadline) -> None:
+        """Make partitions part of the transaction; the broker takes nothing for them before."""
+        new = [at for at in partitions if at not in self._registered]
+        if not new:
+            return
+        body = [protocol.add_partitions(self._id, self._number, self._epoch, new)]
+        refused: dict[Partition, int] = {}
+
+        def ask() -> int:
+            answer = self._ask(protocol.TRANSACTION, protocol.ADD_PARTITIONS_TO_TXN, body, deadline)
+            refused.clear()
+            refused.update((at, error) for at, error in protocol.by_partition(answer).items() if error)
+            # Where one is refused, the others are said not to have been attempted.
+            errors = [error for error in refused.values() if error != KafkaError.OPERATION_NOT_ATTEMPTED]
+            if errors and errors[0] in kafka.NO_RIGHTS:
+                raise self._refused(refused, errors[0])
+            return next(iter(errors), 0)
+
+        self._until_ready("AddPartitionsToTxn", ask, protocol.TRANSACTION, deadline)
+        self._registered.update(new)
+
+    def _refused(self, refused: Mapping[Partition, int], code: int) -> Refused:
+        topics = sorted({topic for (topic, _), error in refused.items() if error == code})
+        error = KafkaError(code, f"{KafkaError(code).str()} ({', '.join(topics)})")
+        self._ended = Refused(error, topics)
+        return self._ended
+
+    def _send(self, deadline: Deadline) -> None:
+        """Send all batches that wait: of each partition one a request, as Kafka wants it."""
+        self._register(self._waiting, deadline)
+        try:
+            self._brokers.find_leaders(self._waiting, deadline)
+        except KafkaException as exception:
+            raise self._end(exception.args[0]) from None
+        while ready := [(at, some) for at, some in self._waiting.items() if at not in self._again]:
+            by_leader: dict[Address, list[_Batch]] = {}
+            sizes: dict[Address, int] = {}
+            for at, batches in ready:
+                leader = self._brokers.leader(at)
+                assert leader is not None
+                size = sizes.get(leader, 0) + batches[0].bytes
+                if leader in sizes and size > REQUEST_BYTES:
+                    continue
+                sizes[leader] = size
+                by_leader.setdefault(leader, []).append(batches.popleft())
+                if not batches:
+                    del self._waiting[at]
+            for leader, some in by_leader.items():
+                self._send_to(leader, some, deadline)
+        self._waiting_bytes = sum(batch.bytes for some in self._waiting.values() for batch in some)
+
+    def _send_again(self) -> None:
+        """Send what was not taken, once nothing of these partitions is on its way."""
+        if outside.monotonic() < self._again_at or any(
+            batch.at in self._again for sent in self._sent.values() for some in sent for batch in some
+        ):
+            return
+        again, self._again = self._again, {}
+        for at, batches in again.items():
+            self._brokers.forget_leader_of(at)
+            self._waiting[at] = batches + self._waiting.get(at, deque())
+        self._send(Deadline(REQUEST_S))
+
+    def _send_to(self, address: Address, batches: list[_Batch], deadline: Deadline) -> None:
+        body = protocol.produce(
+            self._id, int(REQUEST_S * 1000), {batch.at: batch.pieces for batch in batches}
+        )
+        line = (address, DATA)
+        try:
+            self._brokers.connected(line, deadline).send(protocol.PRODUCE, body, deadline)
+        except KafkaException as exception:
+            raise self._end(exception.args[0]) from None
+        self._sent.setdefault(line, deque()).append(batches)
+
+    def _take_answers(self) -> None:
+        """Take in what has come."""
+        for line in list(self._sent):
+            while line in self._sent and self._brokers[line].answered():
+                if not self._take_answer(line):
+                    break
+
+    def _wait(self, timeout: float) -> None:
+        """Wait for an answer, and take in what has come."""
+        connections = [self._brokers[line] for line in self._sent]
+        if self._again:
+            timeout = min(timeout, max(0.001, self._again_at - outside.monotonic()))
+        if not any(connection.answered() for connection in connections):
+            poll = select.poll()
+            for connection in connections:
+                poll.register(connection, select.POLLIN)
+            poll.poll(timeout * 1000)
+        self._take_answers()
+        if self._again:
+            self._send_again()
+
+    def _take_answer(self, line: Line) -> bool:
+        """Take in the next answer, if all of it has come."""
+        try:
+            received = self._brokers[line].received()
+            if received is None:
+                return False
+            answers = protocol.produced(received)
+        except KafkaException as exception:
+            raise self._end(exception.args[0]) from None
+        except ValueError as error:
+            raise self._end(KafkaError(KafkaError._TRANSPORT, str(error))) from None
+        batches = self._sent[line].popleft()
+        if not self._sent[line]:
+            del self._sent[line]
+        for batch in batches:
+            answer = answers.get(batch.at)
+            code = KafkaError._TRANSPORT if answer is None else answer.error
+            if code in _ELSEWHERE or (code == _OUT_OF_ORDER and batch.at in self._again):
+                self._again.setdefault(batch.at, deque()).append(batch)
+                self._again_at = outside.monotonic() + AGAIN_S
+            elif code or answer is None:
+                topic, partition = batch.at
+                words = (answer.words if answer is not None else None) or KafkaError(code).str()
+                batch.reported(KafkaError(code, f"{topic}-{partition}: {words}"), -1)
+            else:
+                batch.reported(None, answer.base_offset)
+        return True
+
+    def _ask(self, kind: int, api: Api, body: Sequence[Piece], deadline: Deadline) -> Answer:
+        """Ask a coordinator."""
+        key = self._group if kind == protocol.GROUP else self._id
+        return self._brokers.ask(self._brokers.coordinator(kind, key, deadline), api, body, deadline)
+
+
+def _each(reports: Sequence[Callable[..., None] | None]) -> Reported:
+    """A batch's report for each of its records."""
+
+    def reported(error: KafkaError | None, base_offset: int) -> None:
+        for number, report in enumerate(reports):
+            if report is not None:
+                report(error, Delivered(None if error is not None else base_offset + number))
+
+    return reported

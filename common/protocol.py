@@ -1,0 +1,313 @@
+"""The few requests of Kafka's protocol that Verbatim speaks by itself. Pure: bytes in, bytes out; sockets are common/connection.py's.
+
+All else goes through the client library. It takes and hands out records one by one, though, and what moves whole record batches needs to say so
+itself: see deduplicator/batch_producer.py. Versions are the newest without tagged fields, which all brokers know that Verbatim accepts
+(https://kafka.apache.org/protocol): an answer of such a version has no surprises.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Piece = bytes | memoryview | Any
+"""What a socket takes: anything with a buffer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """A kind of request: its number and the version that is spoken here; whether that version has tagged fields (KIP-482)."""
+
+    name: str
+    key: int
+    version: int
+    flexible: bool = False
+
+
+PRODUCE = Api("Produce", 0, 8)
+METADATA = Api("Metadata", 3, 4)
+FIND_COORDINATOR = Api("FindCoordinator", 10, 1)
+SASL_HANDSHAKE = Api("SaslHandshake", 17, 1)
+API_VERSIONS = Api("ApiVersions", 18, 0)
+INIT_PRODUCER_ID = Api("InitProducerId", 22, 1)
+ADD_PARTITIONS_TO_TXN = Api("AddPartitionsToTxn", 24, 1)
+ADD_OFFSETS_TO_TXN = Api("AddOffsetsToTxn", 25, 1)
+END_TXN = Api("EndTxn", 26, 1)
+TXN_OFFSET_COMMIT = Api("TxnOffsetCommit", 28, 2)
+SASL_AUTHENTICATE = Api("SaslAuthenticate", 36, 1)
+
+GROUP, TRANSACTION = 0, 1
+"""What a coordinator is looked for by."""
+
+
+class MalformedAnswer(ValueError):
+    """An answer that is not what its request asks for."""
+
+
+class Answer:
+    """Reads an answer's fields one after the other. Raises MalformedAnswer where it ends too soon."""
+
+    __slots__ = ("_at", "_data")
+
+    def __init__(self, data: bytes | bytearray | memoryview) -> None:
+        self._data = memoryview(data)
+        self._at = 0
+
+    def take(self, form: str) -> tuple[Any, ...]:
+        """Fields of fixed size, as `struct` writes them (`>` is put before)."""
+        form = f">{form}"
+        try:
+            values = struct.unpack_from(form, self._data, self._at)
+        except struct.error as error:
+            raise MalformedAnswer(str(error)) from None
+        self._at += struct.calcsize(form)
+        return values
+
+    def number(self, form: str) -> int:
+        return int(self.take(form)[0])
+
+    def text(self) -> str | None:
+        (size,) = self.take("h")
+        return None if size < 0 else str(self._bytes(size), "utf-8", "replace")
+
+    def blob(self) -> bytes:
+        (size,) = self.take("i")
+        return b"" if size < 0 else bytes(self._bytes(size))
+
+    def each(self) -> range:
+        """As many turns as an array that comes now has elements."""
+        (count,) = self.take("i")
+        if count > len(self._data):
+            raise MalformedAnswer(f"an array of {count} elements in {len(self._data)} bytes")
+        return range(max(0, count))
+
+    def unsigned(self) -> int:
+        """A varint, not zigzag."""
+        value = 0
+        for group in range(5):
+            byte = self.number("B")
+            value |= (byte & 0x7F) << 7 * group
+            if byte < 0x80:
+                return value
+        raise MalformedAnswer("a number that has no end")
+
+    def each_compact(self) -> range:
+        """As `each`, of versions with tagged fields."""
+        count = self.unsigned() - 1
+        if count > len(self._data):
+            raise MalformedAnswer(f"an array of {count} elements in {len(self._data)} bytes")
+        return range(max(0, count))
+
+    def tags(self) -> dict[int, memoryview]:
+        """The tagged fields that come now, by number."""
+        found = {}
+        for _ in range(self.unsigned()):
+            tag = self.unsigned()
+            found[tag] = self._bytes(self.unsigned())
+        return found
+
+    def raw(self, size: int) -> memoryview:
+        """So many bytes as they are, not copied."""
+        return self._bytes(size)
+
+    def _bytes(self, size: int) -> memoryview:
+        end = self._at + size
+        if end > len(self._data):
+            raise MalformedAnswer("it ends too soon")
+        found = self._data[self._at : end]
+        self._at = end
+        return found
+
+
+def text(value: str | None) -> bytes:
+    if value is None:
+        return b"\xff\xff"
+    raw = value.encode()
+    return struct.pack(">h", len(raw)) + raw
+
+
+def framed(api: Api, correlation: int, client_id: str, body: Sequence[Piece]) -> list[Piece]:
+    """A request as it goes into a socket."""
+    head = struct.pack(">hhi", api.key, api.version, correlation) + text(client_id)
+    if api.flexible:
+        head += b"\0"
+    size = len(head) + sum(map(len, body))
+    return [struct.pack(">i", size) + head, *body]
+
+
+def produce(
+    transactional_id: str | None, timeout_ms: int, batches: Mapping[tuple[str, int], Sequence[Piece]]
+) -> list[Piece]:
+    """One record batch, in pieces, for each partition; acknowledged by all replicas that are in sync."""
+    by_topic: dict[str, list[tuple[int, Sequence[Piece]]]] = {}
+    for (topic, partition), pieces in batches.items():
+        by_topic.setdefault(topic, []).append((partition, pieces))
+    head = text(transactional_id) + struct.pack(">hii", -1, timeout_ms, len(by_topic))
+    out: list[Piece] = []
+    for topic, partitions in by_topic.items():
+        head += text(topic) + struct.pack(">i", len(partitions))
+        for partition, pieces in partitions:
+            out.append(head + struct.pack(">ii", partition, sum(map(len, pieces))))
+            out += pieces
+            head = b""
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class Produced:
+    """What became of a batch: an error code (0: none), the offset of its first record, and the broker's words."""
+
+    error: int
+    base_offset: int
+    words: str | None
+
+
+def produced(answer: Answer) -> dict[tuple[str, int], Produced]:
+    found = {}
+    for _ in answer.each():
+        topic = answer.text() or ""
+        for _ in answer.each():
+            partition, error, base_offset, _, _ = answer.take("ihqqq")
+            words = None
+            for _ in answer.each():
+                answer.number("i")
+                words = answer.text() or words
+            found[topic, partition] = Produced(error, base_offset, answer.text() or words)
+    return found
+
+
+def metadata(topics: Iterable[str]) -> bytes:
+    names = list(topics)
+    return struct.pack(">i", len(names)) + b"".join(map(text, names)) + b"\0"
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """Addresses of brokers by id; the leader of each partition, -1 where it has none; the error code of each topic that has one."""
+
+    brokers: dict[int, tuple[str, int]]
+    leaders: dict[tuple[str, int], int]
+    errors: dict[str, int]
+
+
+def described(answer: Answer) -> Metadata:
+    found = Metadata({}, {}, {})
+    answer.number("i")
+    for _ in answer.each():
+        node = answer.number("i")
+        host, port = answer.text() or "", answer.number("i")
+        answer.text()
+        found.brokers[node] = (host, port)
+    answer.text()
+    answer.number("i")
+    for _ in answer.each():
+        error, topic = answer.number("h"), answer.text() or ""
+        answer.number("b")
+        if error:
+            found.errors[topic] = error
+        for _ in answer.each():
+            _, partition, leader = answer.take("hii")
+            for _ in range(2):
+                for _ in answer.each():
+                    answer.number("i")
+            found.leaders[topic, partition] = leader
+    return found
+
+
+def find_coordinator(kind: int, key: str) -> bytes:
+    return text(key) + struct.pack(">b", kind)
+
+
+def coordinator(answer: Answer) -> tuple[int, str | None, str, int]:
+    """Error code, the broker's words, host and port."""
+    _, error = answer.take("ih")
+    words = answer.text()
+    answer.number("i")
+    return error, words, answer.text() or "", answer.number("i")
+
+
+def init_producer_id(transactional_id: str, timeout_ms: int) -> bytes:
+    return text(transactional_id) + struct.pack(">i", timeout_ms)
+
+
+def producer_id(answer: Answer) -> tuple[int, int, int]:
+    """Error code, producer id, epoch."""
+    _, error, number, epoch = answer.take("ihqh")
+    return error, number, epoch
+
+
+def add_partitions(
+    transactional_id: str, number: int, epoch: int, partitions: Iterable[tuple[str, int]]
+) -> bytes:
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        by_topic.setdefault(topic, []).append(partition)
+    return (
+        text(transactional_id)
+        + struct.pack(">qhi", number, epoch, len(by_topic))
+        + b"".join(
+            text(topic) + struct.pack(f">i{len(numbers)}i", len(numbers), *numbers)
+            for topic, numbers in by_topic.items()
+        )
+    )
+
+
+def by_partition(answer: Answer) -> dict[tuple[str, int], int]:
+    """Error codes of an answer that has one for each partition."""
+    found = {}
+    answer.number("i")
+    for _ in answer.each():
+        topic = answer.text() or ""
+        for _ in answer.each():
+            partition, error = answer.take("ih")
+            found[topic, partition] = error
+    return found
+
+
+def add_offsets(transactional_id: str, number: int, epoch: int, group: str) -> bytes:
+    return text(transactional_id) + struct.pack(">qh", number, epoch) + text(group)
+
+
+def commit_offsets(
+    transactional_id: str, group: str, number: int, epoch: int, offsets: Mapping[tuple[str, int], int]
+) -> bytes:
+    body = text(transactional_id) + text(group) + struct.pack(">qhi", number, epoch, len(offsets))
+    for (topic, partition), offset in offsets.items():
+        body += text(topic) + struct.pack(">iiqi", 1, partition, offset, -1) + text("")
+    return body
+
+
+def end(transactional_id: str, number: int, epoch: int, commit: bool) -> bytes:
+    return text(transactional_id) + struct.pack(">qhb", number, epoch, commit)
+
+
+def throttled(answer: Answer) -> int:
+    """The error code of an answer that has little else."""
+    return int(answer.take("ih")[1])
+
+
+def blob(value: bytes) -> bytes:
+    return struct.pack(">i", len(value)) + value
+
+
+def mechanisms(answer: Answer) -> tuple[int, list[str]]:
+    error = answer.number("h")
+    return error, [answer.text() or "" for _ in answer.each()]
+
+
+def authenticated(answer: Answer) -> tuple[int, str | None, bytes, int]:
+    """Error code, the broker's words, its token, and for how many ms the session lives (0: for ever)."""
+    error = answer.number("h")
+    return error, answer.text(), answer.blob(), answer.number("q")
+
+
+def versions(answer: Answer) -> tuple[int, dict[int, tuple[int, int]]]:
+    """Error code; of each kind of request the least and the greatest version."""
+    error = answer.number("h")
+    found: dict[int, tuple[int, int]] = {}
+    for _ in answer.each():
+        key, least, greatest = answer.take("hhh")
+        found[key] = (least, greatest)
+    return error, found

@@ -1,0 +1,163 @@
+"""What came of a partition and is in no frame yet, in chunks: whole record batches, or records as Arrow columns. Pure.
+
+The same for replicator/fetching.py as a list of records is for the client library's consumer.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from common.frame import ROWS
+from common.record_batch import BatchHeader
+from common.record_columns import columns
+
+_Ints = npt.NDArray[np.int64]
+Whole = tuple[BatchHeader, pa.Buffer]
+"""A batch as its producer wrote it."""
+
+
+@dataclass(slots=True)
+class Chunk:
+    """What came of a partition, as far as `next`, the position behind it: whole batches, or records as a batch of common.frame.ROWS, or neither
+    where nothing but markers and aborted records came. `leader_epoch` is that of all of it."""
+
+    topic: str
+    partition: int
+    next: int
+    leader_epoch: int
+    wholes: list[Whole] = field(default_factory=list)
+    rows: pa.RecordBatch | None = None
+
+    @property
+    def count(self) -> int:
+        """Records."""
+        if self.rows is not None:
+            return len(self.rows)
+        return sum(header.count for header, _ in self.wholes)
+
+    @property
+    def bytes(self) -> int:
+        """Of values, or of batches as they are."""
+        if self.rows is not None:
+            return int(_bounds(self.rows)[-1])
+        return sum(header.size for header, _ in self.wholes)
+
+
+@dataclass(slots=True)
+class Piece:
+    """A frame's worth: whole batches or rows; the position behind them, and the leader epoch of the last."""
+
+    next: int
+    leader_epoch: int
+    wholes: list[Whole]
+    rows: pa.RecordBatch | None
+
+
+class Chunks:
+    """Chunks of one partition, in order."""
+
+    def __init__(self) -> None:
+        self._chunks: deque[Chunk] = deque()
+        self.count = self.bytes = 0
+        """Of records and, about, of what they take."""
+
+    def add(self, chunk: Chunk) -> None:
+        self._chunks.append(chunk)
+        self.count += chunk.count
+        self.bytes += chunk.bytes
+
+    def clear(self) -> None:
+        self._chunks.clear()
+        self.count = self.bytes = 0
+
+    def cut(self, most_records: int, most_bytes: int, whole: bool) -> Piece:
+        """Take so much from the front, and a record or a whole batch at least. Without `whole`, batches are taken apart."""
+        if not whole:
+            self._take_apart()
+        first = self._chunks[0]
+        if first.wholes:
+            return self._cut_wholes(most_bytes)
+        return self._cut_rows(most_records, most_bytes)
+
+    def _take_apart(self) -> None:
+        first = self._chunks[0]
+        if first.wholes:
+            before = first.bytes
+            parts = [columns(batch, [(0, header)]) for header, batch in first.wholes]
+            first.rows, first.wholes = _joined(parts), []
+            self.bytes += first.bytes - before
+
+    def _cut_wholes(self, most_bytes: int) -> Piece:
+        chunk = self._chunks[0]
+        size = taken = 0
+        for header, _ in chunk.wholes:
+            if taken and size + header.size > most_bytes:
+                break
+            size += header.size
+            taken += 1
+        wholes, chunk.wholes = chunk.wholes[:taken], chunk.wholes[taken:]
+        self.count -= sum(header.count for header, _ in wholes)
+        self.bytes -= size
+        end = wholes[-1][0].next_offset
+        if not chunk.wholes:
+            end = chunk.next
+            self._chunks.popleft()
+        return Piece(end, chunk.leader_epoch, wholes, None)
+
+    def _cut_rows(self, most_records: int, most_bytes: int) -> Piece:
+        parts: list[pa.RecordBatch] = []
+        count = size = 0
+        end = epoch = -1
+        while self._chunks and count < most_records:
+            chunk = self._chunks[0]
+            if chunk.wholes or (parts and chunk.leader_epoch != epoch):
+                break
+            rows = chunk.rows
+            if rows is None:
+                # Nothing but what no record is of.
+                end, epoch = chunk.next, chunk.leader_epoch
+                self._chunks.popleft()
+                continue
+            bounds = _bounds(rows)
+            fits = int(np.searchsorted(bounds, most_bytes - size, "right")) - 1
+            fits = min(len(rows), most_records - count, max(fits, 0 if parts else 1))
+            if not fits:
+                break
+            part_bytes = int(bounds[fits])
+            self.count -= fits
+            self.bytes -= part_bytes
+            count, size, epoch = count + fits, size + part_bytes, chunk.leader_epoch
+            parts.append(rows.slice(0, fits))
+            if fits < len(rows):
+                chunk.rows = rows.slice(fits)
+                end = rows.column(0)[fits - 1].as_py() + 1
+                break
+            end = chunk.next
+            self._chunks.popleft()
+        return Piece(end, epoch, [], _joined(parts))
+
+
+def _joined(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(parts) == 1:
+        return parts[0]
+    return pa.concat_batches(parts) if parts else pa.RecordBatch.from_pylist([], ROWS)
+
+
+def _bounds(rows: pa.RecordBatch) -> _Ints:
+    """How many bytes the keys, values and, on the average, headers of the first 0, 1, 2 ... rows take."""
+    total = sum(_starts(rows.column(at)) for at in (3, 4))
+    headers = rows.column(5)
+    if headers.null_count < len(rows):
+        total = total + np.arange(len(rows) + 1) * (headers.nbytes // len(rows))
+    return cast("_Ints", total)
+
+
+def _starts(column: pa.Array) -> _Ints:
+    bounds = np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, 4 * column.offset)
+    return cast("_Ints", bounds.astype(np.int64) - bounds[0])

@@ -1,0 +1,401 @@
+"""A consumer that hands out what brokers send as it is: record batches, and the records of small ones as Arrow columns. Decides nothing of frames.
+
+The client library makes an object of each record, and unpacks each batch to do so. Here a batch of some size stays as its producer wrote it, and
+costs the same whatever is in it. The library's consumer serves where this one can't: Source decides.
+
+As there, committed records only, in order, none left out in silence: a position outside of the log, and a log with another history than
+what was read (it is asked with the leader epoch of the last record), are events; nothing of the partition comes after them. Topics are
+asked for by id. For one thread: `read` sends, waits and takes apart.
+"""
+
+from __future__ import annotations
+
+import logging
+import select
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import google_crc32c
+import pyarrow as pa
+from confluent_kafka import KafkaError, KafkaException
+
+from common import kafka, outside, protocol, record_batch
+from common.broker_connections import DATA, Address, BrokerConnections, Line
+from common.kafka import Deadline
+from common.record_batch import BatchError, BatchHeader
+from common.record_columns import TooManyAtOnce, columns
+from replicator import fetch_protocol
+from replicator.chunks import Chunk
+from replicator.fetch_protocol import FETCH, NO_SESSION, Aborted, Fetched, Part, Topic, Wanted
+
+log = logging.getLogger(__name__)
+
+WHOLE_BYTES = 64 << 10
+"""From this size on a batch stays whole. Smaller ones become records, which phase 2 makes larger batches of: each costs a request there."""
+FETCH_BYTES = 8 << 20
+CALL_S = 5.0
+ANSWER_S = 30.0
+"""How long a broker may take beyond the time that it may wait for records."""
+BACK_OFF_S = 0.1
+UNKNOWN_S = 2.0
+"""For how long a topic may be unknown to a broker that has not heard of it yet."""
+_CHECKED_FROM = 21
+_DELETE_HORIZON = 0x40
+"""Compaction has written when tombstones may go where the first time stood (KIP-534)."""
+_ELSEWHERE = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.LEADER_NOT_AVAILABLE,
+    }
+)
+_UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, 100, 103})
+"""The last two: a topic id that is not known, or is another one by now."""
+_SESSION_LOST = frozenset({70, 71, 106})
+
+
+class Unsupported(Exception):
+    """This source has to be read with the client library."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What stands in a partition's way."""
+
+    topic_: str
+    partition_: int
+    error_: KafkaError
+
+    def topic(self) -> str:
+        return self.topic_
+
+    def partition(self) -> int:
+        return self.partition_
+
+    def error(self) -> KafkaError:
+        return self.error_
+
+
+@dataclass(slots=True)
+class _Position:
+    """Where a partition is read. `end` is the high watermark that was told last."""
+
+    topic: str
+    partition: int
+    offset: int
+    epoch: int
+    held: bool = False
+    stopped: bool = False
+    end: int = -1
+    unknown_since: float | None = None
+
+    def wanted(self, most_bytes: int) -> Wanted:
+        return Wanted(self.offset, self.epoch, most_bytes)
+
+
+@dataclass(slots=True)
+class _Session:
+    """What a broker knows of what is wanted of it."""
+
+    number: int = NO_SESSION
+    epoch: int = 0
+    known: dict[Topic, Wanted] = field(default_factory=dict)
+    answer_by: float | None = None
+    """While a request is in flight."""
+
+
+class BatchConsumer:
+    """Reads partitions from given positions on."""
+
+    def __init__(self, config: Mapping[str, Any], whole_codecs: Collection[int]) -> None:
+        """`whole_codecs`: batches of these may be handed out whole."""
+        self._brokers = BrokerConnections(config)
+        self._codecs = whole_codecs
+        self._wait_ms = int(config.get("fetch.wait.max.ms", 500))
+        self._least_bytes = int(config.get("fetch.min.bytes", 1))
+        self._most_bytes = int(config.get("fetch.max.bytes", FETCH_BYTES))
+        self._partition_bytes = int(config.get("max.partition.fetch.bytes", 1 << 20))
+        self._positions: dict[Topic, _Position] = {}
+        self._sessions: dict[Address, _Session] = {}
+        self._look_after = 0.0
+        """When leaders may be asked for again."""
+
+    def assign(self, positions: Iterable[tuple[str, str, int, int, int | None]]) -> None:
+        """Topic, its id, partition, offset, and the leader epoch of the record before, where it is known."""
+        for topic, topic_id, partition, offset, epoch in positions:
+            at = _Position(topic, partition, offset, -1 if epoch is None else epoch)
+            self._positions[fetch_protocol.canonical(topic_id), partition] = at
+
+    def hold(self, topic_id: str, partition: int, held: bool) -> None:
+        """Fetch nothing more of a partition, or go on."""
+        self._positions[fetch_protocol.canonical(topic_id), partition].held = held
+
+    def ends(self) -> dict[tuple[str, int], int]:
+        """The high watermarks that brokers told last."""
+        return {(p.topic, p.partition): p.end for p in self._positions.values() if p.end >= 0}
+
+    def close(self) -> None:
+        self._brokers.close()
+
+    def read(self, timeout_s: float) -> list[Chunk | Event]:
+        """What has come, or comes within the time-out. Raises Unsupported."""
+        now = outside.monotonic()
+        found: list[Chunk | Event] = []
+        try:
+            self._ask(now)
+        except KafkaException as exception:
+            self._later(now)
+            error: KafkaError = exception.args[0]
+            if error.code() in kafka.NO_RIGHTS:
+                return [Event("", -1, error)]
+            log.debug("source: %s", error)
+            if not self._waiting():
+                outside.sleep(min(timeout_s, BACK_OFF_S))
+        for address in self._answered(timeout_s):
+            found += self._take(address, now)
+        self._give_up(outside.monotonic())
+        return found
+
+    # asking
+
+    def _waiting(self) -> list[Address]:
+        return [a for a, session in self._sessions.items() if session.answer_by is not None]
+
+    def _ask(self, now: float) -> None:
+        """Send a request to each leader that owes no answer."""
+        by_leader: dict[Address, dict[Topic, _Position]] = {}
+        unled: set[str] = set()
+        for key, at in self._positions.items():
+            if at.held or at.stopped:
+                continue
+            leader = self._brokers.leader((at.topic, at.partition))
+            if leader is None:
+                unled.add(at.topic)
+            else:
+                by_leader.setdefault(leader, {})[key] = at
+        if unled and now >= self._look_after:
+            self._look_after = now + BACK_OFF_S
+            self._brokers.describe(unled, Deadline(CALL_S))
+            self._ask(now)
+            return
+        problem: KafkaException | None = None
+        for leader, theirs in by_leader.items():
+            session = self._sessions.setdefault(leader, _Session())
+            if session.answer_by is None:
+                try:
+                    self._send(leader, session, theirs)
+                except KafkaException as exception:
+                    self._lose(leader)
+                    problem = exception
+        if problem is not None:
+            raise problem
+
+    def _send(self, leader: Address, session: _Session, theirs: Mapping[Topic, _Position]) -> None:
+        deadline = Deadline(CALL_S)
+        line: Line = (leader, DATA)
+        new = not self._brokers.has(line)
+        connection = self._brokers.connected(line, deadline)
+        if new:
+            self._must_speak(protocol.versions(connection.ask(protocol.API_VERSIONS, [], deadline)))
+        wanted = {key: at.wanted(self._partition_bytes) for key, at in theirs.items()}
+        changed = {key: w for key, w in wanted.items() if session.known.get(key) != w}
+        gone = [key for key in session.known if key not in wanted]
+        body = fetch_protocol.fetch(
+            changed, gone, session.number, session.epoch, self._wait_ms, self._least_bytes, self._most_bytes
+        )
+        connection.send(FETCH, [body], deadline)
+        session.known = wanted
+        session.answer_by = outside.monotonic() + self._wait_ms / 1000 + ANSWER_S
+
+    @staticmethod
+    def _must_speak(answer: tuple[int, Mapping[int, tuple[int, int]]]) -> None:
+        error, known = answer
+        least, greatest = known.get(FETCH.key, (0, -1))
+        if error or not least <= FETCH.version <= greatest:
+            raise Unsupported("its brokers don't know topics by their ids yet")
+
+    def _lose(self, leader: Address) -> None:
+        """A broker can't be reached: it may lead nothing any more."""
+        self._sessions.pop(leader, None)
+        self._brokers.drop((leader, DATA))
+        self._brokers.forget_leader(leader)
+
+    def _later(self, now: float) -> None:
+        self._look_after = max(self._look_after, now + BACK_OFF_S)
+
+    # taking
+
+    def _answered(self, timeout_s: float) -> list[Address]:
+        waiting = self._waiting()
+        ready = [a for a in waiting if self._brokers[a, DATA].answered()]
+        if ready or not waiting or timeout_s <= 0:
+            return ready
+        poll = select.poll()
+        for address in waiting:
+            poll.register(self._brokers[address, DATA], select.POLLIN)
+        poll.poll(timeout_s * 1000)
+        return [a for a in waiting if self._brokers[a, DATA].answered()]
+
+    def _give_up(self, now: float) -> None:
+        for address, session in list(self._sessions.items()):
+            by = session.answer_by
+            # An answer may take longer than that to arrive, as long as something comes.
+            if by is not None and now > max(by, self._brokers[address, DATA].used + ANSWER_S):
+                self._lose(address)
+
+    def _take(self, address: Address, now: float) -> Iterator[Chunk | Event]:
+        session = self._sessions[address]
+        try:
+            received = self._brokers[address, DATA].received()
+            if received is None:
+                return
+            answer = fetch_protocol.fetched(received)
+        except (KafkaException, protocol.MalformedAnswer) as error:
+            log.debug("source: %s", error)
+            self._lose(address)
+            self._later(now)
+            return
+        session.answer_by = None
+        if not self._goes_on(session, answer):
+            return
+        for key, part in answer.parts.items():
+            at = self._positions.get(key)
+            if at is not None and not at.held and not at.stopped:
+                yield from self._take_part(key, at, part, now)
+
+    @staticmethod
+    def _goes_on(session: _Session, answer: Fetched) -> bool:
+        if answer.error or not answer.session:
+            # Its session is over, or it makes none, being asked for too many: all is said again.
+            session.number, session.epoch, session.known = NO_SESSION, 0, {}
+        else:
+            session.number = answer.session
+            session.epoch = session.epoch % 0x7FFFFFFF + 1
+        if answer.error and answer.error not in _SESSION_LOST:
+            log.warning("source: %s", KafkaError(answer.error).str())
+        return not answer.error
+
+    def _take_part(self, key: Topic, at: _Position, part: Part, now: float) -> Iterator[Chunk | Event]:
+        at.end = part.high_watermark
+        error = part.error
+        if part.diverges is not None:
+            at.stopped = True
+            words = f"the log's history has parted from what was read at offset {part.diverges}"
+            yield Event(at.topic, at.partition, KafkaError(KafkaError._LOG_TRUNCATION, words))
+            return
+        if error in _UNKNOWN:
+            # A broker may hear of a new topic later than we do.
+            at.unknown_since = now if at.unknown_since is None else at.unknown_since
+            self._later(now)
+            if now - at.unknown_since < UNKNOWN_S:
+                return
+            error = KafkaError.UNKNOWN_TOPIC_OR_PART
+        if error in _ELSEWHERE or (error and kafka.retriable(KafkaError(error)) and error not in _UNKNOWN):
+            self._brokers.forget_leader_of((at.topic, at.partition))
+            self._later(now)
+            return
+        if error:
+            at.stopped = True
+            yield Event(at.topic, at.partition, KafkaError(error))
+            return
+        at.unknown_since = None
+        try:
+            yield from self._chunks(at, part)
+        except BatchError as wrong:
+            at.stopped = True
+            words = f"batch behind offset {at.offset}: {wrong}"
+            yield Event(at.topic, at.partition, KafkaError(KafkaError._BAD_MSG, words))
+
+    def _chunks(self, at: _Position, part: Part) -> Iterator[Chunk]:
+        data = pa.py_buffer(part.records)
+        small: list[tuple[int, BatchHeader]] = []
+        chunk: Chunk | None = None
+        enough = False
+
+        def ended() -> Iterator[Chunk]:
+            nonlocal small, chunk, enough
+            if chunk is not None:
+                if small:
+                    chunk.rows, taken = self._rows(data, small, at.offset)
+                    if taken < len(small):
+                        chunk.next, enough = small[taken - 1][1].next_offset, True
+                at.offset, at.epoch = chunk.next, chunk.leader_epoch
+                yield chunk
+            small, chunk = [], None
+
+        for position, header, wanted in committed(data, part.aborted, at.offset):
+            whole = wanted and self._whole(header, at.offset if chunk is None else chunk.next)
+            if chunk is not None and (
+                header.leader_epoch != chunk.leader_epoch
+                or (whole and small)
+                or (wanted and not whole and chunk.wholes)
+            ):
+                yield from ended()
+            if enough:
+                return
+            if chunk is None:
+                chunk = Chunk(at.topic, at.partition, at.offset, header.leader_epoch)
+            if whole:
+                batch = data.slice(position, header.size)
+                if google_crc32c.value(batch.slice(_CHECKED_FROM)) != header.crc:
+                    raise BatchError("it fails its checksum")
+                chunk.wholes.append((header, batch))
+            elif wanted:
+                small.append((position, header))
+            chunk.next = header.next_offset
+        yield from ended()
+
+    @staticmethod
+    def _rows(
+        data: pa.Buffer, batches: list[tuple[int, BatchHeader]], position: int
+    ) -> tuple[pa.RecordBatch, int]:
+        """The records at or behind a position, and of how many batches they are: what all would unpack into may be too much at once. The others
+        are fetched again."""
+        taken = len(batches)
+        while True:
+            try:
+                rows = columns(data, batches[:taken])
+                break
+            except TooManyAtOnce:
+                taken //= 2
+        if batches[0][1].base_offset < position:
+            # A batch comes whole, also where the position is in the middle of it.
+            below = sum(offset < position for offset in rows.column(0).to_pylist())
+            rows = rows.slice(below)
+        return rows, taken
+
+    def _whole(self, header: BatchHeader, position: int) -> bool:
+        """Whether a batch may be handed on as it is: nothing is missing in it, and its times are its producer's."""
+        return (
+            header.size >= WHOLE_BYTES
+            and header.count == header.last_offset_delta + 1
+            and header.base_offset >= position
+            and not header.log_append_time
+            and not header.attributes & _DELETE_HORIZON
+            and header.codec in self._codecs
+        )
+
+
+def committed(
+    data: pa.Buffer, aborted: Iterable[Aborted], position: int
+) -> Iterator[tuple[int, BatchHeader, bool]]:
+    """The batches at or behind a position: where each begins in `data`, its header, and whether it has records that are committed. Pure.
+
+    As Kafka's consumer tells them apart: an aborted transaction's producer is one from its first offset on, up to its marker.
+    """
+    coming = sorted(aborted, key=lambda one: one.first_offset)
+    ended: set[int] = set()
+    for at, header in record_batch.headers(data):
+        if header.next_offset <= position:
+            continue
+        while coming and coming[0].first_offset < header.next_offset:
+            ended.add(coming.pop(0).producer_id)
+        if header.control:
+            ended.discard(header.producer_id)
+        wanted = (
+            not header.control
+            and header.count > 0
+            and not (header.transactional and header.producer_id in ended)
+        )
+        yield at, header, wanted

@@ -1,0 +1,311 @@
+"""What a producer of whole batches asks again and what it does not, before brokers that answer as they are told. Real ones: tests/integration/test_batches.py."""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from common import outside, protocol, record_batch
+from common.batch_producer import BatchProducer, Refused
+from common.broker_connections import CONTROL, DATA, BrokerConnections
+from common.connection import broken
+from common.kafka import Deadline
+from common.protocol import Answer, Api, text
+from tests.strategies import rows_of
+
+ONE, TWO = ("one", 1), ("two", 2)
+
+
+class Line:
+    """A connection: what was sent, and the answers that come; None: it breaks."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, list[tuple[str, int, int]]]] = []
+        self.answers: deque[bytes | None] = deque()
+
+    def send(self, api: Api, body: Any, _: Any) -> None:
+        self.sent.append((api.name, batches(b"".join(bytes(piece) for piece in body))))
+
+    def ask(self, api: Api, body: Any, deadline: Any) -> Answer:
+        self.sent.append((api.name, []))
+        answer = self.answers.popleft()
+        if answer is None:
+            raise broken("gone")
+        return Answer(answer)
+
+    def answered(self) -> bool:
+        return bool(self.answers)
+
+    def received(self) -> Answer | None:
+        if not self.answers:
+            return None
+        answer = self.answers.popleft()
+        if answer is None:
+            raise broken("gone")
+        return Answer(answer)
+
+    def fresh(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        pass
+
+    def fileno(self) -> int:
+        raise AssertionError("nobody waits where an answer has come")
+
+
+def batches(body: bytes) -> list[tuple[str, int, int]]:
+    """Topic, partition and sequence of each batch in a Produce request."""
+    answer = Answer(body)
+    answer.text()
+    answer.take("hi")
+    found = []
+    for _ in answer.each():
+        topic = answer.text() or ""
+        for _ in answer.each():
+            partition, size = answer.take("ii")
+            ((_, header),) = record_batch.headers(bytes(answer.raw(size)))
+            found.append((topic, partition, header.base_sequence))
+    return found
+
+
+def produced(*results: tuple[int, int], topic: str = "t") -> bytes:
+    """Error and first offset of a batch for partitions 0, 1, ..."""
+    parts = b"".join(
+        struct.pack(">ihqqq", partition, error, offset, -1, 0) + struct.pack(">i", 0) + text(None)
+        for partition, (error, offset) in enumerate(results)
+    )
+    return struct.pack(">i", 1) + text(topic) + struct.pack(">i", len(results)) + parts + b"\0\0\0\0"
+
+
+def added(error: int = 0, topic: str = "t", partitions: int = 1) -> bytes:
+    parts = b"".join(struct.pack(">ih", partition, error) for partition in range(partitions))
+    return struct.pack(">ii", 0, 1) + text(topic) + struct.pack(">i", partitions) + parts
+
+
+def simple(error: int = 0) -> bytes:
+    return struct.pack(">ih", 0, error)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [100.0]
+
+    def monotonic() -> float:
+        now[0] += 0.0005
+        return now[0]
+
+    monkeypatch.setattr(outside, "monotonic", monotonic)
+    monkeypatch.setattr(outside, "sleep", lambda s: now.__setitem__(0, now[0] + s))
+    return now
+
+
+class World:
+    """A producer in the middle of its first transaction, and its connections."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.producer = BatchProducer({"bootstrap.servers": "one:1"}, "tx", 60_000, "g")
+        self.lines = {(at, what): Line() for at in (ONE, TWO) for what in (DATA, CONTROL)}
+        brokers = self.producer._brokers
+        brokers._connections = dict(self.lines)  # type: ignore[arg-type]
+        brokers._coordinators = {protocol.TRANSACTION: ONE, protocol.GROUP: ONE}
+        self.leaders = {("t", p): 1 for p in range(3)}
+        brokers._addresses = {1: ONE, 2: TWO}
+        self.described = 0
+
+        def describe(of: BrokerConnections, topics: Any, deadline: Any) -> dict[str, int]:
+            self.described += 1
+            of._leaders.update(self.leaders)
+            return {}
+
+        monkeypatch.setattr(BrokerConnections, "describe", describe)
+        self.producer._number, self.producer._epoch = 7, 0
+        self.told: list[tuple[int | None, int]] = []
+        self.producer.begin_transaction()
+
+    def send(self, partition: int = 0, count: int = 1) -> None:
+        rows = rows_of(range(count), [1] * count, [None] * count, [b"v"] * count)
+        for records in record_batch.encode_records(rows.batch, 1 << 20):
+            self.producer.produce_batch("t", partition, records, self._report)
+
+    def _report(self, error: KafkaError | None, offset: int) -> None:
+        self.told.append((None if error is None else error.code(), offset))
+
+    @property
+    def data(self) -> Line:
+        return self.lines[ONE, DATA]
+
+    @property
+    def control(self) -> Line:
+        return self.lines[ONE, CONTROL]
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch, clock: list[float]) -> World:
+    return World(monkeypatch)
+
+
+def test_partitions_are_registered_once_and_their_batches_go_together(world: World) -> None:
+    world.control.answers += [added(partitions=2), simple()]
+    world.data.answers.append(produced((0, 5), (0, 9)))
+    world.send(0, 3)
+    world.send(1)
+    assert len(world.producer) == 2
+    assert world.producer.flush(1) == 0
+    assert world.told == [(None, 5), (None, 9)]
+    assert world.data.sent == [("Produce", [("t", 0, 0), ("t", 1, 0)])]
+    world.data.answers.append(produced((0, 8)))
+    world.send(0)
+    world.producer.commit_transaction(1)
+    assert world.data.sent[1] == ("Produce", [("t", 0, 3)]), "the sequence goes on"
+    assert [name for name, _ in world.control.sent] == ["AddPartitionsToTxn", "EndTxn"]
+
+
+def test_each_request_has_one_batch_of_a_partition(world: World) -> None:
+    world.control.answers.append(added())
+    world.data.answers += [produced((0, 0)), produced((0, 1)), produced((0, 2))]
+    for _ in range(3):
+        world.send()
+    world.producer.flush(1)
+    assert [sent for _, sent in world.data.sent] == [[("t", 0, 0)], [("t", 0, 1)], [("t", 0, 2)]]
+    assert world.told == [(None, 0), (None, 1), (None, 2)]
+
+
+def test_what_a_broker_that_does_not_lead_has_not_taken_goes_to_the_one_that_does_in_order(
+    world: World,
+) -> None:
+    """Two batches are on their way; the first is refused, and the second, without it, is out of order; a third waits behind them."""
+    world.control.answers.append(added())
+    world.data.answers += [
+        produced((KafkaError.NOT_LEADER_FOR_PARTITION, -1)),
+        produced((KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)),
+    ]
+    world.send()
+    world.send()
+    world.producer._send(outside_deadline())
+    world.send()
+    world.producer._take_answers()
+    world.leaders["t", 0] = 2
+    world.lines[TWO, DATA].answers += [produced((0, 4)), produced((0, 5)), produced((0, 6))]
+    assert world.producer.flush(5) == 0
+    assert [sent for _, sent in world.lines[TWO, DATA].sent] == [[("t", 0, 0)], [("t", 0, 1)], [("t", 0, 2)]]
+    assert world.told == [(None, 4), (None, 5), (None, 6)]
+    assert len(world.data.sent) == 2
+
+
+def outside_deadline() -> Any:
+    return Deadline(5)
+
+
+def test_a_sequence_that_is_out_of_order_by_itself_is_an_error(world: World) -> None:
+    world.control.answers.append(added())
+    world.data.answers.append(produced((KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)))
+    world.send()
+    world.producer.flush(1)
+    assert world.told == [(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, -1)]
+
+
+def test_a_transaction_that_is_still_being_completed_is_waited_for(world: World, clock: list[float]) -> None:
+    busy = added(KafkaError.CONCURRENT_TRANSACTIONS)
+    world.control.answers += [busy, busy, busy, added(KafkaError.UNKNOWN_TOPIC_OR_PART), added()]
+    world.data.answers.append(produced((0, 0)))
+    world.send()
+    assert world.producer.flush(1) == 0
+    assert clock[0] - 100 < 0.05
+    assert len(world.data.sent) == 1, "nothing was sent before it was registered"
+
+
+def test_a_coordinator_that_has_moved_is_looked_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(BrokerConnections, "any", lambda *_: ONE)
+    found = struct.pack(">ih", 0, 0) + text(None) + struct.pack(">i", 2) + text("two") + struct.pack(">i", 2)
+    world.control.answers += [added(KafkaError.NOT_COORDINATOR), found]
+    world.lines[TWO, CONTROL].answers.append(added())
+    world.data.answers.append(produced((0, 0)))
+    world.send()
+    assert world.producer.flush(1) == 0
+    assert [name for name, _ in world.lines[TWO, CONTROL].sent] == ["AddPartitionsToTxn"]
+
+
+@pytest.mark.parametrize("error", [KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.INVALID_PRODUCER_ID_MAPPING])
+def test_whoever_is_fenced_has_ended(world: World, error: int) -> None:
+    world.control.answers.append(added(error))
+    world.send()
+    with pytest.raises(KafkaException) as caught:
+        world.producer.flush(1)
+    assert caught.value.args[0].fatal()
+    with pytest.raises(KafkaException):
+        world.producer.abort_transaction(1)
+    with pytest.raises(KafkaException):
+        world.producer.begin_transaction()
+    with pytest.raises(KafkaException):
+        world.send()
+
+
+def test_topics_that_may_not_be_written_are_named(world: World) -> None:
+    world.control.answers.append(added(KafkaError.TOPIC_AUTHORIZATION_FAILED))
+    world.send()
+    with pytest.raises(Refused) as caught:
+        world.producer.flush(1)
+    assert caught.value.topics == ["t"] and "(t)" in caught.value.error.str()
+
+
+@pytest.mark.parametrize("answer", [None, simple(KafkaError.INVALID_TXN_STATE)])
+def test_an_end_whose_outcome_is_not_known_is_not_asked_for_again(world: World, answer: bytes | None) -> None:
+    world.control.answers += [added(), answer, simple()]
+    world.data.answers.append(produced((0, 0)))
+    world.send()
+    with pytest.raises(KafkaException):
+        world.producer.commit_transaction(1)
+    with pytest.raises(KafkaException):
+        world.producer.abort_transaction(1)
+    assert [name for name, _ in world.control.sent] == ["AddPartitionsToTxn", "EndTxn"]
+
+
+def test_a_connection_that_breaks_with_records_on_their_way_ends_the_producer(world: World) -> None:
+    world.control.answers.append(added())
+    world.data.answers.append(None)
+    world.send()
+    with pytest.raises(KafkaException):
+        world.producer.flush(1)
+    with pytest.raises(KafkaException):
+        world.producer.commit_transaction(1)
+    assert world.told == [], "whether it was taken nobody knows"
+
+
+def test_a_transaction_with_nothing_in_it_is_not_ended(world: World) -> None:
+    world.producer.commit_transaction(1)
+    world.producer.begin_transaction()
+    world.producer.abort_transaction(1)
+    assert world.control.sent == []
+
+
+def test_an_abort_waits_for_what_is_on_its_way(world: World) -> None:
+    """It would come into the next transaction."""
+    world.control.answers.append(added())
+    world.send()
+    world.producer._send(outside_deadline())
+    world.data.answers.append(produced((0, 0)))
+    world.control.answers.append(simple())
+    world.producer.abort_transaction(5)
+    assert world.told == [(None, 0)]
+    assert [name for name, _ in world.control.sent] == ["AddPartitionsToTxn", "EndTxn"]
+
+
+def test_single_records_become_one_batch_with_a_report_for_each(world: World) -> None:
+    world.control.answers += [added(topic="m")]
+    world.producer._brokers._leaders["m", 0] = 1
+    world.data.answers.append(produced((0, 20), topic="m"))
+    offsets: list[Any] = []
+    for number in range(3):
+        world.producer.produce(
+            "m", b"%d" % number, None, 0, lambda error, m: offsets.append((error, m.offset()))
+        )
+    world.producer.produce("m", b"silent", None, 0)
+    assert len(world.producer) == 4
+    assert world.producer.flush(1) == 0
+    assert offsets == [(None, 20), (None, 21), (None, 22)]
+    assert len(world.data.sent) == 1
