@@ -21,6 +21,7 @@ from bench.load import Shape
 @click.option("--records", default=3_000_000, show_default=True)
 @click.option("--size", default=200, show_default=True, help="Bytes of a value.")
 @click.option("--partitions", default=4, show_default=True)
+@click.option("--batch-bytes", default=0, help="How large the source's batches are; 0: about a megabyte.")
 @click.option(
     "--rounds",
     default=1,
@@ -28,9 +29,9 @@ from bench.load import Shape
     help="Links one after the other, over the same brokers, which warm up.",
 )
 @click.option("--output", type=click.Choice(["text", "json"]), default="text")
-def main(records: int, size: int, partitions: int, rounds: int, output: str) -> None:
+def main(records: int, size: int, partitions: int, batch_bytes: int, rounds: int, output: str) -> None:
     """Copy a topic through both applications and say how fast it went."""
-    shape = Shape(size, records, partitions)
+    shape = Shape(size, records, partitions, batch_bytes=batch_bytes)
     with tempfile.TemporaryDirectory(prefix="verbatim-bench-") as folder, two_brokers(Path(folder)) as pair:
         for number in range(rounds):
             result = throughput.measure(pair, VERBATIM, f"bench{number}", shape)

@@ -27,7 +27,8 @@ class Shape:
 
     size: bytes of a value. fill: "half" (half random, half one letter, so that compression finds about half to do), "random" (nothing
     for it to do) or "text" (JSON, of which little is left). headers: three short ones, or none. topics: how many, each with so many
-    partitions. long: so many records that they are another shape, by name only.
+    partitions. long: so many records that they are another shape, by name only. batch_bytes: the source's batches as their producer fills them,
+    before compression (0: about a megabyte).
     """
 
     size: int
@@ -37,6 +38,7 @@ class Shape:
     fill: str = "half"
     topics: int = 1
     long: bool = False
+    batch_bytes: int = 0
 
     @property
     def name(self) -> str:
@@ -49,6 +51,8 @@ class Shape:
             parts.append(self.fill)
         if self.long:
             parts.append("long")
+        if self.batch_bytes:
+            parts.append(f"in-{self.batch_bytes >> 10}KiB")
         return "-".join(parts)
 
     def times(self, share: float) -> Shape:
@@ -118,7 +122,10 @@ class Backlog:
         """How many records can be seen before `reveal`."""
         self._failed: list[str] = []
         # Two, for a producer has one transaction at a time.
-        self._warming, self._producer = (_producer(broker, f"{topic}-{part}") for part in ("warm", "all"))
+        self._warming, self._producer = (
+            _producer(broker, f"{topic}-{part}", shape.batch_bytes or 2 * RUN_BYTES)
+            for part in ("warm", "all")
+        )
         broker.create(self.topics, shape.partitions)
 
     def fill(self) -> None:
@@ -159,7 +166,7 @@ class Backlog:
             self._failed.append(str(error))
 
 
-def _producer(broker: Broker, transactional_id: str) -> Producer:
+def _producer(broker: Broker, transactional_id: str, batch_bytes: int) -> Producer:
     return Producer(
         {
             "bootstrap.servers": broker.bootstrap_servers,
@@ -167,7 +174,7 @@ def _producer(broker: Broker, transactional_id: str) -> Producer:
             "transaction.timeout.ms": 900_000,
             "linger.ms": 20,
             "compression.type": "lz4",
-            "batch.size": 2 * RUN_BYTES,
+            "batch.size": batch_bytes,
             "message.max.bytes": 2 << 20,
             "queue.buffering.max.messages": 200_000,
             "queue.buffering.max.kbytes": 131_072,

@@ -30,6 +30,9 @@ SIDE_SHAPES = (
     Shape(1000, 800_000, fill="random"),
     Shape(200, 2_000_000, partitions=1),
     Shape(200, 2_000_000, partitions=16),
+    # As Java's producers fill them by default.
+    Shape(200, 2_000_000, batch_bytes=16 << 10),
+    Shape(1000, 1_000_000, batch_bytes=16 << 10),
 )
 """One property changed each; measured with Verbatim and the fastest of MirrorMaker 2's configurations."""
 

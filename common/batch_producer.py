@@ -4,8 +4,8 @@ The client library takes records one by one: at 200 B that, and taking them apar
 records become a batch at once (common/record_batch.py), which goes into a socket as it is; the broker's answer tells where it lies. The calls
 have the names and errors of `confluent_kafka.Producer`, which serves where this one can't (common/connection.py:unsupported).
 
-Nothing is sent twice that may have been taken. A request whose answer does not come, or an error in one, ends the producer: its transaction is
-unclean, and the next producer fences it, after which the broker takes nothing more that was sent by this one. Only what an answer says was not done is
+Nothing is sent twice that may have been taken. A request whose answer does not come ends the producer, and so does a commit of what was refused in
+part: its transaction is unclean, and the next producer fences it, after which the broker takes nothing more that was sent by this one. Only what an answer says was not done is
 asked for again: by a coordinator that is not ready, while a transaction before this one is being completed, by a broker that does not lead a partition, or
 has not heard of it yet. A batch keeps its number in its partition's sequence then, so those behind it that were on their way are refused until it comes.
 """
@@ -120,6 +120,8 @@ class BatchProducer:
         self._again: dict[Partition, deque[_Batch]] = {}
         """What was not taken, in order; nothing else goes to these partitions meanwhile."""
         self._again_at = 0.0
+        self._refusal: KafkaError | None = None
+        """Of the first batch of this transaction that was refused: reports go to their batches, and a commit must know without them."""
         self._registered: set[Partition] = set()
         self._with_offsets = False
         self._ended: KafkaException | None = None
@@ -153,7 +155,7 @@ class BatchProducer:
         self._must_go_on()
         # A broker closes what was idle for long. Nothing is in flight between transactions.
         self._brokers.renew()
-        self._registered, self._with_offsets = set(), False
+        self._registered, self._with_offsets, self._refusal = set(), False, None
 
     def commit_transaction(self, timeout: float = 30.0) -> None:
         """Raises KafkaException where it is not known to be committed."""
@@ -161,6 +163,9 @@ class BatchProducer:
         while self.flush(deadline.left()):
             if deadline.passed():
                 raise self._end(KafkaError(KafkaError._TIMED_OUT, "records were not acknowledged in time"))
+        if self._refusal is not None:
+            # What its owner produced last, such as mappings, is sent by the flush above: nobody else looks at its reports.
+            raise self._end(self._refusal)
         self._finish(True, deadline)
 
     def abort_transaction(self, timeout: float = 30.0) -> None:
@@ -454,7 +459,9 @@ class BatchProducer:
             elif code or answer is None:
                 topic, partition = batch.at
                 words = (answer.words if answer is not None else None) or KafkaError(code).str()
-                batch.reported(KafkaError(code, f"{topic}-{partition}: {words}"), -1)
+                refusal = KafkaError(code, f"{topic}-{partition}: {words}")
+                self._refusal = self._refusal or refusal
+                batch.reported(refusal, -1)
             else:
                 batch.reported(None, answer.base_offset)
         return True

@@ -211,16 +211,24 @@ class Lane:
         self.many = sum(m.count if isinstance(m, Chunk) else 1 for m in messages) >= MANY
         if not self.many:
             self.rest.no_more(now)
+        begun = self.source.begun
+        records: list[Received] = []
+        for message in messages:
+            if isinstance(message, Event):
+                self._on_event(message, now)
+            elif not isinstance(message, Chunk):
+                records.append(message)
+            elif self.source.begun == begun:
+                # An event may have begun reading anew, from where the copies were before this.
+                self._take_chunk(message)
+        self._take_records(records, now)
+        self.throttle.hold_and_release(self.uncut.values())
+
+    def _take_records(self, messages: list[Received], now: float) -> None:
         copy: Copying | None = None
         run: list[Received] = []
         topic, part = "", -1
         for message in messages:
-            if isinstance(message, Chunk):
-                self._take_chunk(message)
-                continue
-            if isinstance(message, Event):
-                self._on_event(message, now)
-                continue
             if message.error() is not None:
                 # In order with the records before it: the end of a partition stands behind its last record.
                 if run and copy is not None:
@@ -238,7 +246,6 @@ class Lane:
             run.append(message)
         if run and copy is not None:
             self._take(copy, run)
-        self.throttle.hold_and_release(self.uncut.values())
 
     def _take(self, copy: Copying, run: list[Received]) -> None:
         copy.take(run)

@@ -51,6 +51,8 @@ class Source:
         self._fetching: BatchConsumer | None = None
         """In its place, where whole batches are read."""
         self._in_batches: bool = plan["whole_batches"]
+        self.begun = 0
+        """How often reading has begun: what was read before the last time is read again."""
         self.held: dict[tuple[str, int], Copying] = {}
         """What is assigned, but not fetched for now."""
         self._ends: dict[tuple[str, int], int] = {}
@@ -70,6 +72,7 @@ class Source:
         claims to cover the offsets between would be a loss.
         """
         self.close()
+        self.begun += 1
         self.held = {}
         running = [c for c in self.copies if c.status is Status.RUNNING and not c.paused]
         if self._in_batches:

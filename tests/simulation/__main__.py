@@ -25,6 +25,9 @@ def main() -> int:
     )
     parser.add_argument("--merged", action="store_true", help="schedules of two sources in one destination")
     parser.add_argument(
+        "--batches", action="store_true", help="schedules in which records go in whole batches"
+    )
+    parser.add_argument(
         "--exhaustive", type=int, choices=[1, 2], help="every departure, or every pair of departures"
     )
     parser.add_argument("--workers", type=int, default=1, metavar="W", help="in so many processes")
@@ -43,7 +46,7 @@ def main() -> int:
         failures += _all(
             "schedule",
             range(args.seed, args.seed + args.schedules),
-            partial(by_seed, merged=args.merged),
+            partial(by_seed, merged=args.merged, batches=args.batches),
             args.workers,
         )
     if args.exhaustive == 1:

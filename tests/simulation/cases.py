@@ -14,7 +14,7 @@ from common.control import DEDUPLICATOR, encode
 from tests.simulation import faults
 from tests.simulation.cluster import Log, Txn
 from tests.simulation.scheduler import Process, Scripted, Seeded
-from tests.simulation.world import MERGED, OTHER, TOPIC, World, Wrong, settings
+from tests.simulation.world import MERGED, OTHER, TOPIC, World, Wrong, in_batches, settings
 
 Case = Callable[[], None]
 CASES: dict[str, Case] = {}
@@ -31,11 +31,36 @@ class ShowsNothing(Exception):
 
 OK, TWICE, ANSWER_LOST, LATE, NEVER = range(5)
 """How an EndTxn ends: see tests/simulation/clients.py."""
+REFUSED, ANSWERED_INTO_THE_VOID, LOST = range(1, 4)
+"""How a request to append a batch ends otherwise: see tests/simulation/batches.py."""
+
+RECORDS, BATCHES = False, True
+WAYS: dict[str, tuple[bool, ...]] = {}
+"""Which ways records may go in a case: one by one, in whole batches."""
 
 
 def case(run: Case) -> Case:
     CASES[run.__name__] = run
+    WAYS.setdefault(run.__name__, (RECORDS, BATCHES))
     return run
+
+
+def _only(*ways: bool) -> Callable[[Case], Case]:
+    def mark(run: Case) -> Case:
+        WAYS[run.__name__] = ways
+        return run
+
+    return mark
+
+
+def run_case(name: str, batches: bool) -> None:
+    with in_batches(batches):
+        CASES[name]()
+
+
+# librdkafka alone sends an EndTxn again by itself, and only frames of what it has read wait for an answer about their topic.
+by_the_client_library_only = _only(RECORDS)
+in_batches_only = _only(BATCHES)
 
 
 def copied_world(partitions: int = 1, records: int = 2, **script: list[int]) -> World:
@@ -56,13 +81,18 @@ def under_way(w: World) -> Txn | None:
     known = w.target.coordinated.get(f"{w.settings.application_name}.0")
     txn = known.txn if known is not None else None
     topic = w.target.topics.get("orders")
-    if txn is None or txn.state != "open" or topic is None or not any(log in txn.logs for log in topic.logs):
+    if txn is None or txn.state != "open" or topic is None or not any(txn in log.open for log in topic.logs):
         return None
     return txn
 
 
+def _written(w: World) -> int:
+    """How many records the destination was ever given."""
+    return sum(not e.marker for e in w.target.log("orders", 0).entries)
+
+
 def mapped(w: World, txn: Txn) -> bool:
-    return w.target.log(w.settings.mappings_topic, 0) in txn.logs
+    return txn in w.target.log(w.settings.mappings_topic, 0).open
 
 
 def cut_and_written_anew(w: World, offset: int, records: int) -> None:
@@ -145,6 +175,7 @@ def records_of_a_topic_made_again_are_not_dropped_as_seen() -> None:
 
 
 @case
+@by_the_client_library_only
 def a_late_end_does_not_commit_the_next_transaction_after_a_connection_error() -> None:
     """EndTxn is delayed; librdkafka's own retry succeeds; the first one arrives when the next transaction has records and no mapping."""
     w = copied_world()
@@ -155,6 +186,7 @@ def a_late_end_does_not_commit_the_next_transaction_after_a_connection_error() -
 
 
 @case
+@by_the_client_library_only
 def a_late_end_does_not_commit_the_next_transaction_after_a_slow_commit() -> None:
     w = copied_world()
     w.held_up = {"late"}
@@ -187,6 +219,7 @@ def _next_transaction_meets_a_late_end(w: World) -> None:
 
 
 @case
+@by_the_client_library_only
 def a_late_abort_of_the_fence_does_not_halve_the_next_transaction() -> None:
     """The fencing transaction's abort is answered at the second try; the first arrives within the first real transaction."""
     halves = 0
@@ -554,6 +587,7 @@ def _missed(w: World) -> None:
 
 
 @case
+@by_the_client_library_only
 def a_demand_that_comes_with_records_in_hand_is_answered_in_order() -> None:
     """The lane has fetched a record and not cut it yet, since a question is open, when it turns back."""
     w = copied_world(records=2)
@@ -581,6 +615,24 @@ def a_demand_that_comes_with_records_in_hand_is_answered_in_order() -> None:
         w.settle()
         if len(w.said("resend")) != 1:
             raise Wrong("the answer was no good: it was asked for again")
+
+
+@case
+def a_demand_that_comes_with_records_parked_for_a_limit_is_answered_in_order() -> None:
+    """The lane has fetched more than its limit lets into frames, when it turns back."""
+    w = copied_world(records=2)
+    with w.living():
+        w.start()
+        w.run_until(w.copied)
+        said = w.target.log(w.settings.control_topic, 0)
+        said.append(None, encode("limit", topics=["orders"], bytes_per_second=None, records_per_second=1))
+        w.run_for(10.0)
+        _missed(w)
+        w.produce(0, 60)
+        w.run_for(20.0)
+        said.append(None, encode("limit", topics=["orders"], bytes_per_second=None, records_per_second=None))
+        w.run_until(w.copied, 100.0)
+        w.settle()
 
 
 @case
@@ -625,10 +677,11 @@ def held_frames_are_not_trimmed() -> None:
         w.run_until(w.copied)
         w.harmed = True
         lane(w, "deduplicator").paused = True
+        first = frames(w).end
         for partition in (0, 0, 1):
             w.produce(partition, 2)
             w.run_for(5.0)
-        frames(w).entries[-3].marker = True
+        next(e for e in frames(w).entries if e.offset >= first).marker = True
         w.supervised = False
         w.kill_driver(w.instances[0])
         lane(w, "deduplicator").paused = False
@@ -836,7 +889,7 @@ def a_demand_of_an_owner_that_was_fenced_since_is_no_loss() -> None:
 
 @case
 def another_writers_records_do_not_spoil_the_mappings() -> None:
-    """They come between two records of a run, whose destination offsets are told for its ends alone."""
+    """They come between two records of a run, whose destination offsets are told for its ends alone; or between two batches."""
     between = 0
     for shift in range(40):
         w = copied_world(records=1)
@@ -844,13 +897,14 @@ def another_writers_records_do_not_spoil_the_mappings() -> None:
             w.start()
             w.run_until(w.copied)
             w.run(shift)
-            w.produce(0, 2)
+            w.produce(0, 6 if w.in_batches else 2)
             w.run_until(partial(_at_work, w))
             txn = under_way(w)
             written = [e for e in w.target.log("orders", 0).entries if e.txn is txn]
-            between += len(written) == 1
+            between += len(written) == 1 and not w.in_batches
             w.target.log("orders", 0).append(None, b"foreign")
             w.run_until(w.copied)
+            between += w.states["another writer's records came between two batches"]
             w.settle()
     if not between:
         raise ShowsNothing("no record came between two of a run")
@@ -1034,3 +1088,110 @@ def _nothing_halted(w: World) -> bool:
 
 def _refused(w: World, topics: int) -> bool:
     return sum(to.refused is not None for to in w.control().destinations.values()) == topics
+
+
+# in whole batches
+
+
+@case
+@in_batches_only
+def a_batch_of_which_a_part_is_delivered_is_taken_apart() -> None:
+    """A lane dies before it has remembered how far it was; the next one reads on from before, and gets a batch that reaches further."""
+    apart = 0
+    for steps in range(24):
+        w = copied_world(records=2)
+        with w.living():
+            w.start()
+            w.run_until(w.copied)
+            w.run(steps)
+            w.target.log(w.settings.positions_topic, 0).cut(0)
+            w.kill_driver(w.instances[0])
+            w.produce(0, 2)
+            w.settle()
+            apart += w.states["a batch was taken apart"]
+    if not apart:
+        raise ShowsNothing("no batch had to be taken apart")
+
+
+@case
+@in_batches_only
+def a_batch_that_is_refused_is_not_left_out_of_what_is_committed() -> None:
+    """Whichever it is of the transaction's: one of records, or the mapping behind them."""
+    for ends in ([REFUSED], [OK, REFUSED], [OK, OK, REFUSED], [OK, OK, OK, REFUSED]):
+        w = copied_world()
+        with w.living():
+            w.start()
+            w.run_until(w.copied)
+            assert isinstance(w.chooser, Scripted)
+            # A new owner foresees no offsets: then the mapping goes by itself, when the records are reported.
+            w.kill(lane(w, "deduplicator"))
+            w.run_for(30.0)
+            w.chooser.script["Produce"] = list(ends)
+            w.produce(0, 2)
+            w.run_until(w.copied)
+            w.settle()
+            if w.chooser.script["Produce"]:
+                raise ShowsNothing("nothing was refused")
+
+
+@case
+@in_batches_only
+def a_producer_whose_connection_breaks_is_not_used_again() -> None:
+    """With a batch on its way, or appended and the answer lost; the late ones find themselves fenced."""
+    for ends in ([LOST], [ANSWERED_INTO_THE_VOID], [OK, LOST], [OK, ANSWERED_INTO_THE_VOID]):
+        for late in (0, 1):
+            w = World(Scripted(**{"what was sent": [late] * 9}), partitions=1, records=2)
+            with w.living():
+                w.start()
+                w.run_until(w.copied)
+                assert isinstance(w.chooser, Scripted)
+                w.chooser.script["Produce"] = list(ends)
+                w.produce(0, 3)
+                w.settle()
+
+
+@case
+@in_batches_only
+def a_transaction_behind_a_commit_that_is_late_has_another_owner() -> None:
+    """The commit's answer never comes, and the commit arrives when there are records again and no mapping."""
+    for steps in range(12):
+        w = copied_world()
+        w.held_up = {"late"}
+        with w.living():
+            w.start()
+            w.run_until(w.copied)
+            assert isinstance(w.chooser, Scripted)
+            w.chooser.script["EndTxn"] = [LATE]
+            w.produce(0, 1)
+            w.run_until(partial(bool, w.late))
+            before = _written(w)
+            w.produce(0, 2)
+            w.run_until(lambda w=w, before=before: _written(w) > before)  # type: ignore[misc]
+            w.run(steps)
+            w.all_late_arrives()
+            w.kill(lane(w, "deduplicator"))
+            w.settle()
+
+
+@case
+@in_batches_only
+def what_was_read_before_the_source_is_read_again_is_not_sent_twice() -> None:
+    """One answer says that a position is out of range, and has records of another partition. The log has grown meanwhile, so all is read
+    again from where it was; then the records are taken in."""
+    met = 0
+    for seed in range(20):
+        w = World(Seeded(seed), settings(START_OFFSETS="latest"), partitions=2, records=3)
+        with w.living():
+            w.start()
+            w.run_until(lambda w=w: len(w.said("origin")) == 2)  # type: ignore[misc]
+            w.source_log(0).cut(1)
+            w.produce(1, 2)
+            w.run_until(lambda w=w: bool(w.states["out of range"] or w.copied()))  # type: ignore[misc]
+            met += w.states["out of range"]
+            w.produce(0, 4)
+            w.produce(1, 1)
+            w.settle()
+            w.run_for(60.0)
+            w.check()
+    if not met:
+        raise ShowsNothing("no position was out of range")

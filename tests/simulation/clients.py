@@ -16,7 +16,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from confluent_kafka import (
     OFFSET_END,
@@ -29,10 +29,14 @@ from confluent_kafka import (
 from confluent_kafka.admin import OffsetSpec
 from greenlet import GreenletExit
 
-from tests.simulation.cluster import Cluster, Headers, Log, Topic, refuse
+from tests.simulation.cluster import Cluster, Headers, Log, Topic, Txn, refuse
 from tests.simulation.scheduler import Process, Scheduler
 
+if TYPE_CHECKING:
+    from tests.simulation.batches import BatchConsumer
+
 Config = dict[str, Any]
+T = TypeVar("T")
 
 
 class Surroundings(Protocol):
@@ -44,7 +48,7 @@ class Surroundings(Protocol):
     late: list[Callable[[], None]]
     """Requests that may still arrive, in any order."""
     held_up: set[str]
-    consumers: list[Consumer]
+    consumers: list[Consumer | BatchConsumer]
 
     def outcome(self, what: str, *ways: str) -> str: ...
     def visited(self, state: str) -> None: ...
@@ -153,14 +157,82 @@ class Queued:
     report: Callable[[KafkaError | None, Message], None] | None
 
 
-class Producer(Client):
+class Transactional(Client):
+    """What producers share that may have a transactional id: their way to its coordinator, and what they leave behind on the wire."""
+
+    def __init__(self, world: Surroundings, config: Config) -> None:
+        super().__init__(world, config)
+        self.tid: str | None = config.get("transactional.id")
+        self.epoch = -1
+
+    def init_transactions(self, timeout: float = 30.0) -> None:
+        assert self.tid is not None
+        tid = self.tid
+        self.call(timeout)
+        way = self.world.outcome("InitProducerId", "answers", "answer is lost", "is lost")
+        if way == "is lost":
+            self.scheduler.wait(timeout)
+            raise refuse(KafkaError._TIMED_OUT)
+        end = self.scheduler.now + timeout
+        known = self.cluster.coordinated.get(tid)
+        if known is not None and known.txn is not None and known.txn.state == "open":
+            self.world.visited("fenced a transaction under way")
+
+        def ask() -> int | None:
+            if (epoch := self.cluster.init_producer(tid)) is None:
+                self.world.visited("fencing waited for a commit that was being completed")
+            return epoch
+
+        epoch = self._until_ready(ask, end)
+        if way == "answer is lost":
+            raise refuse(KafkaError._TIMED_OUT)
+        self.epoch = epoch
+
+    def _until_ready(self, ask: Callable[[], T | None], end: float) -> T:
+        """What is asked of the coordinator again while the last transaction is being completed."""
+        while (answer := ask()) is None:
+            if self.scheduler.now >= end:
+                raise refuse(KafkaError._TIMED_OUT)
+            self.scheduler.wait(0.1)
+        return answer
+
+    def _ongoing(self) -> Txn | None:
+        return self.cluster.ongoing(self.tid or "", self.epoch, self._timeout())
+
+    def _timeout(self) -> float:
+        return float(self.config.get("transaction.timeout.ms", 60000)) / 1000
+
+    def _late_end(self, tid: str, epoch: int, result: str) -> None:
+        def arrive() -> None:
+            known = self.cluster.coordinated[tid]
+            if known.epoch == epoch and known.txn is not None and known.txn.state == "open":
+                self.world.visited("a late EndTxn ended a transaction")
+            with contextlib.suppress(KafkaException):
+                self.cluster.end(tid, epoch, result)
+
+        self.world.late.append(arrive)
+
+    def _leave(self, sent: list[T], append: Callable[[T], KafkaError | None]) -> None:
+        """Nobody hears any more of what was sent; it may arrive all the same."""
+        if sent and self.world.outcome("what was sent", "is lost", "still arrives") == "still arrives":
+            # In order, and some of it at least; behind anything that this producer ever sent.
+            sent = sent[: 1 + self.scheduler.chooser.pick(len(sent), "arrives")]
+            self.world.visited("a record arrived after its producer was gone")
+
+            def arrive() -> None:
+                for one in sent:
+                    if append(one) is not None:
+                        break
+
+            self.world.late.append(arrive)
+
+
+class Producer(Transactional):
     """An idempotent producer, transactional if it has a transactional id."""
 
     def __init__(self, world: Surroundings, config: Config, logger: Any = None) -> None:
         super().__init__(world, config)
-        self.tid: str | None = config.get("transactional.id")
         self.gapless = bool(config.get("enable.gapless.guarantee")) and config.get("message.timeout.ms") == 0
-        self.epoch = -1
         self.queue: deque[Queued] = deque()
         self.reports: deque[tuple[Queued, KafkaError | None, int | None]] = deque()
         self.fatal: KafkaError | None = None
@@ -260,18 +332,7 @@ class Producer(Client):
             self.scheduler.events.remove(self._wire)
 
     def _leave_on_the_wire(self) -> None:
-        if self.queue and self.world.outcome("what was sent", "is lost", "still arrives") == "still arrives":
-            sent = list(self.queue)
-            # In order, and some of it at least; behind anything that this producer ever sent.
-            sent = sent[: 1 + self.scheduler.chooser.pick(len(sent), "arrives")]
-            self.world.visited("a record arrived after its producer was gone")
-
-            def arrive() -> None:
-                for queued in sent:
-                    if self._append(queued)[0] is not None:
-                        break
-
-            self.world.late.append(arrive)
+        self._leave(list(self.queue), lambda queued: self._append(queued)[0])
 
     # the wire
 
@@ -327,7 +388,7 @@ class Producer(Client):
                     self.world.visited("a zombie's frame reached staging")
                 return None, log.append(*record)
             if log not in self.added:
-                txn = self.cluster.ongoing(self.tid, self.epoch, self._timeout())
+                txn = self._ongoing()
                 if txn is None:
                     return KafkaError(KafkaError._WAIT_COORD), None
                 if log not in txn.logs:
@@ -340,30 +401,7 @@ class Producer(Client):
                 self.fatal = error
             return error, None
 
-    def _timeout(self) -> float:
-        return float(self.config.get("transaction.timeout.ms", 60000)) / 1000
-
     # transactions
-
-    def init_transactions(self, timeout: float = 30.0) -> None:
-        assert self.tid is not None
-        self.call(timeout)
-        way = self.world.outcome("InitProducerId", "answers", "answer is lost", "is lost")
-        if way == "is lost":
-            self.scheduler.wait(timeout)
-            raise refuse(KafkaError._TIMED_OUT)
-        end = self.scheduler.now + timeout
-        known = self.cluster.coordinated.get(self.tid)
-        if known is not None and known.txn is not None and known.txn.state == "open":
-            self.world.visited("fenced a transaction under way")
-        while (epoch := self.cluster.init_producer(self.tid)) is None:
-            self.world.visited("fencing waited for a commit that was being completed")
-            if self.scheduler.now >= end:
-                raise refuse(KafkaError._TIMED_OUT)
-            self.scheduler.wait(0.1)
-        if way == "answer is lost":
-            raise refuse(KafkaError._TIMED_OUT)
-        self.epoch = epoch
 
     def begin_transaction(self) -> None:
         if self.fatal is not None:
@@ -380,13 +418,7 @@ class Producer(Client):
         assert self.tid is not None
         self.call(timeout)
         self._still_fine()
-        end = self.scheduler.now + timeout
-        while (
-            txn := self._checked(lambda: self.cluster.ongoing(self.tid or "", self.epoch, self._timeout()))
-        ) is None:
-            if self.scheduler.now >= end:
-                raise refuse(KafkaError._TIMED_OUT)
-            self.scheduler.wait(0.1)
+        txn = self._until_ready(lambda: self._checked(self._ongoing), self.scheduler.now + timeout)
         for at in offsets:
             txn.offsets[(metadata, at.topic, at.partition)] = at.offset
 
@@ -415,7 +447,7 @@ class Producer(Client):
         if self.failed is not None:
             raise KafkaException(self.failed)
 
-    def _checked(self, ask: Callable[[], Any]) -> Any:
+    def _checked(self, ask: Callable[[], T]) -> T:
         try:
             return ask()
         except KafkaException as exception:
@@ -461,16 +493,6 @@ class Producer(Client):
                 (logging.DEBUG, "STATE", "[thrd:TxnCoordinator]: TxnCoordinator/1: changed state UP -> DOWN")
             )
             self._log_lines.append((logging.DEBUG, "FAIL", text.format("/1") + " (_TRANSPORT)"))
-
-    def _late_end(self, tid: str, epoch: int, result: str) -> None:
-        def arrive() -> None:
-            known = self.cluster.coordinated[tid]
-            if known.epoch == epoch and known.txn is not None and known.txn.state == "open":
-                self.world.visited("a late EndTxn ended a transaction")
-            with contextlib.suppress(KafkaException):
-                self.cluster.end(tid, epoch, result)
-
-        self.world.late.append(arrive)
 
 
 # consuming

@@ -9,12 +9,12 @@ import contextlib
 import importlib
 import inspect
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
 
-from tests.simulation.cases import CASES, ShowsNothing
+from tests.simulation.cases import CASES, WAYS, ShowsNothing, run_case
 from tests.simulation.schedules import by_seed
 
 Change = tuple[str, str, str]
@@ -23,15 +23,20 @@ Change = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Mutant:
-    """`killed_by` is the case, or the number of the seeded schedule, that is known to notice."""
+    """`killed_by` is the case, or the number of the seeded schedule, that is known to notice; `batches`: where records go in whole batches."""
 
     name: str
     changes: tuple[Change, ...]
     killed_by: str | int
+    batches: bool = False
 
 
 def _of(name: str, killed_by: str | int, *changes: Change) -> Mutant:
     return Mutant(name, changes, killed_by)
+
+
+def _in_batches(name: str, killed_by: str | int, *changes: Change) -> Mutant:
+    return Mutant(name, changes, killed_by, batches=True)
 
 
 _HIGH = 'kafka.watermarks(self._admin, plan["mappings_topic"], self.partition, deadline)[1] - 1'
@@ -245,7 +250,7 @@ MUTANTS = [
     _of(
         "checksum ignored",
         "a_hole_that_is_filled_holds_nothing_up",
-        ("common.frame:decode_rows", "crc32(value) != crc", "False"),
+        ("common.frame:must_match", "crc32(value) != crc", "False"),
     ),
     _of(
         "trimmed past held frames",
@@ -318,7 +323,7 @@ MUTANTS = [
         "where several sources meet, only the ends of a run are reported, and taken for the run",
         "several_sources_in_one_partition_are_mapped_exactly",
         (
-            "deduplicator.transaction:Transaction.produce",
+            "deduplicator.transaction:Transaction._produce_records",
             " or self._several_into(destination.topic, False)",
             "",
         ),
@@ -332,7 +337,7 @@ MUTANTS = [
         "where several sources meet, runs are told by their ends, and done again when these lie",
         "several_sources_in_one_partition_are_mapped_exactly",
         (
-            "deduplicator.transaction:Transaction.produce",
+            "deduplicator.transaction:Transaction._produce_records",
             " or self._several_into(destination.topic, False)",
             "",
         ),
@@ -419,6 +424,108 @@ MUTANTS = [
             "pass",
         ),
     ),
+    _in_batches(
+        "whole batches below `next` come again",
+        "a_batch_of_which_a_part_is_delivered_is_taken_apart",
+        ("common.whole_batches:Wholes.begin_at", "self.batches[0][1].base_offset >= offset", "True"),
+    ),
+    _in_batches(
+        "what is taken apart has the offsets of its batches' first records, one after the other",
+        "a_tail_without_records_is_no_hole",
+        (
+            "common.whole_batches:Wholes.rows",
+            "if dense else list(chain.from_iterable(spans))",
+            "if True else []",
+        ),
+    ),
+    _in_batches(
+        "the checksums of a frame and of its batches ignored",
+        "a_hole_that_is_filled_holds_nothing_up",
+        ("common.frame:must_match", "crc32(value) != crc", "False"),
+        (
+            "common.whole_batches:decode",
+            "google_crc32c.value(data.slice(at + _CHECKED_FROM, header.size - _CHECKED_FROM)) != header.crc",
+            "False",
+        ),
+    ),
+    _in_batches(
+        "a batch's mapping says what was foreseen, whatever base offset is reported",
+        "another_writers_records_do_not_spoil_the_mappings",
+        (
+            "deduplicator.transaction:Transaction._check_reports",
+            "if broken or (foreseen is not None and foreseen[i] != moved.runs):",
+            "if broken:",
+        ),
+    ),
+    _in_batches(
+        "the base offset that is reported of a batch is not looked at",
+        "another_writers_records_do_not_spoil_the_mappings",
+        (
+            "deduplicator.transaction:Transaction._batch_reported",
+            "placed(runs, base_offset)",
+            "placed(runs, getattr(self, 'next_base', base_offset))",
+        ),
+        (
+            "deduplicator.transaction:Transaction._batch_reported",
+            "run.first, run.last = there.first, there.last",
+            "run.first, run.last = there.first, there.last; self.next_base = there.last + 1",
+        ),
+        (
+            "deduplicator.transaction:Transaction._remember_ends",
+            "self._ends[moved.destination.topic, moved.frame.partition] = last + 2",
+            "self.next_base = last + 2",
+        ),
+    ),
+    _in_batches(
+        "a batch that was refused is left out of what is committed",
+        "a_batch_that_is_refused_is_not_left_out_of_what_is_committed",
+        ("tests.simulation.batches:BatchProducer.commit_transaction", "self._none_refused()", "pass"),
+        ("deduplicator.transaction:Transaction._batch_reported", "self._failed.append(", "str("),
+        ("deduplicator.transaction:Transaction._check_reports", "if 1 in broken:", "if False:"),
+        (
+            "deduplicator.transaction:Transaction._check_reports",
+            "if broken or (foreseen is not None and foreseen[i] != moved.runs):",
+            "moved.runs = [run for run in moved.runs if contiguous(run)]\n        if False:",
+        ),
+    ),
+    _in_batches(
+        "a commit goes on though its mapping was refused",
+        "a_batch_that_is_refused_is_not_left_out_of_what_is_committed",
+        ("tests.simulation.batches:BatchProducer.commit_transaction", "self._none_refused()", "pass"),
+    ),
+    _in_batches(
+        "a producer is used again after a commit of which no answer came",
+        "a_transaction_behind_a_commit_that_is_late_has_another_owner",
+        (
+            "deduplicator.transaction:Transaction.commit",
+            "producer.commit_transaction(max(1.0, deadline.left()))",
+            """try:
+        producer.commit_transaction(max(1.0, deadline.left()))
+    except KafkaException:
+        pass""",
+        ),
+        ("tests.simulation.batches:BatchProducer._end", "self._ended = KafkaException(error)", "pass"),
+        ("tests.simulation.batches:BatchProducer._end", "return self._ended", "return KafkaException(error)"),
+    ),
+    _in_batches(
+        "a frame begins at its first batch, not where the last one ended",
+        "a_tail_without_records_is_no_hole",
+        (
+            "replicator.copying:Copying._cut_chunks",
+            "if piece.rows is None:",
+            "if piece.rows is None:\n        self.cut_at = piece.wholes[0][0].base_offset\n    if piece.rows is None:",
+        ),
+    ),
+    _in_batches(
+        "a rewind keeps the chunks that are pending",
+        "a_demand_that_comes_with_records_parked_for_a_limit_is_answered_in_order",
+        ("replicator.copying:Copying._drop_pending", "self.chunks.clear()", "pass"),
+    ),
+    _in_batches(
+        "the leader epoch of what was fetched is not remembered",
+        "a_source_that_was_cut_halts_by_name",
+        ("replicator.copying:Copying._cut_chunks", "piece.leader_epoch", "None"),
+    ),
 ]
 
 
@@ -468,15 +575,18 @@ def _users(module_name: str, name: str) -> list[Any]:
     ]
 
 
-def check(by: str | int) -> Callable[[], object]:
+def check(by: str | int, batches: bool = False) -> None:
     """A case by its name, a schedule by its number."""
-    return CASES[by] if isinstance(by, str) else lambda: by_seed(by)
+    if isinstance(by, str):
+        run_case(by, batches)
+    else:
+        by_seed(by, batches=batches)
 
 
-def notices(by: str | int) -> str | None:
+def notices(by: str | int, batches: bool = False) -> str | None:
     """What a case or schedule says against the code as it is now, or None."""
     try:
-        check(by)()
+        check(by, batches)
     except ShowsNothing:
         return None
     except Exception as error:  # noqa: BLE001 - whatever it is, it was noticed
@@ -487,9 +597,10 @@ def notices(by: str | int) -> str | None:
 def hunt(mutant: Mutant, seeds: range) -> str | int | None:
     """The first case, or else the first schedule, that notices; None if none does."""
     with applied(mutant):
-        tried: list[str | int] = [mutant.killed_by, *CASES, *seeds]
+        cases = [name for name in CASES if mutant.batches in WAYS[name]]
+        tried: list[str | int] = [mutant.killed_by, *cases, *seeds]
         for by in tried:
-            if notices(by) is not None:
+            if notices(by, mutant.batches) is not None:
                 return by
     return None
 
@@ -499,5 +610,6 @@ def table() -> str:
     lines = ["| careless version | noticed by |", "|---|---|"]
     for m in MUTANTS:
         by = f"`{m.killed_by}`" if isinstance(m.killed_by, str) else f"schedule {m.killed_by}"
+        by += ", in batches" if m.batches else ""
         lines.append(f"| {m.name} | {by} |")
     return "\n".join(lines)

@@ -4,17 +4,36 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.cases import CASES, copied_world, cut_and_written_anew, lane
+from tests.simulation.cases import (
+    BATCHES,
+    CASES,
+    RECORDS,
+    WAYS,
+    copied_world,
+    cut_and_written_anew,
+    lane,
+    run_case,
+)
+from tests.simulation.world import in_batches
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_case(name: str) -> None:
-    CASES[name]()
+@pytest.mark.parametrize(
+    ("name", "batches"),
+    [
+        pytest.param(name, way, id=f"{name}-in-batches" if way is BATCHES else name)
+        for name in CASES
+        for way in WAYS[name]
+    ],
+)
+def test_case(name: str, batches: bool) -> None:
+    run_case(name, batches)
 
 
-def test_a_source_cut_while_spark_runs_a_lane_again_is_noticed() -> None:
+@pytest.mark.parametrize("batches", [RECORDS, BATCHES])
+def test_a_source_cut_while_spark_runs_a_lane_again_is_noticed(batches: bool) -> None:
     """The source log is cut and written anew above the position of a plan, and below what is delivered."""
-    w = copied_world(records=4)
+    with in_batches(batches):
+        w = copied_world(records=4)
     with w.living():
         w.start()
         w.run_until(w.copied)

@@ -34,7 +34,26 @@ REACHED = [
 ]
 """What must happen somewhere in this slice: a simulation that never gets there shows nothing about it."""
 
+IN_BATCHES, BATCH_PARTS = 300, 3
+REACHED_IN_BATCHES = [
+    "a batch went whole",
+    "a batch was taken apart",
+    "another writer's records came between two batches",
+    "Produce is refused",
+    "Produce answer is lost",
+    "AddPartitionsToTxn answer is lost",
+    "a record arrived after its producer was gone",
+    "a topic made again was not read on",
+    "an answer to a fetch takes a while",
+    "unknown outcome: committed",
+    "a late EndTxn ended a transaction",
+    "an owner found itself fenced",
+    "out of range",
+]
+"""The same where records go in whole batches."""
+
 _visited: Counter[str] = Counter()
+_visited_in_batches: Counter[str] = Counter()
 
 
 @pytest.mark.parametrize("part", range(PARTS))
@@ -53,6 +72,25 @@ def test_the_interesting_states_are_visited() -> None:
     if sum(_visited.values()) == 0:
         pytest.skip("says something about the whole slice only")
     assert [state for state in REACHED if not _visited[state]] == []
+
+
+@pytest.mark.parametrize("part", range(BATCH_PARTS))
+def test_whatever_happens_every_record_arrives_once_and_in_order_in_batches(part: int) -> None:
+    """Each third of them merges two sources."""
+    share = IN_BATCHES // BATCH_PARTS
+    for seed in range(FIRST + part * share, FIRST + (part + 1) * share):
+        merged = seed % 3 == 0
+        try:
+            _visited_in_batches.update(by_seed(seed, merged, batches=True))
+        except Exception as error:
+            error.add_note(f"schedule {seed}, --batches{' --merged' if merged else ''}")
+            raise
+
+
+def test_the_interesting_states_are_visited_in_batches() -> None:
+    if sum(_visited_in_batches.values()) == 0:
+        pytest.skip("says something about the whole slice only")
+    assert [state for state in REACHED_IN_BATCHES if not _visited_in_batches[state]] == []
 
 
 def test_two_sources_in_one_destination_arrive_once_and_each_in_its_order() -> None:

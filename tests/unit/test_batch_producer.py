@@ -265,6 +265,22 @@ def test_an_end_whose_outcome_is_not_known_is_not_asked_for_again(world: World, 
     assert [name for name, _ in world.control.sent] == ["AddPartitionsToTxn", "EndTxn"]
 
 
+def test_what_was_refused_in_part_is_not_committed_whoever_looks_at_its_reports(world: World) -> None:
+    """Mappings are produced behind the flush that their records were waited for with: the commit itself sends them."""
+    world.control.answers += [added(), added(topic="m"), simple()]
+    world.producer._brokers._leaders["m", 0] = 1
+    world.data.answers += [produced((0, 0)), produced((KafkaError.NOT_ENOUGH_REPLICAS, -1), topic="m")]
+    world.send()
+    assert world.producer.flush(1) == 0
+    world.producer.produce("m", b"mapping", None, 0)
+    with pytest.raises(KafkaException) as caught:
+        world.producer.commit_transaction(1)
+    assert caught.value.args[0].code() == KafkaError.NOT_ENOUGH_REPLICAS
+    with pytest.raises(KafkaException):
+        world.producer.abort_transaction(1)
+    assert [name for name, _ in world.control.sent] == ["AddPartitionsToTxn"] * 2, "no end of any kind"
+
+
 def test_a_connection_that_breaks_with_records_on_their_way_ends_the_producer(world: World) -> None:
     world.control.answers.append(added())
     world.data.answers.append(None)
