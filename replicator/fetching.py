@@ -10,6 +10,7 @@ asked for by id. For one thread: `read` sends, waits and takes apart.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import select
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -34,6 +35,11 @@ log = logging.getLogger(__name__)
 WHOLE_BYTES = 64 << 10
 """From this size on a batch stays whole. Smaller ones become records, which phase 2 makes larger batches of: each costs a request there."""
 FETCH_BYTES = 8 << 20
+AHEAD_BYTES = 64 << 10
+"""Where an answer has less, the next request is sent when it is waited for, not before: it would be answered with the next record alone, and all
+behind that would wait for another one."""
+JUST_ASKED_S = 0.004
+"""How long to wait at least for an answer to what was just asked: who does not wait at all has waited before, and cuts what there is now."""
 CALL_S = 5.0
 ANSWER_S = 30.0
 """How long a broker may take beyond the time that it may wait for records."""
@@ -120,6 +126,8 @@ class BatchConsumer:
         self._sessions: dict[Address, _Session] = {}
         self._look_after = 0.0
         """When leaders may be asked for again."""
+        self._taken = 0
+        """Bytes of all that was ever taken."""
 
     def assign(self, positions: Iterable[tuple[str, str, int, int, int | None]]) -> None:
         """Topic, its id, partition, offset, and the leader epoch of the record before, where it is known."""
@@ -142,8 +150,9 @@ class BatchConsumer:
         """What has come, or comes within the time-out. Raises Unsupported."""
         now = outside.monotonic()
         found: list[Chunk | Event] = []
+        asked = False
         try:
-            self._ask(now)
+            asked = self._ask(now)
         except KafkaException as exception:
             self._later(now)
             error: KafkaError = exception.args[0]
@@ -152,9 +161,14 @@ class BatchConsumer:
             log.debug("source: %s", error)
             if not self._waiting():
                 outside.sleep(min(timeout_s, BACK_OFF_S))
-        for address in self._answered(timeout_s):
+        taken = self._taken
+        for address in self._answered(timeout_s, JUST_ASKED_S if asked else 0.0):
             found += self._take(address, now)
         self._give_up(outside.monotonic())
+        if self._taken - taken >= AHEAD_BYTES:
+            # More is there, most likely: it comes while this is worked on.
+            with contextlib.suppress(KafkaException):
+                self._ask(now)
         return found
 
     # asking
@@ -162,8 +176,8 @@ class BatchConsumer:
     def _waiting(self) -> list[Address]:
         return [a for a, session in self._sessions.items() if session.answer_by is not None]
 
-    def _ask(self, now: float) -> None:
-        """Send a request to each leader that owes no answer."""
+    def _ask(self, now: float) -> bool:
+        """Send a request to each leader that owes no answer; whether there was one."""
         by_leader: dict[Address, dict[Topic, _Position]] = {}
         unled: set[str] = set()
         for key, at in self._positions.items():
@@ -177,19 +191,21 @@ class BatchConsumer:
         if unled and now >= self._look_after:
             self._look_after = now + BACK_OFF_S
             self._brokers.describe(unled, Deadline(CALL_S))
-            self._ask(now)
-            return
+            return self._ask(now)
         problem: KafkaException | None = None
+        asked = False
         for leader, theirs in by_leader.items():
             session = self._sessions.setdefault(leader, _Session())
             if session.answer_by is None:
                 try:
                     self._send(leader, session, theirs)
+                    asked = True
                 except KafkaException as exception:
                     self._lose(leader)
                     problem = exception
         if problem is not None:
             raise problem
+        return asked
 
     def _send(self, leader: Address, session: _Session, theirs: Mapping[Topic, _Position]) -> None:
         deadline = Deadline(CALL_S)
@@ -226,16 +242,21 @@ class BatchConsumer:
 
     # taking
 
-    def _answered(self, timeout_s: float) -> list[Address]:
-        waiting = self._waiting()
-        ready = [a for a in waiting if self._brokers[a, DATA].answered()]
-        if ready or not waiting or timeout_s <= 0:
-            return ready
-        poll = select.poll()
-        for address in waiting:
-            poll.register(self._brokers[address, DATA], select.POLLIN)
-        poll.poll(timeout_s * 1000)
-        return [a for a in waiting if self._brokers[a, DATA].answered()]
+    def _answered(self, timeout_s: float, all_within_s: float) -> list[Address]:
+        """Who has answered, waiting for one of them; and for all, where they were just asked."""
+        begun = outside.monotonic()
+        while True:
+            waiting = self._waiting()
+            ready = [a for a in waiting if self._brokers[a, DATA].answered()]
+            passed = outside.monotonic() - begun
+            left = all_within_s - passed if ready else max(timeout_s, all_within_s) - passed
+            if len(ready) == len(waiting) or left <= 0:
+                return ready
+            poll = select.poll()
+            for address in waiting:
+                if address not in ready:
+                    poll.register(self._brokers[address, DATA], select.POLLIN)
+            poll.poll(left * 1000)
 
     def _give_up(self, now: float) -> None:
         for address, session in list(self._sessions.items()):
@@ -278,6 +299,7 @@ class BatchConsumer:
 
     def _take_part(self, key: Topic, at: _Position, part: Part, now: float) -> Iterator[Chunk | Event]:
         at.end = part.high_watermark
+        self._taken += len(part.records)
         error = part.error
         if part.diverges is not None:
             at.stopped = True

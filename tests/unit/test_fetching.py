@@ -260,7 +260,8 @@ class Line:
 
 
 @pytest.fixture
-def line(consumer: Fixed) -> Line:
+def line(consumer: Fixed, monkeypatch: pytest.MonkeyPatch) -> Line:
+    monkeypatch.setattr(fetching, "JUST_ASKED_S", 0.0)
     address = ("b", 1)
     consumer._brokers._leaders = {("orders", p): 1 for p in (0, 1)}
     consumer._brokers._addresses = {1: address}
@@ -299,6 +300,21 @@ def test_a_session_is_told_only_what_has_changed(consumer: Fixed, line: Line) ->
     first, second, third = map(told, line.bodies)
     assert second[:2] == (77, 1) and third[:2] == (77, 2)
     assert third[2] < second[2] < first[2], "both, one, none of them"
+
+
+def test_where_much_has_come_the_next_request_goes_out_at_once(
+    consumer: Fixed, line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has come is worked on while the broker gets the next answer ready; where little has, that would come with a single record."""
+    consumer.read(0)
+    line.answers.append(answer(77, records=batch(5, 1)))
+    consumer.read(0)
+    assert len(line.bodies) == 1
+    monkeypatch.setattr(fetching, "AHEAD_BYTES", 50)
+    consumer.read(0)
+    line.answers.append(answer(77, records=batch(6, 1)))
+    consumer.read(0)
+    assert len(line.bodies) == 3
 
 
 def test_a_session_that_the_broker_has_given_up_is_begun_anew(consumer: Fixed, line: Line) -> None:
