@@ -124,6 +124,8 @@ class BatchProducer:
         """Of the first batch of this transaction that was refused: reports go to their batches, and a commit must know without them."""
         self._registered: set[Partition] = set()
         self._with_offsets = False
+        self._gap = False
+        """Whether batches were forgotten that have had their numbers: those of a next transaction would be out of order."""
         self._ended: KafkaException | None = None
 
     def __len__(self) -> int:
@@ -153,6 +155,10 @@ class BatchProducer:
 
     def begin_transaction(self) -> None:
         self._must_go_on()
+        if self._gap:
+            raise self._end(
+                KafkaError(KafkaError._STATE, "a producer that has forgotten records is not used again")
+            )
         # A broker closes what was idle for long. Nothing is in flight between transactions.
         self._brokers.renew()
         self._registered, self._with_offsets, self._refusal = set(), False, None
@@ -174,6 +180,7 @@ class BatchProducer:
         # What is in flight would come into the next transaction.
         while self._sent and not deadline.passed():
             self._wait(deadline.left(1.0))
+        self.purge()
         self._finish(False, deadline)
 
     def _finish(self, commit: bool, deadline: Deadline) -> None:
@@ -288,6 +295,7 @@ class BatchProducer:
 
     def purge(self) -> None:
         """Forget what was not sent, without a report."""
+        self._gap |= bool(self._waiting or self._again)
         self._waiting, self._waiting_bytes, self._single, self._again = {}, 0, {}, {}
 
     def close(self) -> None:

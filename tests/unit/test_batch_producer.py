@@ -311,6 +311,14 @@ def test_an_abort_waits_for_what_is_on_its_way(world: World) -> None:
     assert [name for name, _ in world.control.sent] == ["AddPartitionsToTxn", "EndTxn"]
 
 
+def test_a_producer_that_forgot_records_is_not_used_again(world: World) -> None:
+    """They have had their numbers in the partition's sequence."""
+    world.send()
+    world.producer.abort_transaction(1)
+    with pytest.raises(KafkaException, match="has forgotten records"):
+        world.producer.begin_transaction()
+
+
 def test_single_records_become_one_batch_with_a_report_for_each(world: World) -> None:
     world.control.answers += [added(topic="m")]
     world.producer._brokers._leaders["m", 0] = 1
