@@ -26,7 +26,7 @@ from common.kafka import Deadline
 from common.protocol import Answer, Api, Piece
 
 CONNECT_S = 10.0
-MOST_ANSWER_BYTES = 100 << 20
+MOST_ANSWER_BYTES = 1 << 30
 """A longer answer is none."""
 MOST_PIECES = 512
 """Of one call to the socket: Linux takes 1024."""

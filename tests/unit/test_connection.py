@@ -169,7 +169,7 @@ def asked(server: socket.socket, answer: bytes | None, timeout_s: float = 5.0) -
         (None, "closed the connection"),
         (struct.pack(">ii", 4, 2), "an answer to request 2 instead of 1"),
         (struct.pack(">i", -1), "an answer of -1 bytes"),
-        (struct.pack(">i", 1 << 30), "an answer of"),
+        (struct.pack(">i", 0x7FFFFFFF), "an answer of"),
     ],
 )
 def test_an_answer_that_is_none_ends_the_connection(
