@@ -28,6 +28,7 @@ from common.frame import encode_rows
 from common.kafka import Deadline
 from common.protocol import Answer, Api, Piece
 from common.record_batch import BatchHeader, Records
+from common.record_encoding import encode_records
 
 SEND_BYTES = 256 << 10
 """So much is sent at once; what is less waits for the flush."""
@@ -344,7 +345,7 @@ class BatchProducer:
             count = len(some.values)
             rows = encode_rows(range(count), [now] * count, [1] * count, some.keys, some.values, None)
             begin = 0
-            for records in record_batch.encode_records(rows, REQUEST_BYTES // 16):
+            for records in encode_records(rows, REQUEST_BYTES // 16):
                 reports = some.reports[begin : begin + records.count]
                 begin += records.count
                 self.produce_batch(topic, partition, records, _each(reports))

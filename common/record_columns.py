@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from common.frame import HEADERS, MAX_OFFSET, MAX_UNPACKED_BYTES, NO_ROWS, ROWS, encode_rows
-from common.record_batch import CODECS, HEADER_BYTES, BatchError, BatchHeader, _unsnapped, decode
+from common.record_batch import CODECS, HEADER_BYTES, BatchError, BatchHeader, decode, unsnapped
 
 MOST_TOGETHER_BYTES = 2 * MAX_UNPACKED_BYTES
 """What several batches may unpack into. One may do so into half of that, a fetch holds hundreds, and a hostile one has 250 times its size."""
@@ -170,7 +170,7 @@ class _Unpacked:
         if name == "none":
             self._append(packed)
         elif name == "snappy":
-            for block in _unsnapped(packed):
+            for block in unsnapped(packed):
                 self._append(block)
         else:
             begin = self.size

@@ -13,13 +13,14 @@ from typing import Any, NamedTuple, cast
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from common import kafka, mappings, outside, provenance, record_batch
+from common import kafka, mappings, outside, provenance
 from common.batch_producer import BatchProducer, Refused
 from common.control import Destination, Key
 from common.errors import UncleanTransaction
 from common.frame import Frame, Header, Rows
 from common.kafka import Deadline
 from common.mappings import Mapping
+from common.record_encoding import encode_records
 from common.whole_batches import Wholes
 from deduplicator import stuck
 from deduplicator.fencing import FencingProducer
@@ -214,7 +215,7 @@ class Transaction:
         """In batches: the broker tells where each lies, and nobody's records come into one."""
         topic, begin = moved.destination.topic, 0
         most = 1 if topic in self._alone else self.batch_bytes
-        for records in record_batch.encode_records(rows.batch, most, self._mark):
+        for records in encode_records(rows.batch, most, self._mark):
             offsets = rows.offsets[begin : begin + records.count]
             begin += records.count
             runs = [Run(offsets[first], end - first) for first, end in segments(offsets)]

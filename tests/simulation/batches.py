@@ -23,6 +23,7 @@ from common import record_batch
 from common.batch_producer import Delivered
 from common.frame import encode_rows
 from common.record_batch import BatchHeader, Record, Records
+from common.record_encoding import encode_records
 from common.topics import id_text
 from replicator.chunks import Chunk, Whole
 from replicator.fetching import Event
@@ -506,7 +507,7 @@ def _rows(entries: list[Entry], offsets: list[int]) -> pa.RecordBatch:
 
 def _whole(entries: list[Entry]) -> Whole:
     """A batch as a broker has it: its producer's, with the base offset and the leader epoch written in."""
-    (records,) = record_batch.encode_records(_rows(entries, list(range(len(entries)))), 1 << 30)
+    (records,) = encode_records(_rows(entries, list(range(len(entries)))), 1 << 30)
     raw = bytearray(b"".join(bytes(piece) for piece in record_batch.seal(records, "lz4")))
     struct.pack_into(">q", raw, 0, entries[0].offset)
     struct.pack_into(">i", raw, 12, entries[0].leader_epoch)

@@ -15,6 +15,7 @@ from common.broker_connections import CONTROL, DATA, BrokerConnections
 from common.connection import broken
 from common.kafka import Deadline
 from common.protocol import Answer, Api, text
+from common.record_encoding import encode_records
 from tests.strategies import rows_of
 
 ONE, TWO = ("one", 1), ("two", 2)
@@ -129,7 +130,7 @@ class World:
 
     def send(self, partition: int = 0, count: int = 1) -> None:
         rows = rows_of(range(count), [1] * count, [None] * count, [b"v"] * count)
-        for records in record_batch.encode_records(rows.batch, 1 << 20):
+        for records in encode_records(rows.batch, 1 << 20):
             self.producer.produce_batch("t", partition, records, self._report)
 
     def _report(self, error: KafkaError | None, offset: int) -> None:

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from common import provenance, whole_batches
 from common.errors import FrameError
 from common.frame import Frame, Header, decode_headers, decode_rows, encode_headers, encode_rows
-from common.record_batch import BatchHeader, decode, encode_records, headers, reseal, seal
+from common.record_batch import BatchHeader, decode, headers, reseal, seal
 from common.record_columns import columns
+from common.record_encoding import encode_records
 from replicator import copying
 from replicator.chunks import Chunk, Chunks, Whole
 from replicator.copying import Copying, Cut, Loop

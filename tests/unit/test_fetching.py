@@ -16,8 +16,9 @@ from common.broker_connections import DATA
 from common.control import Key
 from common.frame import encode_rows
 from common.protocol import Answer
-from common.record_batch import CODECS, encode_records, headers, seal
+from common.record_batch import CODECS, headers, seal
 from common.record_columns import TooManyAtOnce
+from common.record_encoding import encode_records
 from replicator import fetch_protocol, fetching
 from replicator.chunks import Chunk
 from replicator.fetch_protocol import Aborted, Part

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common import record_batch
+from common import record_batch, record_encoding
 from common.frame import HEADERS, MAX_UNPACKED_BYTES, ROWS, Header, encode_rows, pack
 from common.record_batch import (
     CODECS,
@@ -25,10 +25,10 @@ from common.record_batch import (
     BatchHeader,
     Records,
     decode,
-    encode_records,
     headers,
     seal,
 )
+from common.record_encoding import encode_records
 from tests import strategies, wire
 from tests.strategies import Record
 
@@ -118,8 +118,8 @@ def test_both_ways_of_encoding_give_the_bytes_of_the_plain_one(
     begin = data.draw(st.integers(0, len(records)))
     rows = rows.slice(begin, len(records))
     want = comparable(plainly([*records, *records][begin : begin + len(records)], most, extra))
-    assert comparable(record_batch._one_by_one(rows, most, extra)) == want
-    assert comparable(record_batch._at_once(rows, most, extra)) == want
+    assert comparable(record_encoding._one_by_one(rows, most, extra)) == want
+    assert comparable(record_encoding._at_once(rows, most, extra)) == want
     assert comparable(encode_records(rows, most, extra)) == want
     assert all(len(section[3]) <= most or section[0] == 1 for section in want)
 
@@ -162,7 +162,7 @@ def many(count: int, named: int = 2) -> list[Record]:
 
 
 @pytest.mark.parametrize("codec", [*CODECS])
-@pytest.mark.parametrize("count", [record_batch._FEW, record_batch._FEW + 1, 3000])
+@pytest.mark.parametrize("count", [record_encoding._FEW, record_encoding._FEW + 1, 3000])
 def test_a_large_batch_comes_back(codec: str, count: int) -> None:
     """More than one block of each codec that has some."""
     records = many(count)
@@ -179,11 +179,11 @@ def test_many_rows_are_split_alike_by_each_way(most: int) -> None:
     records = many(1000)
     want = comparable(plainly(records, most, None))
     assert comparable(encode_records(rows_of(records), most)) == want
-    assert comparable(record_batch._at_once(rows_of(records), most, None)) == want
+    assert comparable(record_encoding._at_once(rows_of(records), most, None)) == want
 
 
 def test_rows_beyond_arrows_reach_are_taken_in_halves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_batch, "_MOST_AT_ONCE", 200_000)
+    monkeypatch.setattr(record_encoding, "_MOST_AT_ONCE", 200_000)
     records = many(2000)
     sections = list(encode_records(rows_of(records), 1 << 30))
     assert len(sections) > 2
@@ -194,7 +194,7 @@ def test_no_rows_are_no_batch() -> None:
     assert list(encode_records(rows_of([]), 100)) == []
 
 
-@pytest.mark.parametrize("encode", [record_batch._one_by_one, record_batch._at_once])
+@pytest.mark.parametrize("encode", [record_encoding._one_by_one, record_encoding._at_once])
 @pytest.mark.parametrize("codec", [None, pa.Codec("lz4")])
 def test_columns_as_a_frame_brings_them_encode_too(encode: Any, codec: pa.Codec | None) -> None:
     """Their buffers are parts of the frame's, and those that hold nothing are missing."""
@@ -206,7 +206,7 @@ def test_columns_as_a_frame_brings_them_encode_too(encode: Any, codec: pa.Codec 
             assert got == comparable(plainly(records[part], 10_000, ("m", b"1")))
 
 
-@pytest.mark.parametrize("encode", [record_batch._one_by_one, record_batch._at_once])
+@pytest.mark.parametrize("encode", [record_encoding._one_by_one, record_encoding._at_once])
 def test_elements_of_a_null_list_are_no_headers(encode: Any) -> None:
     """Arrow lets a null have some."""
     named = pa.array([[{"key": name, "value": b"v"}] for name in "abc"], HEADERS)
@@ -220,7 +220,7 @@ def test_elements_of_a_null_list_are_no_headers(encode: Any) -> None:
         assert [r.headers for r in decode(whole(seal(section, "none")))] == want
 
 
-@pytest.mark.parametrize("encode", [record_batch._one_by_one, record_batch._at_once])
+@pytest.mark.parametrize("encode", [record_encoding._one_by_one, record_encoding._at_once])
 def test_bytes_of_a_null_are_not_written(encode: Any) -> None:
     """Arrow lets a null have some."""
     full = pa.array([b"a", b"bytes that nobody sees", b"c"], pa.binary())
@@ -238,7 +238,7 @@ def test_an_extra_header_has_any_size() -> None:
     for size in range(20):
         extra = ("n", b"v" * size)
         want = comparable(plainly(many(3), 1000, extra))
-        assert comparable(record_batch._at_once(rows, 1000, extra)) == want
+        assert comparable(record_encoding._at_once(rows, 1000, extra)) == want
 
 
 def test_a_batch_is_what_a_hand_made_one_is() -> None:

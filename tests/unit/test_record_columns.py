@@ -24,11 +24,11 @@ from common.record_batch import (
     Record,
     Records,
     decode,
-    encode_records,
     headers,
     seal,
 )
 from common.record_columns import TooManyAtOnce, columns
+from common.record_encoding import encode_records
 from tests import strategies
 
 NOW = 1_700_000_000_000
