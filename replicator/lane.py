@@ -158,6 +158,7 @@ class Lane:
         self.throttle.follow(self.control.state.steering, outside.monotonic())
         self.source.read_from_positions()
         try:
+            self._send_before_reading()
             while not self._step():
                 pass
         except WriterFailed as error:
@@ -187,6 +188,7 @@ class Lane:
         self._write_positions(now)
         if self.term.look(now):
             self.demands.answer()
+            self._send_before_reading()
             self.demands.ask_again(now)
             if self.throttle.follow(self.control.state.steering, now):
                 self.source.read_from_positions()
@@ -331,6 +333,12 @@ class Lane:
             sent |= self._send_confirmed(begun)
         if sent or rested:
             self.rest.after(begun, outside.monotonic(), self.many, self.confirming.answer_s)
+
+    def _send_before_reading(self) -> None:
+        """What is read next may be that the source has nothing at a position: its copy goes back then, and frames that were held back would count no
+        more, such as the one that says that a loss is accepted."""
+        if self.source.by_id():
+            self._send_confirmed(outside.monotonic())
 
     def _send_confirmed(self, now: float) -> bool:
         """Whether there were any."""

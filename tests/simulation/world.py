@@ -220,7 +220,8 @@ class World:
             try:
                 self.scheduler.close()
             finally:
-                for patch in patches:
+                # The last one first: two may be of one name, and each puts back what it found.
+                for patch in reversed(patches):
                     patch.stop()
 
     def _batches(self) -> list[tuple[Any, dict[str, Any]]]:
