@@ -1095,26 +1095,6 @@ def _refused(w: World, topics: int) -> bool:
 
 @case
 @in_batches_only
-def a_batch_of_which_a_part_is_delivered_is_taken_apart() -> None:
-    """A lane dies before it has remembered how far it was; the next one reads on from before, and gets a batch that reaches further."""
-    apart = 0
-    for steps in range(24):
-        w = copied_world(records=2)
-        with w.living():
-            w.start()
-            w.run_until(w.copied)
-            w.run(steps)
-            w.target.log(w.settings.positions_topic, 0).cut(0)
-            w.kill_driver(w.instances[0])
-            w.produce(0, 2)
-            w.settle()
-            apart += w.states["a batch was taken apart"]
-    if not apart:
-        raise ShowsNothing("no batch had to be taken apart")
-
-
-@case
-@in_batches_only
 def a_batch_that_is_refused_is_not_left_out_of_what_is_committed() -> None:
     """Whichever it is of the transaction's: one of records, or the mapping behind them."""
     for ends in ([REFUSED], [OK, REFUSED], [OK, OK, REFUSED], [OK, OK, OK, REFUSED]):

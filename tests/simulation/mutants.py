@@ -425,11 +425,6 @@ MUTANTS = [
         ),
     ),
     _in_batches(
-        "whole batches below `next` come again",
-        "a_batch_of_which_a_part_is_delivered_is_taken_apart",
-        ("common.whole_batches:Wholes.begin_at", "self.batches[0][1].base_offset >= offset", "True"),
-    ),
-    _in_batches(
         "what is taken apart has the offsets of its batches' first records, one after the other",
         "a_tail_without_records_is_no_hole",
         (

@@ -6,12 +6,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
-from common.control import Control, encode
+from common.control import Control, Destination, encode
 from common.frame import Frame, Rows, encode_headers, encode_rows, pack
+from common.whole_batches import Wholes
 from deduplicator import stuck
 from deduplicator.judgement import Judgement
 from deduplicator.owned import Owned
+from tests.unit import test_chunks
 
 KEY = ("id", 0)
 
@@ -63,6 +66,9 @@ class Recorder:
 
     def in_batches(self) -> bool:
         return False
+
+    def takes_whole(self, wholes: Any, destination: Any) -> bool:
+        return True
 
     def produce(self, moved: Any, rows: Rows) -> None:
         self.produced.append((moved.destination.topic, list(rows.offsets)))
@@ -121,3 +127,16 @@ def test_a_transaction_is_as_large_as_what_its_frames_unpack_into() -> None:
     take(judge, packed)
     assert recorder.bytes > 100_000
     assert judge.owned.bytes == len(packed)
+
+
+@pytest.mark.parametrize(("from_offset", "whole"), [(0, True), (1, False), (3, False), (5, False)])
+def test_a_batch_of_which_a_part_is_delivered_is_taken_apart(from_offset: int, whole: bool) -> None:
+    """Handed on whole, what is below `next` would come again."""
+    judge, _, _ = judgement()
+    batches = [test_chunks.whole(0, 3), test_chunks.whole(3, 3)]
+    frame, crc, value = test_chunks.frame_of(batches)
+    got = judge._decoded(KEY, frame, crc, value, from_offset, Destination("orders", 1, 1_000_000, None, {}))
+    assert isinstance(got, Wholes) == whole
+    if isinstance(got, Rows):
+        assert list(got.offsets) == list(range(from_offset, 6))
+        assert got.values[0] == b"%d" % from_offset + b"v" * 10
