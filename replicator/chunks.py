@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from common.frame import ROWS
 from common.record_batch import BatchHeader
 from common.record_columns import columns
 
@@ -33,6 +32,8 @@ class Chunk:
     leader_epoch: int
     wholes: list[Whole] = field(default_factory=list)
     rows: pa.RecordBatch | None = None
+    left: int = field(default=0, compare=False)
+    """Of its bytes, those that are in no frame yet, while it is among others. Of headers the average counts, which is another one for what is left."""
 
     @property
     def count(self) -> int:
@@ -68,9 +69,11 @@ class Chunks:
         """Of records and, about, of what they take."""
 
     def add(self, chunk: Chunk) -> None:
+        """One with records."""
         self._chunks.append(chunk)
+        chunk.left = chunk.bytes
         self.count += chunk.count
-        self.bytes += chunk.bytes
+        self.bytes += chunk.left
 
     def clear(self) -> None:
         self._chunks.clear()
@@ -88,10 +91,10 @@ class Chunks:
     def _take_apart(self) -> None:
         first = self._chunks[0]
         if first.wholes:
-            before = first.bytes
             parts = [columns(batch, [(0, header)]) for header, batch in first.wholes]
             first.rows, first.wholes = _joined(parts), []
-            self.bytes += first.bytes - before
+            before, first.left = first.left, first.bytes
+            self.bytes += first.left - before
 
     def _cut_wholes(self, most_bytes: int) -> Piece:
         chunk = self._chunks[0]
@@ -104,6 +107,7 @@ class Chunks:
         wholes, chunk.wholes = chunk.wholes[:taken], chunk.wholes[taken:]
         self.count -= sum(header.count for header, _ in wholes)
         self.bytes -= size
+        chunk.left -= size
         end = wholes[-1][0].next_offset
         if not chunk.wholes:
             end = chunk.next
@@ -116,22 +120,18 @@ class Chunks:
         end = epoch = -1
         while self._chunks and count < most_records:
             chunk = self._chunks[0]
-            if chunk.wholes or (parts and chunk.leader_epoch != epoch):
-                break
             rows = chunk.rows
-            if rows is None:
-                # Nothing but what no record is of.
-                end, epoch = chunk.next, chunk.leader_epoch
-                self._chunks.popleft()
-                continue
+            if rows is None or (parts and chunk.leader_epoch != epoch):
+                break
             bounds = _bounds(rows)
             fits = int(np.searchsorted(bounds, most_bytes - size, "right")) - 1
             fits = min(len(rows), most_records - count, max(fits, 0 if parts else 1))
             if not fits:
                 break
-            part_bytes = int(bounds[fits])
+            part_bytes = min(int(bounds[fits]), chunk.left) if fits < len(rows) else chunk.left
             self.count -= fits
             self.bytes -= part_bytes
+            chunk.left -= part_bytes
             count, size, epoch = count + fits, size + part_bytes, chunk.leader_epoch
             parts.append(rows.slice(0, fits))
             if fits < len(rows):
@@ -144,9 +144,7 @@ class Chunks:
 
 
 def _joined(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
-    if len(parts) == 1:
-        return parts[0]
-    return pa.concat_batches(parts) if parts else pa.RecordBatch.from_pylist([], ROWS)
+    return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
 
 
 def _bounds(rows: pa.RecordBatch) -> _Ints:
