@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
@@ -24,8 +25,10 @@ PARTITION_S = 8e-6
 class Confirming:
     """The frames of one lane that wait for their topic's id, in order."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, send: Callable[[Cut], None]) -> None:
+        """`send` is what is done with frames for which nobody need be asked."""
         self._source = source
+        self._send = send
         self._unconfirmed: deque[Cut] = deque()
         self._bytes = 0
         self._describing: tuple[int, dict[str, Any]] | None = None
@@ -35,6 +38,10 @@ class Confirming:
         """CPU time that the last answers took, reckoned from their size; the client spent it in a thread of its own."""
 
     def hold_back(self, cut: Cut) -> None:
+        """Until its topic is confirmed. Where brokers are asked for topics by id, it is: none answers for another one."""
+        if self._source.by_id():
+            self._send(cut)
+            return
         self._unconfirmed.append(cut)
         self._bytes += len(cut.value)
 
@@ -50,9 +57,7 @@ class Confirming:
         return self._describing is not None
 
     def ask(self, now: float) -> None:
-        """Ask for the topics of all frames that are held back, unless a question is open or nothing is held back, or they are as good as asked."""
-        if self._source.by_id():
-            return
+        """Ask for the topics of all frames that are held back, unless a question is open or nothing is held back."""
         if self._describing is None and self._unconfirmed and now >= self._ask_after:
             topics = sorted({cut.frame.topic for cut in self._unconfirmed})
             # Counted, not timed: a frame cut at the instant of the question may hold what was fetched after it.
@@ -70,12 +75,6 @@ class Confirming:
         new id and keeps the position. So a frame leaves only after a DescribeTopics that was sent after its records had been
         fetched still tells the id it carries: ids never come back, so the topic was the same when they were fetched.
         """
-        if self._source.by_id():
-            # The broker was asked for a topic of this id, and answered for no other one.
-            confirmed = [(cut, True) for cut in self._unconfirmed]
-            self._unconfirmed.clear()
-            self._bytes = 0
-            return confirmed
         if self._describing is None:
             return []
         covered, futures = self._describing

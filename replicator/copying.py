@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from common.control import Key
 from common.errors import FrameError
 from common.frame import Frame, Header, encode_rows, headers_of, pack
 from common.provenance import came_from
+from common.record_batch import BatchError
 from common.record_columns import columns
 from replicator.chunks import Chunk, Chunks, Whole
 
@@ -194,7 +196,7 @@ class Copying:
 
     def cut(self, all_of_it: bool, most: int | None = None) -> list[Cut]:
         """Cut pending records into frames: the full ones, or `all_of_it`, then with an empty frame for a tail without records. `most`: no
-        more records than that (None: any number)."""
+        more records than that (None: any number). Raises FrameError, Loop, and BatchError where a batch can't be taken apart."""
         cuts = []
         left = self.waiting if most is None else most
         while self.waiting and left > 0 and (all_of_it or self.full()):
@@ -275,10 +277,12 @@ class Copying:
         )
 
     def _look_for_a_loop(self, wholes: list[Whole]) -> None:
-        """Raises Loop. In a loop all records come by, so those of a frame now and then will do: to look at them they have to be unpacked."""
+        """Raises Loop. In a loop all records come by, so those of a frame now and then will do: to look at them they have to be unpacked. Those
+        that can't be go as they are."""
         if self.refuse is not None and self.frames % LOOP_LOOK_FRAMES == 0:
             header, batch = wholes[-1]
-            self._refuse(columns(batch, [(0, header)]))
+            with contextlib.suppress(BatchError):
+                self._refuse(columns(batch, [(0, header)]))
 
     def _refuse(self, rows: pa.RecordBatch) -> None:
         if self.refuse is not None and came_from(headers_of(rows.slice(len(rows) - 1))[0], self.refuse):

@@ -73,6 +73,11 @@ class Event:
     partition_: int
     error_: KafkaError
 
+    @property
+    def count(self) -> int:
+        """It has no records."""
+        return 0
+
     def topic(self) -> str:
         return self.topic_
 

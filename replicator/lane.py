@@ -23,9 +23,10 @@ from common.counters import Counters
 from common.errors import FrameError
 from common.kafka import Deadline, Received
 from common.lane import LaneTerm, tame_garbage_collector
+from common.record_batch import BatchError
 from replicator.chunks import Chunk
 from replicator.confirming import Confirming
-from replicator.copying import Copying, Loop, Status
+from replicator.copying import Copying, Cut, Loop, Status
 from replicator.demands import Demands
 from replicator.fetching import Event
 from replicator.halts import Halts
@@ -131,7 +132,7 @@ class Lane:
         }
         self.halts = Halts(self.term, self.copies.values())
         self.source = Source(plan, self.copies.values())
-        self.confirming = Confirming(self.source)
+        self.confirming = Confirming(self.source, self._send)
         self.writer = Writer(plan, self.term, self.halts)
         self.demands = Demands(
             self.copies.values(), self.term, self.source, self.halts, self.confirming.hold_back
@@ -150,15 +151,16 @@ class Lane:
         if self.term.again:
             yield from self.term.plan_anew()
             return
-        for copy in self.copies.values():
-            # The frame of a position holds nothing: if staging was cut, it shows the deduplicator that frames before it are missing, even
-            # when no record ever comes again.
-            self.confirming.hold_back(copy.origin_frame() if copy.key in self.new else copy.position_frame())
-        self.demands.answer()
-        self.throttle.follow(self.control.state.steering, outside.monotonic())
-        self.source.read_from_positions()
         try:
-            self._send_before_reading()
+            for copy in self.copies.values():
+                # The frame of a position holds nothing: if staging was cut, it shows the deduplicator that frames before it are missing, even
+                # when no record ever comes again.
+                self.confirming.hold_back(
+                    copy.origin_frame() if copy.key in self.new else copy.position_frame()
+                )
+            self.demands.answer()
+            self.throttle.follow(self.control.state.steering, outside.monotonic())
+            self.source.read_from_positions()
             while not self._step():
                 pass
         except WriterFailed as error:
@@ -188,7 +190,6 @@ class Lane:
         self._write_positions(now)
         if self.term.look(now):
             self.demands.answer()
-            self._send_before_reading()
             self.demands.ask_again(now)
             if self.throttle.follow(self.control.state.steering, now):
                 self.source.read_from_positions()
@@ -202,29 +203,29 @@ class Lane:
         if self.throttle.enough(self.uncut.values()):
             self._pass_time()
             return
-        messages = self.source.read(self._wait())
-        if not messages:
+        came = self.source.read(self._wait())
+        if not came.records and not came.pieces:
             for topic, part in self.source.silent():
                 read = self.copies[topic, part].read
                 self.halts.replan(
                     f"{topic}-{part}: nothing comes from offset {read} on, though there is more"
                 )
         now = outside.monotonic()
-        self.many = sum(m.count if isinstance(m, Chunk) else 1 for m in messages) >= MANY
+        self.many = len(came.records) + sum(piece.count for piece in came.pieces) >= MANY
         if not self.many:
             self.rest.no_more(now)
+        self._take_pieces(came.pieces, now)
+        self._take_records(came.records, now)
+        self.throttle.hold_and_release(self.uncut.values())
+
+    def _take_pieces(self, pieces: list[Chunk | Event], now: float) -> None:
         begun = self.source.begun
-        records: list[Received] = []
-        for message in messages:
-            if isinstance(message, Event):
-                self._on_event(message, now)
-            elif not isinstance(message, Chunk):
-                records.append(message)
+        for piece in pieces:
+            if isinstance(piece, Event):
+                self._on_event(piece, now)
             elif self.source.begun == begun:
                 # An event may have begun reading anew, from where the copies were before this.
-                self._take_chunk(message)
-        self._take_records(records, now)
-        self.throttle.hold_and_release(self.uncut.values())
+                self._take_chunk(piece)
 
     def _take_records(self, messages: list[Received], now: float) -> None:
         copy: Copying | None = None
@@ -308,7 +309,7 @@ class Lane:
             self.halts.replan(f"{message.topic()}: {error.str()}")
         elif code == KafkaError._BAD_MSG:
             if copy is not None and copy.status is Status.RUNNING:
-                self.halts.halt(copy, "unreadable-batch", f"{copy.name}: {error.str()}", copy.read, None)
+                self._unreadable(copy, error.str(), copy.read)
         elif code == KafkaError.GROUP_AUTHORIZATION_FAILED:
             raise kafka.denied("reading the source", error, self.plan["source_group"])
         elif code in kafka.NO_RIGHTS:
@@ -319,36 +320,29 @@ class Lane:
         elif not kafka.retriable(error):
             log.warning("source: %s", error.str())
 
+    def _unreadable(self, copy: Copying, what: str, at: int) -> None:
+        self.halts.halt(copy, "unreadable-batch", f"{copy.name}: {what}", at, None)
+
     def _frame(self) -> None:
         """Send the frames whose topic is confirmed; cut the next ones, and ask for theirs."""
         begun = outside.monotonic()
-        sent = self._send_confirmed(begun)
+        answers = self.confirming.answers(begun)
+        for cut, still_the_same in answers:
+            if still_the_same:
+                self._send(cut)
+            else:
+                self.halts.recreated(cut.frame.topic)
         rested = (begun >= self.rest.until or self.confirming.full()) and not self.confirming.asking()
         if rested:
             self._cut(True)
             self.confirming.ask(begun)
         elif self.many:
             self._cut(False)
-        if self.source.by_id():
-            sent |= self._send_confirmed(begun)
-        if sent or rested:
+        if answers or rested:
             self.rest.after(begun, outside.monotonic(), self.many, self.confirming.answer_s)
 
-    def _send_before_reading(self) -> None:
-        """What is read next may be that the source has nothing at a position: its copy goes back then, and frames that were held back would count no
-        more, such as the one that says that a loss is accepted."""
-        if self.source.by_id():
-            self._send_confirmed(outside.monotonic())
-
-    def _send_confirmed(self, now: float) -> bool:
-        """Whether there were any."""
-        answers = self.confirming.answers(now)
-        for cut, still_the_same in answers:
-            if still_the_same:
-                self.writer.send(self.copies[(cut.frame.topic, cut.frame.partition)], cut)
-            else:
-                self.halts.recreated(cut.frame.topic)
-        return bool(answers)
+    def _send(self, cut: Cut) -> None:
+        self.writer.send(self.copies[cut.frame.topic, cut.frame.partition], cut)
 
     def _cut(self, all_of_it: bool) -> None:
         """Cut what was read into frames: full ones, or all of it; of what is limited, as much as may go."""
@@ -364,6 +358,8 @@ class Lane:
                         self.throttle.spend(cut)
                 except FrameError as error:
                     self.halts.halt(copy, "unreadable-header", str(error), copy.cut_at, None)
+                except BatchError as error:
+                    self._unreadable(copy, str(error), copy.cut_at)
                 except Loop as error:
                     self.halts.halt(
                         copy, "loop", f"{error}; set PROVENANCE_HEADERS on both links", copy.cut_at, None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, TopicCollection, TopicPartition
 from confluent_kafka.admin import OffsetSpec
@@ -23,7 +23,12 @@ SILENCE_S = 20.0
 
 log = logging.getLogger(__name__)
 
-Item = Received | Chunk | Event
+
+class Came(NamedTuple):
+    """What was read: records, where the client library reads, or pieces."""
+
+    records: list[Received]
+    pieces: list[Chunk | Event]
 
 
 def whole_codecs(config: Mapping[str, Any], provenance: bool) -> frozenset[int]:
@@ -60,7 +65,7 @@ class Source:
 
     def by_id(self) -> bool:
         """Whether topics are asked for by their ids: then records of one that was made again can't come under the old one's."""
-        return self._fetching is not None
+        return self._in_batches
 
     def reading(self) -> bool:
         return self._consumer is not None or self._fetching is not None
@@ -117,16 +122,16 @@ class Source:
             for copy in copies:
                 del self.held[copy.topic, copy.partition]
 
-    def read(self, timeout_s: float) -> list[Item]:
+    def read(self, timeout_s: float) -> Came:
         if self._fetching is not None:
             try:
-                return list(self._fetching.read(timeout_s))
+                return Came([], self._fetching.read(timeout_s))
             except Unsupported as why:
                 log.info("records are read one by one: %s", why)
                 self._in_batches = False
                 self.read_from_positions()
         assert self._consumer is not None
-        return list(kafka.read(self._consumer, timeout_s, CONSUME))
+        return Came(kafka.read(self._consumer, timeout_s, CONSUME), [])
 
     def silent(self) -> list[tuple[str, int]]:
         """Partitions of which nothing comes though there is something; to be asked where `read` gave nothing."""

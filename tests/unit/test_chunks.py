@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import struct
 import zlib
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import google_crc32c
 import pyarrow as pa
@@ -20,7 +21,8 @@ from common.record_columns import columns
 from common.record_encoding import encode_records
 from replicator import copying
 from replicator.chunks import Chunk, Chunks, Whole
-from replicator.copying import Copying, Cut, Loop
+from replicator.copying import Copying, Cut, Loop, Status
+from replicator.lane import Lane
 
 MARK = provenance.header("there")
 
@@ -266,3 +268,55 @@ def test_taking_apart_keeps_the_count_and_changes_the_bytes() -> None:
     assert chunks.bytes != before
     rest = chunks.cut(10, 1 << 20, whole=False)
     assert (chunks.count, chunks.bytes, rest.next) == (0, 0, 5)
+
+
+@given(st.lists(st.integers(0, 300), min_size=1, max_size=30), st.integers(1, 7), st.integers(1, 500))
+def test_bytes_are_counted_down_to_nothing_whatever_headers_take(
+    sizes: list[int], most_records: int, most_bytes: int
+) -> None:
+    """Of headers the average counts, which is another one for what is left: what remained would add up over a lane's life."""
+    chunks = Chunks()
+    apart = [rows(at, 1, own=[("h", b"x" * size)]) for at, size in enumerate(sizes)]
+    chunks.add(Chunk("orders", 0, len(sizes), 0, rows=pa.concat_batches(apart)))
+    while chunks.count:
+        assert chunks.bytes >= 0
+        chunks.cut(most_records, most_bytes, whole=True)
+    assert chunks.bytes == 0
+
+
+def unreadable(first: int) -> Whole:
+    """A batch that no broker refuses: the name of a header in it is not UTF-8."""
+    header, data = whole(first, 1, own=[("@@", b"")])
+    raw = bytearray(bytes(data))
+    assert raw.count(b"@@") == 1, "not compressed"
+    at = raw.index(b"@@")
+    raw[at : at + 2] = b"\xff\xfe"
+    return tampered((header, pa.py_buffer(bytes(raw))), 8, ">i", header.length)
+
+
+def test_a_batch_that_can_t_be_read_goes_as_it_is() -> None:
+    """To look for a loop in it is worth no partition."""
+    copy = make(refuse=MARK)
+    copy.take_chunk(Chunk("orders", 0, 1, 0, [unreadable(0)]))
+    (cut,) = copy.cut(True)
+    assert cut.frame.batches and cut.frame.count == 1
+
+
+def test_a_batch_that_can_t_be_taken_apart_halts_its_partition_by_name() -> None:
+    copy = make()
+    copy.take_chunk(Chunk("orders", 0, 1, 0, [unreadable(0)]))
+    told: list[Any] = []
+
+    def halt(copy: Copying, *what: Any) -> None:
+        copy.status = Status.HALTED
+        told.append(what)
+
+    lane = cast(Any, object.__new__(Lane))
+    lane.uncut = {("orders", 0): copy}
+    lane.throttle = SimpleNamespace(limits=lambda _: True, affordable=lambda *_: 10)
+    lane.halts = SimpleNamespace(halt=halt)
+    lane._cut(True)
+    ((reason, detail, at, available),) = told
+    assert (reason, at, available) == ("unreadable-batch", 0, None)
+    assert ("orders-0" in detail and "UTF-8" in detail.upper()) or "text" in detail
+    assert not lane.uncut

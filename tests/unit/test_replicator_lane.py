@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Uuid
 
+from common import outside
 from replicator.confirming import PARTITION_S, Confirming
 from replicator.copying import Cut
 from replicator.lane import (
@@ -18,6 +19,7 @@ from replicator.lane import (
     MANY_REST_S,
     MOST_REST_S,
     REST,
+    Lane,
     Rest,
 )
 from replicator.source import Source
@@ -67,6 +69,10 @@ def test_what_an_answer_costs_is_rested_for_by_a_multiple() -> None:
     assert rest.until == pytest.approx(7.002 + ANSWER_REST * 0.008)
 
 
+def sent_unasked(_: Cut) -> None:
+    raise AssertionError("sent before anybody was asked")
+
+
 def test_the_cost_of_answers_is_known_by_their_partitions() -> None:
     sizes = {"wide": 1000, "narrow": 4}
     topic_id = Uuid(1, 2)
@@ -87,7 +93,7 @@ def test_the_cost_of_answers_is_known_by_their_partitions() -> None:
     source = SimpleNamespace(
         describe=lambda topics: {topic: answer(topic) for topic in topics}, by_id=lambda: False
     )
-    confirming = Confirming(cast(Source, source))
+    confirming = Confirming(cast(Source, source), sent_unasked)
     for topics, cost in (
         (("wide", "narrow", "gone"), 1004 * PARTITION_S),
         (("narrow", "narrow"), 4 * PARTITION_S),
@@ -104,12 +110,25 @@ def test_the_cost_of_answers_is_known_by_their_partitions() -> None:
 def test_what_was_asked_for_by_its_topics_id_is_confirmed_at_once() -> None:
     """Nobody is asked: there is no `describe` here."""
     source = SimpleNamespace(by_id=lambda: True)
-    confirming = Confirming(cast(Source, source))
+    sent: list[Cut] = []
+    confirming = Confirming(cast(Source, source), sent.append)
     frames = [cast(Cut, SimpleNamespace(value=b"x" * size)) for size in (3, 2)]
     for frame in frames:
         confirming.hold_back(frame)
     confirming.ask(0.0)
     assert not confirming.asking()
-    assert confirming.answers(0.0) == [(frame, True) for frame in frames], "in order"
+    assert sent == frames, "in order"
     assert not confirming.waits() and confirming._bytes == 0
     assert confirming.answers(0.0) == []
+
+
+def test_full_frames_of_one_partition_do_not_put_off_what_fills_none_of_another() -> None:
+    sent: list[Cut] = []
+    lane = cast(Any, object.__new__(Lane))
+    lane.confirming = Confirming(cast(Source, SimpleNamespace(by_id=lambda: True)), sent.append)
+    lane.rest, lane.many = Rest(), True
+    lane.rest.until = until = outside.monotonic() + 60
+    frame = cast(Cut, SimpleNamespace(value=b""))
+    lane._cut = lambda all_of_it: lane.confirming.hold_back(frame)
+    lane._frame()
+    assert sent == [frame] and lane.rest.until == until
