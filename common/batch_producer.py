@@ -135,10 +135,6 @@ class BatchProducer:
         waiting += sum(len(one.values) for one in self._single.values())
         return waiting + sum(len(batches) for sent in self._sent.values() for batches in sent)
 
-    def list_topics(self, topic: str, timeout: float = 10.0) -> None:
-        """Connect, and learn where the topic is."""
-        self._brokers.describe([topic], Deadline(timeout))
-
     # transactions
 
     def init_transactions(self, timeout: float = 30.0) -> None:

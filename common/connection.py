@@ -17,13 +17,17 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException
 
 from common import outside, protocol, scram
 from common.kafka import Deadline
 from common.protocol import Answer, Api, Piece
+
+if TYPE_CHECKING:
+    from common.client_properties import Kind
+    from common.settings import Cluster, Settings
 
 CONNECT_S = 10.0
 MOST_ANSWER_BYTES = 1 << 30
@@ -63,14 +67,25 @@ class Access:
 
 def unsupported(config: Mapping[str, Any]) -> str | None:
     """The first property of a client's that only the client library can follow, None where there is none."""
-    protocol_name = str(config.get("security.protocol", "plaintext")).lower()
-    mechanism = str(config.get("sasl.mechanism", config.get("sasl.mechanisms", "GSSAPI"))).upper()
-    if protocol_name.startswith("sasl_") and mechanism not in scram.MECHANISMS:
+    mechanism = _mechanism(config)
+    if mechanism is not None and mechanism not in scram.MECHANISMS:
         return f"sasl.mechanism={mechanism}"
     for name in config:
         if _OTHER_WAYS.match(name) and name not in _ALIKE | _FILES:
             return str(name)
     return None
+
+
+def in_batches(settings: Settings, cluster: Cluster, kind: Kind) -> bool:
+    """Whether a client of this kind goes by whole batches: as asked for, and as its properties allow."""
+    return settings.whole_batches and unsupported(settings.client_config(cluster, kind)) is None
+
+
+def _mechanism(config: Mapping[str, Any]) -> str | None:
+    """SASL's, where a client is to use that."""
+    if not str(config.get("security.protocol", "plaintext")).lower().startswith("sasl_"):
+        return None
+    return str(config.get("sasl.mechanism", config.get("sasl.mechanisms", "GSSAPI"))).upper()
 
 
 def access(config: Mapping[str, Any]) -> Access:
@@ -81,9 +96,7 @@ def access(config: Mapping[str, Any]) -> Access:
         tuple(map(_address, filter(None, map(str.strip, str(config["bootstrap.servers"]).split(","))))),
         str(config.get("client.id", "rdkafka")),
         _tls(config) if name.endswith("ssl") else None,
-        str(config.get("sasl.mechanism", config.get("sasl.mechanisms"))).upper()
-        if name.startswith("sasl_")
-        else None,
+        _mechanism(config),
         str(config.get("sasl.username", "")),
         str(config.get("sasl.password", "")),
         families.get(str(config.get("broker.address.family", "any")), socket.AF_UNSPEC),

@@ -102,6 +102,12 @@ class Rows:
     bytes: int = 0
     unpacked: int = 0
 
+    @classmethod
+    def of(cls, offsets: Sequence[int], batch: pa.RecordBatch) -> Rows:
+        """All of a frame's."""
+        data = (batch.column(at).buffers()[2] for at in (3, 4))
+        return cls(offsets, batch, sum(some.size for some in data if some is not None), batch.nbytes)
+
     @property
     def count(self) -> int:
         return len(self.offsets)
@@ -303,15 +309,10 @@ def decode_rows(frame: Frame, crc: int, value: bytes | None) -> Rows:
             raise FrameError(
                 f"frame of {_where(frame)} [{frame.start}, {frame.next}) holds a null where none may be"
             )
-        offsets, _, _, keys, values, headers = batch.columns
+        headers = batch.column(5)
         if headers.values.null_count or headers.values.field("key").null_count:
             raise ValueError("a header without a name")
-        rows = Rows(
-            _ascending(frame, offsets),
-            batch,
-            sum(data.size for data in (keys.buffers()[2], values.buffers()[2]) if data is not None),
-            batch.nbytes,
-        )
+        rows = Rows.of(_ascending(frame, batch.column(0)), batch)
     except FrameError:
         raise
     except Exception as error:  # noqa: BLE001 - hostile bytes: whatever pyarrow makes of them, it is no frame

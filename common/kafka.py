@@ -39,12 +39,6 @@ ProducedHeaders = list[tuple[str, str | bytes | None]]
 """As the client types them: a list, so one of (str, bytes) pairs is none without a cast."""
 
 
-class Connects(Protocol):
-    """A client that connects when it is asked for a topic."""
-
-    def list_topics(self, topic: str, timeout: float) -> Any: ...
-
-
 class Received(Protocol):
     """A message as a consumer hands it out.
 
@@ -232,7 +226,7 @@ def producer(config: Config, logger: Any = client_log, **own: Any) -> Producer:
     return outside.Producer({**base, **config, **fixed, **spelled}, logger=logger)
 
 
-def connect(client: Connects, topic: str, deadline: Deadline) -> None:
+def connect(client: Producer | Consumer, topic: str, deadline: Deadline) -> None:
     """Wait until a client is connected, if it can be, by asking for a topic that is there. For idempotent producers, and for consumers that
     are not assigned their partitions as soon as they are made.
 

@@ -70,15 +70,21 @@ class Answer:
 
     def text(self) -> str | None:
         (size,) = self.take("h")
-        return None if size < 0 else str(self._bytes(size), "utf-8", "replace")
+        return None if size < 0 else str(self.raw(size), "utf-8", "replace")
 
     def blob(self) -> bytes:
         (size,) = self.take("i")
-        return b"" if size < 0 else bytes(self._bytes(size))
+        return b"" if size < 0 else bytes(self.raw(size))
 
     def each(self) -> range:
         """As many turns as an array that comes now has elements."""
-        (count,) = self.take("i")
+        return self._turns(self.number("i"))
+
+    def each_compact(self) -> range:
+        """The same in versions with tagged fields."""
+        return self._turns(self.unsigned() - 1)
+
+    def _turns(self, count: int) -> range:
         if count > len(self._data):
             raise MalformedAnswer(f"an array of {count} elements in {len(self._data)} bytes")
         return range(max(0, count))
@@ -93,32 +99,32 @@ class Answer:
                 return value
         raise MalformedAnswer("a number that has no end")
 
-    def each_compact(self) -> range:
-        """As `each`, of versions with tagged fields."""
-        count = self.unsigned() - 1
-        if count > len(self._data):
-            raise MalformedAnswer(f"an array of {count} elements in {len(self._data)} bytes")
-        return range(max(0, count))
-
     def tags(self) -> dict[int, memoryview]:
         """The tagged fields that come now, by number."""
         found = {}
         for _ in range(self.unsigned()):
             tag = self.unsigned()
-            found[tag] = self._bytes(self.unsigned())
+            found[tag] = self.raw(self.unsigned())
         return found
 
     def raw(self, size: int) -> memoryview:
         """So many bytes as they are, not copied."""
-        return self._bytes(size)
-
-    def _bytes(self, size: int) -> memoryview:
         end = self._at + size
         if end > len(self._data):
             raise MalformedAnswer("it ends too soon")
         found = self._data[self._at : end]
         self._at = end
         return found
+
+
+def unsigned(number: int) -> bytes:
+    """A varint, seven bits a byte; not zigzag."""
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
 
 
 def text(value: str | None) -> bytes:

@@ -243,13 +243,26 @@ def headers(data: Any) -> Iterator[tuple[int, BatchHeader]]:
         at += _LENGTH_FROM + length
 
 
+def intact(data: pa.Buffer, at: int, header: BatchHeader) -> bool:
+    """Whether the batch that begins there is what its checksum is of."""
+    checked = data.slice(at + _CHECKED_FROM, header.size - _CHECKED_FROM)
+    return bool(google_crc32c.value(checked) == header.crc)
+
+
+def codec_name(codec: int) -> str:
+    """Raises BatchError."""
+    if codec not in _NAMES:
+        raise BatchError(f"a codec {codec}, which this release does not know")
+    return _NAMES[codec]
+
+
 def decode(data: Any) -> list[Record]:
     """The records of one whole batch: bytes or any buffer. Raises BatchError where anything in it is not as it must be."""
     buffer = pa.py_buffer(data)
     header = next((header for _, header in headers(buffer)), None)
     if header is None or header.size != len(buffer):
         raise BatchError(f"{len(buffer)} bytes, which are not one whole batch")
-    if google_crc32c.value(buffer.slice(_CHECKED_FROM)) != header.crc:
+    if not intact(buffer, 0, header):
         raise BatchError(f"batch at offset {header.base_offset} fails its checksum")
     packed = buffer.slice(HEADER_BYTES)
     if header.count < 0 or header.last_offset_delta < 0:
@@ -268,9 +281,7 @@ def decode(data: Any) -> list[Record]:
 
 
 def _unpacked(packed: pa.Buffer, codec: int) -> bytes:
-    if codec not in _NAMES:
-        raise BatchError(f"a codec {codec}, which this release does not know")
-    name = _NAMES[codec]
+    name = codec_name(codec)
     if name == "none":
         return bytes(packed)
     if name == "snappy":
@@ -279,7 +290,7 @@ def _unpacked(packed: pa.Buffer, codec: int) -> bytes:
     with pa.CompressedInputStream(pa.BufferReader(packed), name) as stream:
         while part := stream.read(_READ_BYTES):
             size += len(part)
-            _allow(size)
+            allow(size)
             out.append(part)
     return b"".join(out)
 
@@ -289,7 +300,7 @@ def unsnapped(packed: pa.Buffer) -> Iterator[bytes]:
     codec = pa.Codec("snappy")
     if len(packed) < len(_XERIAL_HEAD) or bytes(packed.slice(0, len(_XERIAL))) != _XERIAL:
         size = _snappy_size(packed)
-        _allow(size)
+        allow(size)
         yield codec.decompress(packed, size, asbytes=True)
         return
     at, total = len(_XERIAL_HEAD), 0
@@ -300,7 +311,7 @@ def unsnapped(packed: pa.Buffer) -> Iterator[bytes]:
             raise BatchError("a snappy block is cut off")
         block = packed.slice(at, length)
         total += (size := _snappy_size(block))
-        _allow(total)
+        allow(total)
         yield codec.decompress(block, size, asbytes=True)
         at += length
 
@@ -315,7 +326,8 @@ def _snappy_size(block: pa.Buffer) -> int:
     raise BatchError("a snappy block without its size")
 
 
-def _allow(size: int) -> None:
+def allow(size: int) -> None:
+    """Raises BatchError where a batch would unpack into more than anybody is to make room for."""
     if size > MAX_UNPACKED_BYTES:
         raise BatchError(f"it would unpack into more than {MAX_UNPACKED_BYTES} bytes")
 

@@ -15,13 +15,21 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 
-import google_crc32c
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from common.frame import HEADERS, MAX_OFFSET, MAX_UNPACKED_BYTES, NO_ROWS, ROWS, encode_rows
-from common.record_batch import CODECS, HEADER_BYTES, BatchError, BatchHeader, decode, unsnapped
+from common.record_batch import (
+    HEADER_BYTES,
+    BatchError,
+    BatchHeader,
+    allow,
+    codec_name,
+    decode,
+    intact,
+    unsnapped,
+)
 
 MOST_TOGETHER_BYTES = 2 * MAX_UNPACKED_BYTES
 """What several batches may unpack into. One may do so into half of that, a fetch holds hundreds, and a hostile one has 250 times its size."""
@@ -32,8 +40,6 @@ _FEW_HEADERS = 12
 """The same for records that still have a header to be read."""
 _PART = 8192
 """After so many records their fields are read, while what was unpacked is still in the processor's cache."""
-_NAMES = {number: name for name, number in CODECS.items()}
-_CHECKED_FROM = 21
 _LEAST_RECORD = 7
 _LEAST_HEADER = 2
 _HEADER_FIELDS = list(HEADERS.value_type)
@@ -164,9 +170,7 @@ class _Unpacked:
 
     def add(self, packed: pa.Buffer, codec: int) -> None:
         """Unpack a section. Raises BatchError, and whatever Arrow does."""
-        if codec not in _NAMES:
-            raise BatchError(f"a codec {codec}, which this release does not know")
-        name = _NAMES[codec]
+        name = codec_name(codec)
         if name == "none":
             self._append(packed)
         elif name == "snappy":
@@ -178,8 +182,7 @@ class _Unpacked:
                 while self._read(stream):
                     if self.size - begin > MAX_UNPACKED_BYTES:
                         break
-            if self.size - begin > MAX_UNPACKED_BYTES:
-                raise BatchError(f"it would unpack into more than {MAX_UNPACKED_BYTES} bytes")
+            allow(self.size - begin)
 
     def _append(self, plain: pa.Buffer | bytes) -> None:
         end = self.size + len(plain)
@@ -203,7 +206,7 @@ def _section(buffer: pa.Buffer, at: int, header: BatchHeader, unpacked: _Unpacke
     Raises BatchError, and whatever Arrow does.
     """
     size, count = header.size, header.count
-    if google_crc32c.value(buffer.slice(at + _CHECKED_FROM, size - _CHECKED_FROM)) != header.crc:
+    if not intact(buffer, at, header):
         raise BatchError("it fails its checksum")
     if count < 0 or header.last_offset_delta < 0:
         raise BatchError(f"{count} records up to {header.next_offset - 1}")

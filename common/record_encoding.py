@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from common.frame import Header
+from common.protocol import unsigned
 from common.record_batch import Records, int64
 
 _FEW = 120
@@ -56,13 +57,7 @@ def _size(header: Header | None) -> int:
 
 
 def _varint(number: int) -> bytes:
-    left = (number << 1) ^ (number >> 63)
-    out = bytearray()
-    while left > 0x7F:
-        out.append(left & 0x7F | 0x80)
-        left >>= 7
-    out.append(left)
-    return bytes(out)
+    return unsigned((number << 1) ^ (number >> 63))
 
 
 _NULL = _varint(-1)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
 
-import google_crc32c
 import pyarrow as pa
 
 from common import record_batch
@@ -14,8 +13,6 @@ from common.errors import FrameError
 from common.frame import NO_ROWS, Frame, Rows, must_match
 from common.record_batch import BatchError, BatchHeader
 from common.record_columns import TooManyAtOnce, columns
-
-_CHECKED_FROM = 21
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +51,7 @@ class Wholes:
         offsets: Sequence[int] = (
             range(spans[0].start, spans[-1].stop) if dense else list(chain.from_iterable(spans))
         )
-        size = sum(data.size for at in (3, 4) if (data := batch.column(at).buffers()[2]) is not None)
-        return Rows(offsets, batch, size, batch.nbytes)
+        return Rows.of(offsets, batch)
 
 
 def _columns(value: pa.Buffer, batches: list[tuple[int, BatchHeader]]) -> pa.RecordBatch:
@@ -81,7 +77,7 @@ def decode(frame: Frame, crc: int, value: bytes | None) -> Wholes:
             raise _wrong(frame, f"holds a batch of [{header.base_offset}, {header.next_offset})")
         if header.count != header.last_offset_delta + 1 or header.control or header.log_append_time:
             raise _wrong(frame, f"holds a batch at {header.base_offset} that can't go as it is")
-        if google_crc32c.value(data.slice(at + _CHECKED_FROM, header.size - _CHECKED_FROM)) != header.crc:
+        if not record_batch.intact(data, at, header):
             raise _wrong(frame, f"holds a batch at {header.base_offset} that fails its checksum")
         end, position, count = at + header.size, header.next_offset, count + header.count
     if end != len(data) or count != frame.count:

@@ -95,7 +95,8 @@ class FencingProducer:
         """
         producer = self.client
         fencing = f"fencing {self._name} as transactional id {self._transactional_id}"
-        kafka.connect(producer, self._mappings_topic, deadline)
+        if not self.whole_batches:
+            kafka.connect(cast("Producer", producer), self._mappings_topic, deadline)
         kafka.patiently(fencing, lambda t: producer.init_transactions(t), deadline)
         fence: list[int] = []
         denied: list[KafkaError] = []

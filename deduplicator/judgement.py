@@ -119,6 +119,9 @@ class Judgement:
         destination = self._destination(key, frame, offset)
         if destination is None:
             return
+        if (under_way := self._transaction.moved.get(key)) is not None:
+            # Its mapping names one destination: another name counts from the next transaction on.
+            destination = under_way.destination
         try:
             rows = self._decoded(key, frame, crc, message.value(), decision.from_offset, destination)
         except FrameError as error:
@@ -207,9 +210,6 @@ class Judgement:
     ) -> None:
         assert decision.next is not None
         reached = decision.next
-        if (under_way := self._transaction.moved.get(key)) is not None:
-            # Its mapping names one destination: another name counts from the next transaction on.
-            destination = under_way.destination
         bad = None
         if isinstance(rows, Rows):
             rows, bad = self._deliverable(key, frame, rows, destination)

@@ -68,9 +68,9 @@ class Deduplicator(Application):
         self._fold_again_at = math.inf
         self._folded_at = -math.inf
         self._folded_with: dict[str, int] = {}
-        self._left: dict[int, recovery.Snapshot] = {}
         self._told = False
         """Whether it was said why records are produced one by one."""
+        self._left: dict[int, recovery.Snapshot] = {}
         """What the lanes of the epoch that just ended left of each staging partition, for the next plan alone."""
 
     def took_over(self) -> None:

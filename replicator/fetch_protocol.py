@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from common.protocol import Answer, Api, MalformedAnswer
+from common.protocol import Answer, Api, MalformedAnswer, unsigned
 
 FETCH = Api("Fetch", 1, 13, flexible=True)
 NO_SESSION = 0
@@ -62,17 +62,8 @@ class Fetched:
     parts: dict[Topic, Part]
 
 
-def _unsigned(number: int) -> bytes:
-    out = bytearray()
-    while number > 0x7F:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    out.append(number)
-    return bytes(out)
-
-
 def _count(items: Collection[Any]) -> bytes:
-    return _unsigned(len(items) + 1)
+    return unsigned(len(items) + 1)
 
 
 NO_TAGS = b"\0"
@@ -122,7 +113,7 @@ def fetch(
             NO_TAGS,
         )
     # No rack: leaders are asked.
-    out += (_unsigned(1), NO_TAGS)
+    out += (unsigned(1), NO_TAGS)
     return b"".join(out)
 
 

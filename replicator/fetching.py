@@ -17,7 +17,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import google_crc32c
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 
@@ -46,7 +45,6 @@ ANSWER_S = 30.0
 BACK_OFF_S = 0.1
 UNKNOWN_S = 2.0
 """For how long a topic may be unknown to a broker that has not heard of it yet."""
-_CHECKED_FROM = 21
 _DELETE_HORIZON = 0x40
 """Compaction has written when tombstones may go where the first time stood (KIP-534)."""
 _ELSEWHERE = frozenset(
@@ -364,10 +362,9 @@ class BatchConsumer:
             if chunk is None:
                 chunk = Chunk(at.topic, at.partition, at.offset, header.leader_epoch)
             if whole:
-                batch = data.slice(position, header.size)
-                if google_crc32c.value(batch.slice(_CHECKED_FROM)) != header.crc:
+                if not record_batch.intact(data, position, header):
                     raise BatchError("it fails its checksum")
-                chunk.wholes.append((header, batch))
+                chunk.wholes.append((header, data.slice(position, header.size)))
             elif wanted:
                 small.append((position, header))
             chunk.next = header.next_offset

@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from common import kafka, outside, topics
-from common.connection import unsupported
+from common.connection import in_batches
 from common.control import REPLICATOR, Control, Key
 from common.control_log import ControlLog
 from common.errors import KafkaTimeout, LinkRefused, SettingsError
@@ -186,7 +186,7 @@ class Planner:
             "source_admin": s.client_config("source", "admin"),
             "source_group": self.source_group,
             "staging_producer": s.client_config("destination", "producer"),
-            "whole_batches": s.whole_batches and unsupported(s.client_config("source", "consumer")) is None,
+            "whole_batches": in_batches(s, "source", "consumer"),
             # Of what each limit is shared out by.
             "partitions_of": Counter(p["topic"] for p in partitions),
             "partitions_in_all": len(partitions),

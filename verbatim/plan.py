@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from common import link as links
 from common import topics
-from common.connection import unsupported
+from common.connection import in_batches
 from common.control import Control, Destination
 from common.errors import VerbatimError
 from common.kafka import Deadline
@@ -323,17 +323,13 @@ class _Look:
             plan.to_copy = sum(due[at][1] - due[at][0] for at in mine)
             plan.rate = sum(rate[at] for at in mine)
             plan.record_bytes = sizes.get(plan.topic)
-        if sampler is not None and not self._in_batches():
+        # Whole batches take any timestamp.
+        if sampler is not None and not in_batches(self.settings, "destination", "producer"):
             self._timestamps(sampler, due, deadline)
         self.report.notes.append(
             "sizes of logs are not told by this client (DescribeLogDirs): records are counted in offsets, and sized by the last "
             f"{sampling.SAMPLE} of each topic, without compression"
         )
-
-    def _in_batches(self) -> bool:
-        """Whether the deduplicator produces whole batches, which take any timestamp."""
-        s = self.settings
-        return s.whole_batches and unsupported(s.client_config("destination", "producer")) is None
 
     def _timestamps(self, sampler: Sampler, due: dict[At, tuple[int, int]], deadline: Deadline) -> None:
         suspected = sampling.suspects(self.source, due, deadline)

@@ -81,9 +81,6 @@ class BatchProducer(Transactional):
         unsent = len(self._waiting) + sum(map(len, self._singles.values()))
         return unsent + len(self._sent) + len(self._answers)
 
-    def list_topics(self, topic: str, timeout: float = 10.0) -> None:
-        self.call(timeout)
-
     # transactions
 
     def begin_transaction(self) -> None:
