@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
@@ -96,7 +96,13 @@ class CounterTail:
             return  # a position, or nothing of ours
 
 
-def lag(consumer: Consumer, positions: Mapping[TopicPartition, int]) -> int:
+class Hears(Protocol):
+    """A consumer: its partition's log start and high watermark, as it heard of them last."""
+
+    def get_watermark_offsets(self, partition: TopicPartition, *, cached: bool) -> tuple[int, int] | None: ...
+
+
+def lag(consumer: Hears, positions: Mapping[TopicPartition, int]) -> int:
     """Offsets between positions and the high watermarks that the consumer heard of last: no request is made."""
     behind = 0
     for partition, position in positions.items():

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
 from common import kafka, outside, protocol, record_batch
-from common.broker_connections import DATA, Address, BrokerConnections, Line
+from common.broker_connections import DATA, Address, BrokerConnections, Line, Partition
 from common.kafka import Deadline
 from common.record_batch import BatchError, BatchHeader
 from common.record_columns import TooManyAtOnce, columns
@@ -126,6 +126,8 @@ class BatchConsumer:
         self._most_bytes = int(config.get("fetch.max.bytes", FETCH_BYTES))
         self._partition_bytes = int(config.get("max.partition.fetch.bytes", 1 << 20))
         self._positions: dict[Topic, _Position] = {}
+        self._named: dict[Partition, _Position] = {}
+        """The same by the topics' names."""
         self._sessions: dict[Address, _Session] = {}
         self._look_after = 0.0
         """When leaders may be asked for again."""
@@ -137,14 +139,23 @@ class BatchConsumer:
         for topic, topic_id, partition, offset, epoch in positions:
             at = _Position(topic, partition, offset, -1 if epoch is None else epoch)
             self._positions[fetch_protocol.canonical(topic_id), partition] = at
+            self._named[topic, partition] = at
 
-    def hold(self, topic_id: str, partition: int, held: bool) -> None:
-        """Fetch nothing more of a partition, or go on."""
-        self._positions[fetch_protocol.canonical(topic_id), partition].held = held
+    # As the client library's consumer has these.
 
-    def ends(self) -> dict[tuple[str, int], int]:
-        """The high watermarks that brokers told last."""
-        return {(p.topic, p.partition): p.end for p in self._positions.values() if p.end >= 0}
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """Fetch nothing more of these. What is on its way is dropped, and fetched again."""
+        for at in partitions:
+            self._named[at.topic, at.partition].held = True
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        for at in partitions:
+            self._named[at.topic, at.partition].held = False
+
+    def get_watermark_offsets(self, partition: TopicPartition, cached: bool) -> tuple[int, int] | None:
+        """The high watermark that a broker told last, behind an offset that is not known; None: none has."""
+        at = self._named.get((partition.topic, partition.partition))
+        return None if at is None or at.end < 0 else (OFFSET_INVALID, at.end)
 
     def close(self) -> None:
         self._brokers.close()

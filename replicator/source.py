@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from confluent_kafka import Consumer, TopicCollection, TopicPartition
 from confluent_kafka.admin import OffsetSpec
@@ -52,9 +52,7 @@ class Source:
         self.copies = list(copies)
         self._admin = kafka.admin(plan["source_admin"])
         self._silence = Silence(self._admin, SILENCE_S)
-        self._consumer: Consumer | None = None
-        self._fetching: BatchConsumer | None = None
-        """In its place, where whole batches are read."""
+        self._consumer: Consumer | BatchConsumer | None = None
         self._in_batches: bool = plan["whole_batches"]
         self.begun = 0
         """How often reading has begun: what was read before the last time is read again."""
@@ -68,7 +66,7 @@ class Source:
         return self._in_batches
 
     def reading(self) -> bool:
-        return self._consumer is not None or self._fetching is not None
+        return self._consumer is not None
 
     def read_from_positions(self) -> None:
         """Read all running partitions that are not paused from where they are, with a consumer of its own.
@@ -82,17 +80,17 @@ class Source:
         running = [c for c in self.copies if c.status is Status.RUNNING and not c.paused]
         if self._in_batches:
             codecs = whole_codecs(self.plan["staging_producer"], self.plan["provenance"])
-            self._fetching = BatchConsumer(self.plan["source_consumer"], codecs)
-            self._fetching.assign((c.topic, c.topic_id, c.partition, c.read, c.read_epoch) for c in running)
+            fetching = self._consumer = BatchConsumer(self.plan["source_consumer"], codecs)
+            fetching.assign((c.topic, c.topic_id, c.partition, c.read, c.read_epoch) for c in running)
             return
-        self._consumer = kafka.consumer(
+        consumer = self._consumer = kafka.consumer(
             self.plan["source_consumer"],
             group_id=self.plan["source_group"],
             isolation_level="read_committed",
             enable_partition_eof=True,
             check_crcs=True,
         )
-        self._consumer.assign(
+        consumer.assign(
             [
                 TopicPartition(c.topic, c.partition, c.read)
                 if c.read_epoch is None
@@ -103,35 +101,28 @@ class Source:
 
     def hold(self, copies: Collection[Copying]) -> None:
         """Fetch nothing more of these for now. What was fetched ahead is dropped, and fetched again."""
+        assert self._consumer is not None
         if copies:
-            if self._fetching is not None:
-                for copy in copies:
-                    self._fetching.hold(copy.topic_id, copy.partition, True)
-            elif self._consumer is not None:
-                self._consumer.pause([TopicPartition(c.topic, c.partition) for c in copies])
+            self._consumer.pause([TopicPartition(c.topic, c.partition) for c in copies])
             self.held |= {(c.topic, c.partition): c for c in copies}
 
     def release(self, copies: Collection[Copying]) -> None:
         """Go on fetching these."""
+        assert self._consumer is not None
         if copies:
-            if self._fetching is not None:
-                for copy in copies:
-                    self._fetching.hold(copy.topic_id, copy.partition, False)
-            elif self._consumer is not None:
-                self._consumer.resume([TopicPartition(c.topic, c.partition) for c in copies])
+            self._consumer.resume([TopicPartition(c.topic, c.partition) for c in copies])
             for copy in copies:
                 del self.held[copy.topic, copy.partition]
 
     def read(self, timeout_s: float) -> Came:
-        if self._fetching is not None:
+        if self._in_batches:
             try:
-                return Came([], self._fetching.read(timeout_s))
+                return Came([], cast("BatchConsumer", self._consumer).read(timeout_s))
             except Unsupported as why:
                 log.info("records are read one by one: %s", why)
                 self._in_batches = False
                 self.read_from_positions()
-        assert self._consumer is not None
-        return Came(kafka.read(self._consumer, timeout_s, CONSUME), [])
+        return Came(kafka.read(cast("Consumer", self._consumer), timeout_s, CONSUME), [])
 
     def silent(self) -> list[tuple[str, int]]:
         """Partitions of which nothing comes though there is something; to be asked where `read` gave nothing."""
@@ -160,16 +151,10 @@ class Source:
         return futures
 
     def lag(self) -> int:
-        paused = self._paused_lag([c for c in self.copies if c.paused])
-        if self._fetching is not None:
-            ends = self._fetching.ends()
-            return paused + sum(
-                max(0, ends.get((c.topic, c.partition), 0) - c.acked) for c in self.copies if not c.paused
-            )
         if self._consumer is None:
             return 0
         read = {TopicPartition(c.topic, c.partition): c.acked for c in self.copies if not c.paused}
-        return lag(self._consumer, read) + paused
+        return lag(self._consumer, read) + self._paused_lag([c for c in self.copies if c.paused])
 
     def _paused_lag(self, copies: list[Copying]) -> int:
         """The same of what no consumer hears of: asked now, told the next time, so that nobody waits for a broker."""
@@ -184,6 +169,4 @@ class Source:
     def close(self) -> None:
         if self._consumer is not None:
             self._consumer.close()
-        if self._fetching is not None:
-            self._fetching.close()
-        self._consumer = self._fetching = None
+        self._consumer = None

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import settings
 
 if TYPE_CHECKING:
+    from tests.faults.rounds.proxy import Proxy
     from tests.secured import SecuredCluster
 
 # The same examples in every run, so that a change is judged by what it changed; HYPOTHESIS_PROFILE=explore looks for new ones. No
@@ -98,6 +99,21 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SecuredC
 
     with secured_pair(tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("target")) as pair:
         yield pair
+
+
+@pytest.fixture
+def behind_a_proxy() -> Iterator[Proxy]:
+    """A proxy before a cluster of one node."""
+    from tests.faults.rounds.proxy import Proxy
+    from verbatim.brokers import Cluster
+    from verbatim.processes import free_ports
+
+    inner, outer = free_ports(2)
+    proxy = Proxy({1: (outer, inner)})
+    proxy.start()
+    with Cluster(clients={1: (inner, outer)}):
+        yield proxy
+    proxy.stop()
 
 
 @pytest.fixture(scope="module")

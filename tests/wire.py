@@ -5,9 +5,13 @@ from __future__ import annotations
 import socket
 import struct
 
+import google_crc32c
 from confluent_kafka.admin import AdminClient
 
+from common.record_batch import CODECS
+
 _TIMEOUT_S = 10.0
+NOW = 1_700_000_000_000
 
 
 def produce_at(bootstrap: str, topic: str, values: list[bytes], timestamp: int, partition: int = 0) -> int:
@@ -39,6 +43,26 @@ def _batch(values: list[bytes], timestamp: int) -> bytes:
     checked = struct.pack(">hiqqqhii", 0, last, timestamp, timestamp, -1, -1, -1, len(values)) + records
     rest = struct.pack(">ibI", -1, 2, _crc32c(checked)) + checked
     return struct.pack(">qi", 0, len(rest)) + rest
+
+
+def sealed(data: bytes, codec: str = "none", count: int = 1, last: int | None = None, **header: int) -> bytes:
+    """A batch around any bytes, with a right checksum."""
+    checked = struct.pack(
+        ">hiqqqhii",
+        CODECS[codec] | header.get("flags", 0),
+        count - 1 if last is None else last,
+        header.get("base", NOW),
+        header.get("largest", NOW),
+        -1,
+        -1,
+        -1,
+        count,
+    )
+    checked += data
+    prefix = struct.pack(
+        ">qiibI", header.get("offset", 1000), 9 + len(checked), 5, 2, google_crc32c.value(checked)
+    )
+    return prefix + checked
 
 
 def _varint(number: int) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -20,8 +20,6 @@ from tests.brokers import Record, create_topic, produce
 from tests.conftest import Kafka, Names
 from tests.faults.rounds.proxy import END_TXN, Connection, Proxy, Rule
 from tests.harness import Link, assert_copied, eventually
-from verbatim.brokers import Cluster
-from verbatim.processes import free_ports
 
 Commit = Callable[["Watched", float], None]
 
@@ -180,17 +178,6 @@ class BreakAtCommit(Rule):
         connection.reset()
         connection.broker.close()
         return False
-
-
-@pytest.fixture
-def behind_a_proxy() -> Iterator[Proxy]:
-    """A proxy before a target of one node."""
-    inner, outer = free_ports(2)
-    proxy = Proxy({1: (outer, inner)})
-    proxy.start()
-    with Cluster(clients={1: (inner, outer)}):
-        yield proxy
-    proxy.stop()
 
 
 def test_each_connection_that_breaks_during_a_commit_is_seen(behind_a_proxy: Proxy) -> None:

@@ -380,11 +380,22 @@ class BatchConsumer(Client):
         for topic, topic_id, partition, offset, epoch in positions:
             self.readings[topic_id, partition] = Position(topic, topic_id, partition, offset, epoch)
 
-    def hold(self, topic_id: str, partition: int, held: bool) -> None:
-        self.readings[topic_id, partition].held = held
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        self._hold(partitions, True)
 
-    def ends(self) -> dict[tuple[str, int], int]:
-        return {(p.topic, p.partition): p.high for p in self.readings.values() if p.high >= 0}
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        self._hold(partitions, False)
+
+    def _hold(self, partitions: Iterable[TopicPartition], held: bool) -> None:
+        for at in partitions:
+            self._named(at).held = held
+
+    def _named(self, at: TopicPartition) -> Position:
+        return next(p for p in self.readings.values() if (p.topic, p.partition) == (at.topic, at.partition))
+
+    def get_watermark_offsets(self, partition: TopicPartition, cached: bool = False) -> tuple[int, int]:
+        assert cached
+        return (0, self._named(partition).high)
 
     def close(self) -> None:
         self.readings = {}

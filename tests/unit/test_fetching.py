@@ -9,7 +9,7 @@ from typing import Any
 import google_crc32c
 import pyarrow as pa
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import OFFSET_INVALID, KafkaError, TopicPartition
 
 from common import outside, record_columns
 from common.broker_connections import DATA
@@ -27,6 +27,7 @@ from replicator.source import whole_codecs
 
 ID = "ASNFZ4mrze8BI0VniavN7w"
 KEY: Key = (fetch_protocol.canonical(ID), 0)
+AT = TopicPartition("orders", 0)
 ANY = frozenset(CODECS.values())
 
 
@@ -137,7 +138,7 @@ def test_large_batches_stay_whole_and_small_ones_become_records_in_order(consume
     assert shown(got) == [(2, 0, "rows", [0, 1]), (6, 0, "whole", [2, 3, 4]), (7, 0, "rows", [6])]
     assert bytes(got[1].wholes[0][1]) == large, "to the byte"
     assert consumer._positions[KEY].offset == 7
-    assert consumer.ends() == {("orders", 0): 1000}
+    assert consumer.get_watermark_offsets(AT, cached=True) == (OFFSET_INVALID, 1000)
 
 
 @pytest.mark.parametrize(
@@ -333,11 +334,11 @@ def test_what_is_held_is_taken_out_of_the_session_and_comes_back_where_it_stood(
     consumer: Fixed, line: Line
 ) -> None:
     consumer.read(0)
-    consumer.hold(ID, 0, True)
+    consumer.pause([AT])
     line.answers.append(answer(77, records=batch(5, 1)))
     assert consumer.read(0) == [], "what was on its way is not taken"
     consumer.read(0)
-    consumer.hold(ID, 0, False)
+    consumer.resume([AT])
     line.answers.append(answer(77))
     consumer.read(0)
     consumer.read(0)

@@ -31,10 +31,10 @@ from common.record_batch import (
 from common.record_encoding import encode_records
 from tests import strategies, wire
 from tests.strategies import Record
+from tests.wire import NOW, sealed
 
 EXTRAS = st.none() | st.tuples(strategies.TEXT, st.none() | st.binary(max_size=20) | st.just(b"long" * 50))
 PAYLOADS = strategies.BYTES | st.sampled_from([b"twelve bytes", b"thirteen byte", b"v" * 64, b"v" * 9000])
-NOW = 1_700_000_000_000
 STAMPS = st.sampled_from([10, 1000, 10**9, 2**52]).flatmap(
     lambda far: st.integers(NOW, NOW + far)
 ) | st.sampled_from([0, -1, 1])
@@ -311,23 +311,6 @@ def test_a_gzip_section_is_gzip() -> None:
 
 
 # Reading what others wrote.
-
-
-def sealed(data: bytes, codec: str = "none", count: int = 1, last: int | None = None, **header: int) -> bytes:
-    """A batch around any bytes, with a right checksum."""
-    checked = struct.pack(
-        ">hiqqqhii",
-        CODECS[codec] | header.get("flags", 0),
-        count - 1 if last is None else last,
-        header.get("base", NOW),
-        header.get("largest", NOW),
-        -1,
-        -1,
-        -1,
-        count,
-    )
-    checked += data
-    return struct.pack(">qiibI", 1000, 9 + len(checked), 5, 2, google_crc32c.value(checked)) + checked
 
 
 RECORDS = many(40)

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import gzip
 import random
-import struct
 import tracemalloc
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import google_crc32c
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -30,8 +28,8 @@ from common.record_batch import (
 from common.record_columns import TooManyAtOnce, columns
 from common.record_encoding import encode_records
 from tests import strategies
+from tests.wire import NOW, sealed
 
-NOW = 1_700_000_000_000
 PAYLOADS = strategies.BYTES | st.sampled_from([b"twelve bytes", b"thirteen byte", b"v" * 64, b"v" * 9000])
 STAMPS = st.integers(NOW, NOW + 50) | st.integers(NOW - 10**6, NOW + 10**10) | strategies.INT64
 NAMES = st.sampled_from(["a", "", "é", "a name of more than twelve bytes"]) | strategies.TEXT
@@ -95,26 +93,6 @@ def packed(data: bytes, codec: str) -> bytes:
     if codec == "none":
         return data
     return b"".join(map(bytes, seal(Records(1, 0, 0, pa.py_buffer(data)), codec)[1:]))
-
-
-def sealed(data: bytes, codec: str = "none", count: int = 1, last: int | None = None, **header: int) -> bytes:
-    """A batch around any bytes, with a right checksum."""
-    checked = struct.pack(
-        ">hiqqqhii",
-        CODECS[codec] | header.get("flags", 0),
-        count - 1 if last is None else last,
-        header.get("base", NOW),
-        header.get("largest", NOW),
-        -1,
-        -1,
-        -1,
-        count,
-    )
-    checked += data
-    prefix = struct.pack(
-        ">qiibI", header.get("offset", 1000), 9 + len(checked), 5, 2, google_crc32c.value(checked)
-    )
-    return prefix + checked
 
 
 def found_in(data: bytes) -> Batches:

@@ -190,6 +190,9 @@ class Player:
         if self.link is None:
             self._links += 1
             more = {} if self.broken is None else {"VERBATIM_BREAK": self.broken}
+            if self.broken == "reuse-unclean":
+                # Only the client library's producer can be used again where it should not.
+                more["WHOLE_BATCHES"] = "false"
             named = random.Random(f"named {self.seed} {self._links}").random() < 0.5
             self.link = self.world.link(f"r{self.seed}x{self._links}", self.light, named, **more)
             self.link.start()

@@ -145,17 +145,13 @@ def _producers(module: ModuleType) -> None:
             super().init_transactions(*args)
             point("fenced")
 
-        def send_offsets_to_transaction(self, *args: Any) -> None:
-            point("offsets-before")
-            super().send_offsets_to_transaction(*args)
-            point("offsets-after")
-
-        def commit_transaction(self, *args: Any) -> None:
-            point("commit-before")
-            super().commit_transaction(*args)
-            point("commit-after")
-
+    _transactions(Producer)
     module.Producer = Producer  # type: ignore[attr-defined]
+
+
+def _transactions(owner: Any) -> None:
+    around(owner, "send_offsets_to_transaction", "offsets")
+    around(owner, "commit_transaction", "commit")
 
 
 def _batch_producers(module: ModuleType) -> None:
@@ -171,30 +167,14 @@ def _batch_producers(module: ModuleType) -> None:
                 transactional_id = f"{transactional_id}.{uuid.uuid4().hex[:8]}"
             super().__init__(config, transactional_id, int(transaction_ms or timeout_ms), *args)
 
-        def produce(self, topic: str, *args: Any, **kwargs: Any) -> None:
-            point("mapping-before")
-            super().produce(topic, *args, **kwargs)
-            point("mapping-after")
-
-        def produce_batch(self, topic: str, *args: Any) -> None:
-            point("produce-before")
-            super().produce_batch(topic, *args)
-            point("produce-after")
-
         def init_transactions(self, *args: Any) -> None:
             super().init_transactions(*args)
             point("fenced")
 
-        def send_offsets_to_transaction(self, *args: Any) -> None:
-            point("offsets-before")
-            super().send_offsets_to_transaction(*args)
-            point("offsets-after")
-
-        def commit_transaction(self, *args: Any) -> None:
-            point("commit-before")
-            super().commit_transaction(*args)
-            point("commit-after")
-
+    around(BatchProducer, "produce", "mapping")
+    around(BatchProducer, "produce_batch", "produce")
+    around(BatchProducer, "produce_whole", "produce")
+    _transactions(BatchProducer)
     module.BatchProducer = BatchProducer  # type: ignore[attr-defined]
 
 
