@@ -254,6 +254,15 @@ class Connection:
         poll.register(self._socket, select.POLLIN)
         return bool(poll.poll(within_s * 1000))
 
+    def complete(self) -> bool:
+        """Whether all of an answer has come, or the end of the connection; waits for nothing. A broker sends the records of an answer to Fetch
+        behind its beginning, from their file."""
+        try:
+            return self._receive()
+        except OSError:
+            # `received` comes upon it again.
+            return True
+
     def received(self) -> Answer | None:
         """The answer to the oldest request that has none, if all of it has come; waits for nothing. Raises KafkaException; then the connection is
         closed."""

@@ -257,11 +257,11 @@ class BatchConsumer:
     # taking
 
     def _answered(self, timeout_s: float, all_within_s: float) -> list[Address]:
-        """Who has answered, waiting for one of them; and for all, where they were just asked."""
+        """Whose answer is there, waiting for one of them; and for all, where they were just asked."""
         begun = outside.monotonic()
         while True:
             waiting = self._waiting()
-            ready = [a for a in waiting if self._brokers[a, DATA].answered()]
+            ready = [a for a in waiting if self._brokers[a, DATA].complete()]
             passed = outside.monotonic() - begun
             left = all_within_s - passed if ready else max(timeout_s, all_within_s) - passed
             if len(ready) == len(waiting) or left <= 0:

@@ -145,6 +145,8 @@ class Lane:
         """Whether all of them wait for a limit."""
         self.rest = Rest()
         self.many = False
+        self.flows = False
+        """Whether frames have left since it was read last: more comes, most likely."""
 
     def run(self) -> Iterator[tuple[str, dict[str, Any]]]:
         self.control.refresh(Deadline(CALL_S))
@@ -275,7 +277,9 @@ class Lane:
         if self.confirming.asking():
             self.confirming.wait(ANSWER_S)
             return 0.0
-        if (self.uncut and not self.held_back) or self.confirming.waits():
+        if (self.uncut and not self.held_back) or self.confirming.waits() or self.flows:
+            # Who waited for a record of a partition that has many would be handed the next one alone, and ask again for the others.
+            self.flows = False
             outside.sleep(max(0.0, self.rest.until - outside.monotonic()))
             return 0.0
         if self.writer.holds():
@@ -342,6 +346,7 @@ class Lane:
             self.rest.after(begun, outside.monotonic(), self.many, self.confirming.answer_s)
 
     def _send(self, cut: Cut) -> None:
+        self.flows = True
         self.writer.send(self.copies[cut.frame.topic, cut.frame.partition], cut)
 
     def _cut(self, all_of_it: bool) -> None:

@@ -200,3 +200,34 @@ def test_a_broker_that_hangs_up_is_noticed_before_the_next_request(listening: so
     thread.join(5)
     assert not connection.fresh()
     connection.close()
+
+
+def test_an_answer_is_complete_when_all_of_it_has_come(listening: socket.socket) -> None:
+    whole = struct.pack(">ii", 4, 1)
+    rest = threading.Event()
+
+    def serve() -> None:
+        made, _ = listening.accept()
+        with made:
+            made.recv(100)
+            for piece in (whole[:2], whole[2:6], whole[6:]):
+                made.sendall(piece)
+                assert rest.wait(5)
+                rest.clear()
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    connection = Connection(access(PLAIN), listening.getsockname(), Deadline(5))
+    connection.send(protocol.API_VERSIONS, [], Deadline(5))
+    seen = []
+    for _ in range(4):
+        assert connection._comes(5.0)
+        seen.append(connection.complete())
+        rest.set()
+    assert seen == [False, False, True, True]
+    assert connection.received() is not None
+    thread.join(5)
+    assert connection.complete(), "the end of the connection: who takes the answer is told"
+    with pytest.raises(KafkaException, match="closed the connection"):
+        connection.received()
+    connection.close()

@@ -14,6 +14,7 @@ from replicator.confirming import PARTITION_S, Confirming
 from replicator.copying import Cut
 from replicator.lane import (
     ANSWER_REST,
+    IDLE_POLL_S,
     LEAST_REST_S,
     MANY_ANSWER_REST,
     MANY_REST_S,
@@ -132,3 +133,26 @@ def test_full_frames_of_one_partition_do_not_put_off_what_fills_none_of_another(
     lane._cut = lambda all_of_it: lane.confirming.hold_back(frame)
     lane._frame()
     assert sent == [frame] and lane.rest.until == until
+
+
+def test_after_frames_it_reads_when_it_has_rested_and_waits_for_a_record_only_if_none_has_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever waits at a partition that has many records is handed the next one alone, and has to ask again for the others."""
+    slept: list[float] = []
+    monkeypatch.setattr(outside, "sleep", slept.append)
+    monkeypatch.setattr(outside, "monotonic", lambda: 7.0)
+    sent: list[Cut] = []
+    lane = cast(Any, object.__new__(Lane))
+    lane.writer = SimpleNamespace(send=lambda _, cut: sent.append(cut), holds=lambda: False)
+    lane.confirming = Confirming(cast(Source, SimpleNamespace(by_id=lambda: True)), lane._send)
+    lane.copies, lane.uncut = {("t", 0): None}, {}
+    lane.rest, lane.many, lane.held_back, lane.flows = Rest(), False, False, False
+    lane.rest.until = 7.25
+    assert (lane._wait(), slept) == (IDLE_POLL_S, [])
+    lane.confirming.hold_back(
+        cast(Cut, SimpleNamespace(frame=SimpleNamespace(topic="t", partition=0), value=b""))
+    )
+    assert len(sent) == 1
+    assert (lane._wait(), slept) == (0.0, [0.25])
+    assert (lane._wait(), slept) == (IDLE_POLL_S, [0.25])
