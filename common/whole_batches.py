@@ -38,14 +38,11 @@ class Wholes:
         """Whether no record is below an offset."""
         return not self.batches or self.batches[0][1].base_offset >= offset
 
-    def rows(self, frame: Frame) -> Rows:
-        """The records. Raises FrameError."""
+    def rows(self) -> Rows:
+        """The records. Raises BatchError where their producer wrote what can't be taken apart: another frame would hold the same."""
         if not self.batches:
             return NO_ROWS
-        try:
-            batch = _columns(self.value, self.batches)
-        except BatchError as error:
-            raise _wrong(frame, str(error)) from None
+        batch = _columns(self.value, self.batches)
         spans = [range(header.base_offset, header.next_offset) for _, header in self.batches]
         dense = all(a.stop == b.start for a, b in pairwise(spans))
         offsets: Sequence[int] = (

@@ -17,6 +17,7 @@ from common.errors import FrameError
 from common.frame import Frame, Rows, decode_headers, decode_rows
 from common.kafka import Deadline, Received
 from common.lane import LaneTerm
+from common.record_batch import BatchError
 from common.whole_batches import Wholes
 from deduplicator import stuck
 from deduplicator.dedup import Action, Decision, decide
@@ -128,6 +129,11 @@ class Judgement:
             log.error("%s offset %d: %s; asking for it again", self.owned.name, offset, error)
             self._troubles.skip(key, frame, offset, stuck.MISSING, str(error))
             return
+        except BatchError as error:
+            name = f"{frame.topic}-{frame.partition}"
+            why = f"a batch of {name} in [{frame.start}, {frame.next}) can't be taken apart, which {destination.topic} needs: {error}"
+            self._troubles.skip(key, frame, offset, stuck.UNREADABLE, why)
+            return
         self._deliver(key, frame, rows, decision, destination, offset)
         self._transaction.bytes += max(len(message), rows.unpacked)
 
@@ -140,7 +146,8 @@ class Judgement:
         from_offset: int,
         destination: Destination,
     ) -> Rows | Wholes:
-        """A frame's records from an offset on; as whole batches, if they are, and can go as they are. Raises FrameError."""
+        """A frame's records from an offset on; as whole batches, if they are, and can go as they are. Raises FrameError; BatchError where
+        batches that are as they were at the source must be taken apart, and can't be."""
         if not frame.batches:
             return decode_rows(frame, crc, value).from_offset(from_offset)
         wholes = whole_batches.decode(frame, crc, value)
@@ -150,7 +157,7 @@ class Judgement:
             and self._transaction.takes_whole(wholes, destination)
         ):
             return wholes
-        return wholes.rows(frame).from_offset(from_offset)
+        return wholes.rows().from_offset(from_offset)
 
     def _unknown(self, key: Key, frame: Frame, offset: int) -> None:
         if self.owned.complete:

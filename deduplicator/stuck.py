@@ -15,6 +15,7 @@ STATE_LOST = "state-lost"
 TIMESTAMP = "timestamp-unsupported"
 TOO_LARGE = "destination-too-small"
 NO_KEY = "key-missing"
+UNREADABLE = "unreadable-batch"
 
 FIRST_ASK_AGAIN_S = 5.0
 LAST_ASK_AGAIN_S = 600.0

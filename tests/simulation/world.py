@@ -228,10 +228,10 @@ class World:
         """What to put where whole batches go, and limits so small that a few records make several."""
         take_apart = common.whole_batches.Wholes.rows
 
-        def rows(wholes: common.whole_batches.Wholes, frame: Any) -> Any:
+        def rows(wholes: common.whole_batches.Wholes) -> Any:
             if wholes.batches:
                 self.visited("a batch was taken apart")
-            return take_apart(wholes, frame)
+            return take_apart(wholes)
 
         return [
             (deduplicator.fencing, {"BatchProducer": partial(batches.BatchProducer, self)}),

@@ -73,7 +73,7 @@ def records_of(cut: Cut) -> list[tuple[int, int, bytes | None, bytes | None]]:
     value = bytes(cut.value)
     frame, crc = decode_headers(encode_headers(cut.frame, value))
     if frame.batches:
-        found = whole_batches.decode(frame, crc, value).rows(frame)
+        found = whole_batches.decode(frame, crc, value).rows()
     else:
         found = decode_rows(frame, crc, value)
     return list(zip(found.offsets, found.timestamps, found.keys, found.values, strict=True))
@@ -192,11 +192,10 @@ def frame_of(batches: list[Whole], **more: Any) -> tuple[Frame, int, bytes]:
 def test_offsets_of_a_frame_are_those_of_its_batches() -> None:
     dense = whole_batches.decode(*frame_of([whole(0, 3), whole(3, 2)]))
     assert (dense.count, dense.begin_at(0), dense.begin_at(1)) == (5, True, False)
-    frame, _, _ = frame_of([])
-    assert dense.rows(frame).offsets == range(5)
+    assert dense.rows().offsets == range(5)
     sparse = whole_batches.decode(*frame_of([whole(0, 2), whole(7, 2)]))
-    assert list(sparse.rows(frame).offsets) == [0, 1, 7, 8]
-    assert list(sparse.rows(frame).from_offset(1).offsets) == [1, 7, 8]
+    assert list(sparse.rows().offsets) == [0, 1, 7, 8]
+    assert list(sparse.rows().from_offset(1).offsets) == [1, 7, 8]
 
 
 def tampered(batch: Whole, at: int, form: str, value: int) -> Whole:

@@ -51,6 +51,7 @@ def test_every_reason_for_a_halt_has_a_way_on_in_the_readme() -> None:
         stuck.STATE_LOST,
         stuck.TIMESTAMP,
         stuck.TOO_LARGE,
+        stuck.UNREADABLE,
         "topic-recreated",
     }
     for file in (ROOT / "replicator").glob("*.py"):

@@ -68,10 +68,11 @@ class Recorder:
         return False
 
     def takes_whole(self, wholes: Any, destination: Any) -> bool:
-        return True
+        return not destination.compacted
 
-    def produce(self, moved: Any, rows: Rows) -> None:
-        self.produced.append((moved.destination.topic, list(rows.offsets)))
+    def produce(self, moved: Any, rows: Rows | Wholes) -> None:
+        offsets = list(rows.offsets) if isinstance(rows, Rows) else []
+        self.produced.append((moved.destination.topic, offsets))
 
     def skip(
         self, key: Any, frame: Frame, offset: int, reason: str, detail: str, available: int | None = None
@@ -140,3 +141,20 @@ def test_a_batch_of_which_a_part_is_delivered_is_taken_apart(from_offset: int, w
     if isinstance(got, Rows):
         assert list(got.offsets) == list(range(from_offset, 6))
         assert got.values[0] == b"%d" % from_offset + b"v" * 10
+
+
+@pytest.mark.parametrize(("damaged", "reason"), [(False, stuck.UNREADABLE), (True, stuck.MISSING)])
+def test_a_batch_that_can_t_be_taken_apart_is_not_asked_for_again(damaged: bool, reason: str) -> None:
+    """It would come as it is; a frame that was damaged on its way comes whole the next time. Where nobody has to look into it, it goes."""
+    judge, recorder, control = judgement()
+    frame, _, value = test_chunks.frame_of([test_chunks.unreadable(0)], next=1)
+    message: Any = Message(0, 0, [])
+    message._headers = encode_headers(frame, value)
+    message._value = value[:-1] if damaged else value
+    go_to(control, "compacted", compacted=True)
+    take(judge, message)
+    assert (recorder.skipped, recorder.produced) == ([(reason, None)], [])
+    message._offset = 1
+    go_to(control, "plain")
+    take(judge, message)
+    assert len(recorder.produced) == (0 if damaged else 1)
