@@ -101,9 +101,15 @@ class BatchProducer:
     """For one thread. Raises KafkaException from any call; then it has ended."""
 
     def __init__(
-        self, config: Mapping[str, Any], transactional_id: str, transaction_timeout_ms: int, group: str
+        self,
+        config: Mapping[str, Any],
+        transactional_id: str,
+        transaction_timeout_ms: int,
+        group: str,
+        along: Sequence[Partition] = (),
     ) -> None:
-        """`group` is whose offsets its transactions commit."""
+        """`group` is whose offsets its transactions commit; `along` are partitions that each of them writes to which writes anything: they are
+        registered with the first others, by one request."""
         self._brokers = BrokerConnections(config)
         self._codec = str(config.get("compression.type", kafka.COMPRESSION))
         level = config.get("compression.level")
@@ -111,6 +117,7 @@ class BatchProducer:
         self._id = transactional_id
         self._timeout_ms = transaction_timeout_ms
         self._group = group
+        self._along = along
         self._number, self._epoch = -1, -1
         self._sequences: dict[Partition, int] = {}
         self._waiting: dict[Partition, deque[_Batch]] = {}
@@ -351,6 +358,8 @@ class BatchProducer:
         new = [at for at in partitions if at not in self._registered]
         if not new:
             return
+        if not self._registered:
+            new += [at for at in self._along if at not in new]
         body = [protocol.add_partitions(self._id, self._number, self._epoch, new)]
         refused: dict[Partition, int] = {}
 

@@ -186,9 +186,11 @@ class Delivery:
             except GoBack as back:
                 self._commit()
                 raise Again(str(back), back.position) from None
-            if self._full(outside.monotonic()):
+            now = outside.monotonic()
+            if self._full(now):
                 break
-            message = None if self.inbox.empty() else self.inbox.take(0.0)
+            wait_s = self._transaction.waits_s(now)
+            message = None if self.inbox.empty() and not wait_s else self.inbox.take(wait_s)
         if self._transaction.open:
             self._commit()
             self._rest(outside.monotonic() - begun)

@@ -70,7 +70,11 @@ class FencingProducer:
         self._trouble: Trouble | None = None
         if self.whole_batches:
             self.client = BatchProducer(
-                plan["producer"], self._transactional_id, TRANSACTION_TIMEOUT_MS, plan["group"]
+                plan["producer"],
+                self._transactional_id,
+                TRANSACTION_TIMEOUT_MS,
+                plan["group"],
+                [(self._mappings_topic, partition)],
             )
             return
         debug: str = plan["producer"].get("debug", "")

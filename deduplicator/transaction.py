@@ -32,6 +32,10 @@ log = logging.getLogger(__name__)
 TRANSACTION_S = 0.25
 """A transaction that still has input ends after so long."""
 TRANSACTION_BYTES = 16 << 20
+MUCH_BYTES = 256 << 10
+MUCH_S, LINGER_S = 0.1, 0.03
+"""One that holds so much, where all that was there is in it, waits for more: for the one time in all, the other for each frame. The
+transactions of a deliverer that is faster than what comes would be small ones otherwise, and each costs the brokers as much as megabytes of records."""
 TRANSACTION_RUNS = 20_000
 """Runs go into mapping records: on sparse sources each record is one."""
 FORESEEN_RUNS = 1000
@@ -152,6 +156,12 @@ class Transaction:
             or self.bytes >= TRANSACTION_BYTES
             or self._runs >= TRANSACTION_RUNS
         )
+
+    def waits_s(self, now: float) -> float:
+        """How long to wait for one more frame before it ends."""
+        if not self.open or self.bytes < MUCH_BYTES:
+            return 0.0
+        return max(0.0, min(LINGER_S, self._opened + MUCH_S - now))
 
     def drop(self) -> None:
         """Drop the producer, with whatever it has under way."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import bisect
 import struct
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -57,10 +57,12 @@ class BatchProducer(Transactional):
         transactional_id: str,
         transaction_timeout_ms: int,
         group: str,
+        along: Sequence[tuple[str, int]] = (),
     ) -> None:
         own = {"transactional.id": transactional_id, "transaction.timeout.ms": transaction_timeout_ms}
         super().__init__(world, {**config, **own})
         self._group = group
+        self._along = along
         self._singles: dict[tuple[str, int], list[Single]] = {}
         self._waiting: list[Batch] = []
         self._sent: deque[Batch] = deque()
@@ -268,6 +270,8 @@ class BatchProducer(Transactional):
         new = [
             log for log in dict.fromkeys(batch.log for batch in self._waiting) if log not in self._registered
         ]
+        if new and not self._registered:
+            new += [log for log in (self._log(*at) for at in self._along) if log not in new]
         if new:
             self.call()
             way = self.world.outcome("AddPartitionsToTxn", "is answered", "answer is lost", "is lost")

@@ -166,6 +166,26 @@ def test_partitions_are_registered_once_and_their_batches_go_together(world: Wor
     assert [name for name, _ in world.control.sent] == ["AddPartitionsToTxn", "EndTxn"]
 
 
+def test_what_each_transaction_writes_to_is_registered_with_what_it_writes_to_first(world: World) -> None:
+    world.producer._along = [("t", 2)]
+    for sequence in (0, 1):
+        world.control.answers += [added(partitions=2), added(), simple()]
+        world.data.answers += [produced((0, 5)), produced((0, 0), (0, 0), (0, 7)), produced((0, 0), (0, 6))]
+        world.send(0)
+        world.producer.flush(1)
+        world.send(2)
+        world.producer.flush(1)
+        world.send(1)
+        world.producer.commit_transaction(1)
+        assert [name for name, _ in world.control.sent] == ["AddPartitionsToTxn"] * 2 + ["EndTxn"]
+        assert world.data.sent[1] == ("Produce", [("t", 2, sequence)])
+        world.control.sent.clear()
+        world.data.sent.clear()
+        world.producer.begin_transaction()
+    world.producer.commit_transaction(1)
+    assert world.control.sent == [], "where nothing is written, nothing is registered"
+
+
 def test_each_request_has_one_batch_of_a_partition(world: World) -> None:
     world.control.answers.append(added())
     world.data.answers += [produced((0, 0)), produced((0, 1)), produced((0, 2))]

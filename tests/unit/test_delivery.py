@@ -1,8 +1,9 @@
-"""How long a delivery rests between transactions."""
+"""How long a delivery rests between transactions, and what it gathers in one."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -35,3 +36,38 @@ def test_it_rests_as_long_as_the_shorter_of_its_last_two_transactions_took(slept
 def test_it_does_not_rest_while_much_waits(slept: list[float]) -> None:
     delivery(SMALL_BYTES)._rest(0.010)
     assert slept == []
+
+
+def test_where_the_transaction_waits_for_more_what_comes_goes_into_it(slept: list[float]) -> None:
+    comes: list[str | None] = ["first", "second", None, "of the next one"]
+    waits = [0.03, 0.02, 9.0]
+    waited: list[float] = []
+    taken: list[Any] = []
+
+    def take(timeout: float) -> str | None:
+        waited.append(timeout)
+        return comes.pop(0)
+
+    made = cast(Any, delivery(0))
+    made.inbox = SimpleNamespace(bytes=0, take=take, empty=lambda: True)
+    made.restart, made.end, made._pending = False, None, None
+    made._troubles = SimpleNamespace(answer_asks=lambda: None, go_back_where_cleared=lambda: None)
+    made._judgement = SimpleNamespace(take=taken.append)
+    made._transaction = SimpleNamespace(open=True, full=lambda _: False, waits_s=lambda _: waits.pop(0))
+    made._commit = lambda: taken.append("commit")
+    made._turn()
+    assert taken == ["first", "second", "commit"]
+    assert waited[1:] == [0.03, 0.02]
+
+
+def test_where_it_waits_for_nothing_it_ends_when_all_that_was_there_is_in_it(slept: list[float]) -> None:
+    taken: list[Any] = []
+    made = cast(Any, delivery(0))
+    made.inbox = SimpleNamespace(bytes=0, take=lambda _: "only", empty=lambda: True)
+    made.restart, made.end, made._pending = False, None, None
+    made._troubles = SimpleNamespace(answer_asks=lambda: None, go_back_where_cleared=lambda: None)
+    made._judgement = SimpleNamespace(take=taken.append)
+    made._transaction = SimpleNamespace(open=True, full=lambda _: False, waits_s=lambda _: 0.0)
+    made._commit = lambda: taken.append("commit")
+    made._turn()
+    assert taken == ["only", "commit"]

@@ -13,7 +13,15 @@ from common.control import Destination
 from common.frame import Frame, Rows
 from deduplicator.owned import Owned
 from deduplicator.runs import Run
-from deduplicator.transaction import FORESEEN_RUNS, MARK_BYTES, Moved, Transaction
+from deduplicator.transaction import (
+    FORESEEN_RUNS,
+    LINGER_S,
+    MARK_BYTES,
+    MUCH_BYTES,
+    MUCH_S,
+    Moved,
+    Transaction,
+)
 from tests.strategies import rows_of
 
 BATCH = 1_000_000
@@ -101,6 +109,18 @@ def frame_of(sizes: list[int], offsets: list[int] | None = None) -> Rows:
         None,
         sum(sizes),
     )
+
+
+def test_what_holds_much_waits_for_more_for_a_while_and_what_holds_little_ends_at_once(clock: Clock) -> None:
+    transaction, _ = producing(Client(clock))
+    transaction.bytes = MUCH_BYTES - 1
+    assert transaction.waits_s(0.0) == 0
+    transaction.bytes = MUCH_BYTES
+    assert transaction.waits_s(0.0) == LINGER_S
+    assert transaction.waits_s(MUCH_S - LINGER_S / 2) == pytest.approx(LINGER_S / 2)
+    assert transaction.waits_s(MUCH_S) == transaction.waits_s(MUCH_S + 1) == 0
+    transaction.open = False
+    assert transaction.waits_s(0.0) == 0
 
 
 @pytest.mark.parametrize("size", [100, 1000, 100_000, 700_000])
