@@ -432,16 +432,15 @@ class BatchProducer:
     def _take_answers(self) -> None:
         """Take in what has come."""
         for line in list(self._sent):
-            while line in self._sent and self._brokers[line].answered():
-                if not self._take_answer(line):
-                    break
+            while line in self._sent and self._brokers[line].complete():
+                self._take_answer(line)
 
     def _wait(self, timeout: float) -> None:
         """Wait for an answer, and take in what has come."""
         connections = [self._brokers[line] for line in self._sent]
         if self._again:
             timeout = min(timeout, max(0.001, self._again_at - outside.monotonic()))
-        if not any(connection.answered() for connection in connections):
+        if not any(connection.complete() for connection in connections):
             poll = select.poll()
             for connection in connections:
                 poll.register(connection, select.POLLIN)
@@ -450,13 +449,10 @@ class BatchProducer:
         if self._again:
             self._send_again()
 
-    def _take_answer(self, line: Line) -> bool:
-        """Take in the next answer, if all of it has come."""
+    def _take_answer(self, line: Line) -> None:
+        """Take in the next answer."""
         try:
-            received = self._brokers[line].received()
-            if received is None:
-                return False
-            answers = protocol.produced(received)
+            answers = protocol.produced(self._brokers[line].received())
         except KafkaException as exception:
             raise self._end(exception.args[0]) from None
         except ValueError as error:
@@ -478,7 +474,6 @@ class BatchProducer:
                 batch.reported(refusal, -1)
             else:
                 batch.reported(None, answer.base_offset)
-        return True
 
     def _ask(self, kind: int, api: Api, body: Sequence[Piece], deadline: Deadline) -> Answer:
         """Ask a coordinator."""

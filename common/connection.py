@@ -263,12 +263,11 @@ class Connection:
             # `received` comes upon it again.
             return True
 
-    def received(self) -> Answer | None:
-        """The answer to the oldest request that has none, if all of it has come; waits for nothing. Raises KafkaException; then the connection is
-        closed."""
+    def received(self) -> Answer:
+        """The answer that is complete, to the oldest request that has none. Raises KafkaException; then the connection is closed."""
         try:
-            if not self._receive():
-                return None
+            whole = self._receive()
+            assert whole
             answer = Answer(self._buffer)
             self._buffer, self._filled, self._sized = bytearray(4), 0, False
             _, correlation = self._in_flight.popleft()
@@ -301,13 +300,13 @@ class Connection:
 
     def answer(self, deadline: Deadline) -> Answer:
         """The same, waited for."""
-        while (answer := self.received()) is None:
+        while not self.complete():
             if deadline.passed():
                 self.close()
                 words = f"{self}: no answer to {self._in_flight[0][0].name}"
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT, words))
             self._comes(deadline.left())
-        return answer
+        return self.received()
 
     def ask(self, api: Api, body: Sequence[Piece], deadline: Deadline) -> Answer:
         """Send a request, and wait for its answer; none may be in flight."""

@@ -29,6 +29,7 @@ from deduplicator.recovery import Snapshot, recover
 from deduplicator.stuck import Stuck
 from deduplicator.transaction import (
     MAX_BATCH_BYTES,
+    MUCH_BYTES,
     TRANSACTION_BYTES,
     Again,
     Transaction,
@@ -45,10 +46,9 @@ CALL_S = 30.0
 IDLE_POSITION_S = 5.0
 """After so long without a transaction, one commits the group's offset alone: whoever waits until all is delivered goes by it."""
 KEEP_OFFSETS_S = 3600.0
-SMALL_BYTES = 256 << 10
 LEAST_REST_S, MOST_REST_S = 0.003, 0.025
 """After a transaction a delivery rests as long as that or the one before took, whichever was shorter, within these bounds, unless more than
-SMALL_BYTES wait: each costs several requests, however little it holds, so on a busy machine there are fewer and larger ones."""
+MUCH_BYTES wait: each costs several requests, however little it holds, so on a busy machine there are fewer and larger ones."""
 
 
 class Delivery:
@@ -189,8 +189,7 @@ class Delivery:
             now = outside.monotonic()
             if self._full(now):
                 break
-            wait_s = self._transaction.waits_s(now)
-            message = None if self.inbox.empty() and not wait_s else self.inbox.take(wait_s)
+            message = self.inbox.take(self._transaction.waits_s(now))
         if self._transaction.open:
             self._commit()
             self._rest(outside.monotonic() - begun)
@@ -204,7 +203,7 @@ class Delivery:
     def _rest(self, took_s: float) -> None:
         # What slowed one down alone, such as a broker's garbage collection, is over.
         usual, self._took_s = min(took_s, self._took_s), took_s
-        if self.inbox.bytes < SMALL_BYTES and not self.stopping:
+        if self.inbox.bytes < MUCH_BYTES and not self.stopping:
             outside.sleep(min(MOST_REST_S, max(LEAST_REST_S, usual)))
 
     def _full(self, now: float) -> bool:

@@ -27,16 +27,13 @@ class Inbox:
 
     def take(self, timeout: float) -> Received | None:
         with self._arrived:
-            if not self._items:
+            if not self._items and timeout > 0:
                 self._arrived.wait(timeout)
             if not self._items:
                 return None
             message = self._items.popleft()
             self.bytes -= len(message)
             return message
-
-    def empty(self) -> bool:
-        return not self._items
 
     def restart(self) -> int:
         """Forget what is in here and what is still on its way; the new generation."""

@@ -33,8 +33,9 @@ TRANSACTION_S = 0.25
 """A transaction that still has input ends after so long."""
 TRANSACTION_BYTES = 16 << 20
 MUCH_BYTES = 256 << 10
+"""So much is worth a transaction's requests: where it waits, the next one begins at once."""
 MUCH_S, LINGER_S = 0.1, 0.03
-"""One that holds so much, where all that was there is in it, waits for more: for the one time in all, the other for each frame. The
+"""One that holds as much, where all that was there is in it, waits for more: for the one time in all, the other for each frame. The
 transactions of a delivery that is faster than what comes would be small ones otherwise, and each costs the brokers as much as megabytes of records."""
 TRANSACTION_RUNS = 20_000
 """Runs go into mapping records: on sparse sources each record is one."""

@@ -282,10 +282,7 @@ class BatchConsumer:
     def _take(self, address: Address, now: float) -> Iterator[Chunk | Event]:
         session = self._sessions[address]
         try:
-            received = self._brokers[address, DATA].received()
-            if received is None:
-                return
-            answer = fetch_protocol.fetched(received)
+            answer = fetch_protocol.fetched(self._brokers[address, DATA].received())
         except (KafkaException, protocol.MalformedAnswer) as error:
             log.debug("source: %s", error)
             self._lose(address)

@@ -38,12 +38,10 @@ class Line:
             raise broken("gone")
         return Answer(answer)
 
-    def answered(self) -> bool:
+    def complete(self) -> bool:
         return bool(self.answers)
 
-    def received(self) -> Answer | None:
-        if not self.answers:
-            return None
+    def received(self) -> Answer:
         answer = self.answers.popleft()
         if answer is None:
             raise broken("gone")

@@ -8,7 +8,9 @@ from typing import Any, cast
 import pytest
 
 from common import outside
-from deduplicator.delivery import LEAST_REST_S, MOST_REST_S, SMALL_BYTES, Delivery
+from deduplicator.delivery import LEAST_REST_S, MOST_REST_S, Delivery
+from deduplicator.inbox import Inbox
+from deduplicator.transaction import MUCH_BYTES
 
 
 @pytest.fixture
@@ -34,40 +36,42 @@ def test_it_rests_as_long_as_the_shorter_of_its_last_two_transactions_took(slept
 
 
 def test_it_does_not_rest_while_much_waits(slept: list[float]) -> None:
-    delivery(SMALL_BYTES)._rest(0.010)
+    delivery(MUCH_BYTES)._rest(0.010)
     assert slept == []
 
 
-def test_where_the_transaction_waits_for_more_what_comes_goes_into_it(slept: list[float]) -> None:
-    comes: list[str | None] = ["first", "second", None, "of the next one"]
-    waits = [0.03, 0.02, 9.0]
+def gathered(comes: list[str | None], waits: list[float]) -> tuple[list[str], list[float]]:
+    """What a turn does with what comes, and how long it waited for each of those behind the first."""
+    done: list[str] = []
     waited: list[float] = []
-    taken: list[Any] = []
 
     def take(timeout: float) -> str | None:
         waited.append(timeout)
         return comes.pop(0)
 
     made = cast(Any, delivery(0))
-    made.inbox = SimpleNamespace(bytes=0, take=take, empty=lambda: True)
+    made.inbox = SimpleNamespace(bytes=0, take=take)
     made.restart, made.end, made._pending = False, None, None
     made._troubles = SimpleNamespace(answer_asks=lambda: None, go_back_where_cleared=lambda: None)
-    made._judgement = SimpleNamespace(take=taken.append)
+    made._judgement = SimpleNamespace(take=done.append)
     made._transaction = SimpleNamespace(open=True, full=lambda _: False, waits_s=lambda _: waits.pop(0))
-    made._commit = lambda: taken.append("commit")
+    made._commit = lambda: done.append("commit")
     made._turn()
-    assert taken == ["first", "second", "commit"]
-    assert waited[1:] == [0.03, 0.02]
+    return done, waited[1:]
+
+
+def test_where_the_transaction_waits_for_more_what_comes_goes_into_it(slept: list[float]) -> None:
+    done, waited = gathered(["first", "second", None, "of the next one"], [0.03, 0.02, 9.0])
+    assert done == ["first", "second", "commit"]
+    assert waited == [0.03, 0.02]
 
 
 def test_where_it_waits_for_nothing_it_ends_when_all_that_was_there_is_in_it(slept: list[float]) -> None:
-    taken: list[Any] = []
-    made = cast(Any, delivery(0))
-    made.inbox = SimpleNamespace(bytes=0, take=lambda _: "only", empty=lambda: True)
-    made.restart, made.end, made._pending = False, None, None
-    made._troubles = SimpleNamespace(answer_asks=lambda: None, go_back_where_cleared=lambda: None)
-    made._judgement = SimpleNamespace(take=taken.append)
-    made._transaction = SimpleNamespace(open=True, full=lambda _: False, waits_s=lambda _: 0.0)
-    made._commit = lambda: taken.append("commit")
-    made._turn()
-    assert taken == ["only", "commit"]
+    done, _ = gathered(["only", None], [0.0])
+    assert done == ["only", "commit"]
+
+
+def test_who_waits_for_nothing_is_not_held_up_by_an_empty_inbox(monkeypatch: pytest.MonkeyPatch) -> None:
+    inbox = Inbox()
+    monkeypatch.setattr(inbox._arrived, "wait", lambda _: pytest.fail("waited"))
+    assert inbox.take(0.0) is None

@@ -262,8 +262,9 @@ class Line:
         self.begun -= 1
         return bool(self.answers) and self.begun < 0
 
-    def received(self) -> Answer | None:
-        return Answer(self.answers.pop(0)) if self.answers and self.begun < 0 else None
+    def received(self) -> Answer:
+        assert self.begun < 0
+        return Answer(self.answers.pop(0))
 
     def fileno(self) -> int:
         """Something has always come."""
