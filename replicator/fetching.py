@@ -35,8 +35,8 @@ WHOLE_BYTES = 64 << 10
 """From this size on a batch stays whole. Smaller ones become records, which phase 2 makes larger batches of: each costs a request there."""
 FETCH_BYTES = 8 << 20
 AHEAD_BYTES = 64 << 10
-"""Where an answer has less, the next request is sent when it is waited for, not before: it would be answered with the next record alone, and all
-behind that would wait for another one."""
+"""A broker whose answer has less is asked again when that is waited for, not before: it would answer with the next record alone, and all behind
+that would wait for another one."""
 JUST_ASKED_S = 0.004
 """How long to wait at least for an answer to what was just asked: who does not wait at all has waited before, and cuts what there is now."""
 CALL_S = 5.0
@@ -76,6 +76,8 @@ class Event:
         """It has no records."""
         return 0
 
+    bytes = count
+
     def topic(self) -> str:
         return self.topic_
 
@@ -88,8 +90,9 @@ class Event:
 
 @dataclass(slots=True)
 class _Position:
-    """Where a partition is read. `end` is the high watermark that was told last."""
+    """Where a partition is read. `end` is the high watermark that was told last; `leader` who is asked for it."""
 
+    key: Topic
     topic: str
     partition: int
     offset: int
@@ -97,7 +100,12 @@ class _Position:
     held: bool = False
     stopped: bool = False
     end: int = -1
+    leader: Address | None = None
     unknown_since: float | None = None
+
+    @property
+    def name(self) -> Partition:
+        return self.topic, self.partition
 
     def wanted(self, most_bytes: int) -> Wanted:
         return Wanted(self.offset, self.epoch, most_bytes)
@@ -105,13 +113,17 @@ class _Position:
 
 @dataclass(slots=True)
 class _Session:
-    """What a broker knows of what is wanted of it."""
+    """What is wanted of a broker, and what it knows of that. `untold`: of these it may know something else."""
 
     number: int = NO_SESSION
     epoch: int = 0
+    wanted: dict[Topic, _Position] = field(default_factory=dict)
     known: dict[Topic, Wanted] = field(default_factory=dict)
+    untold: set[Topic] = field(default_factory=set)
     answer_by: float | None = None
     """While a request is in flight."""
+    had_much: bool = False
+    """Whether its last answer had: then more is there, most likely."""
 
 
 class BatchConsumer:
@@ -128,29 +140,33 @@ class BatchConsumer:
         self._positions: dict[Topic, _Position] = {}
         self._named: dict[Partition, _Position] = {}
         """The same by the topics' names."""
+        self._changed: dict[Topic, _Position] = {}
+        """Of these something else is wanted than the sessions have, or of another broker; and those that no broker is known to lead."""
         self._sessions: dict[Address, _Session] = {}
         self._look_after = 0.0
         """When leaders may be asked for again."""
-        self._taken = 0
-        """Bytes of all that was ever taken."""
 
     def assign(self, positions: Iterable[tuple[str, str, int, int, int | None]]) -> None:
         """Topic, its id, partition, offset, and the leader epoch of the record before, where it is known."""
         for topic, topic_id, partition, offset, epoch in positions:
-            at = _Position(topic, partition, offset, -1 if epoch is None else epoch)
-            self._positions[fetch_protocol.canonical(topic_id), partition] = at
-            self._named[topic, partition] = at
+            key = fetch_protocol.canonical(topic_id), partition
+            at = _Position(key, topic, partition, offset, -1 if epoch is None else epoch)
+            self._positions[key] = self._named[at.name] = self._changed[key] = at
 
     # As the client library's consumer has these.
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """Fetch nothing more of these. What is on its way is dropped, and fetched again."""
-        for at in partitions:
-            self._named[at.topic, at.partition].held = True
+        self._hold(partitions, True)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        for at in partitions:
-            self._named[at.topic, at.partition].held = False
+        self._hold(partitions, False)
+
+    def _hold(self, partitions: Iterable[TopicPartition], held: bool) -> None:
+        for partition in partitions:
+            at = self._named[partition.topic, partition.partition]
+            at.held = held
+            self._changed[at.key] = at
 
     def get_watermark_offsets(self, partition: TopicPartition, cached: bool) -> tuple[int, int] | None:
         """The high watermark that a broker told last, behind an offset that is not known; None: none has."""
@@ -175,44 +191,40 @@ class BatchConsumer:
             log.debug("source: %s", error)
             if not self._waiting():
                 outside.sleep(min(timeout_s, BACK_OFF_S))
-        taken = self._taken
         for address in self._answered(timeout_s, JUST_ASKED_S if asked else 0.0):
             found += self._take(address, now)
         self._give_up(outside.monotonic())
-        if self._taken - taken >= AHEAD_BYTES:
-            # More is there, most likely: it comes while this is worked on.
-            with contextlib.suppress(KafkaException):
-                self._ask(now)
+        # What is there, most likely, comes while this is worked on.
+        with contextlib.suppress(KafkaException):
+            self._ask(now, [leader for leader, session in self._sessions.items() if session.had_much])
         return found
+
+    def more_comes(self) -> bool:
+        """Whether a broker that had much was asked for more, and has not answered."""
+        return any(s.had_much and s.answer_by is not None for s in self._sessions.values())
 
     # asking
 
     def _waiting(self) -> list[Address]:
         return [a for a, session in self._sessions.items() if session.answer_by is not None]
 
-    def _ask(self, now: float) -> bool:
-        """Send a request to each leader that owes no answer; whether there was one."""
-        by_leader: dict[Address, dict[Topic, _Position]] = {}
-        unled: set[str] = set()
-        for key, at in self._positions.items():
-            if at.held or at.stopped:
-                continue
-            leader = self._brokers.leader((at.topic, at.partition))
-            if leader is None:
-                unled.add(at.topic)
-            else:
-                by_leader.setdefault(leader, {})[key] = at
-        if unled and now >= self._look_after:
+    def _ask(self, now: float, ahead: Collection[Address] | None = None) -> bool:
+        """Send a request to each leader that owes no answer, or of these to those that are given; whether there was one."""
+        if ahead is not None and not ahead:
+            return False
+        self._place()
+        if self._changed and now >= self._look_after:
             self._look_after = now + BACK_OFF_S
-            self._brokers.describe(unled, Deadline(CALL_S))
-            return self._ask(now)
+            self._brokers.describe({at.topic for at in self._changed.values()}, Deadline(CALL_S))
+            # Of their topics' other partitions, too, leaders may have been learnt.
+            self._changed |= self._positions
+            self._place()
         problem: KafkaException | None = None
         asked = False
-        for leader, theirs in by_leader.items():
-            session = self._sessions.setdefault(leader, _Session())
-            if session.answer_by is None:
+        for leader, session in list(self._sessions.items()):
+            if session.wanted and session.answer_by is None and (ahead is None or leader in ahead):
                 try:
-                    self._send(leader, session, theirs)
+                    self._send(leader, session)
                     asked = True
                 except KafkaException as exception:
                     self._lose(leader)
@@ -221,21 +233,48 @@ class BatchConsumer:
             raise problem
         return asked
 
-    def _send(self, leader: Address, session: _Session, theirs: Mapping[Topic, _Position]) -> None:
+    def _place(self) -> None:
+        """Want of each leader what has changed. What has none stays where it is."""
+        unled: dict[Topic, _Position] = {}
+        for key, at in self._changed.items():
+            wanted = not at.held and not at.stopped
+            leader = self._brokers.leader(at.name) if wanted else None
+            if at.leader is not None and at.leader != leader and at.leader in self._sessions:
+                before = self._sessions[at.leader]
+                before.wanted.pop(key, None)
+                before.untold.add(key)
+            at.leader = leader
+            if leader is not None:
+                session = self._sessions.setdefault(leader, _Session())
+                session.wanted[key] = at
+                session.untold.add(key)
+            elif wanted:
+                unled[key] = at
+        self._changed = unled
+
+    def _send(self, leader: Address, session: _Session) -> None:
         deadline = Deadline(CALL_S)
         line: Line = (leader, DATA)
         new = not self._brokers.has(line)
         connection = self._brokers.connected(line, deadline)
         if new:
             self._must_speak(protocol.versions(connection.ask(protocol.API_VERSIONS, [], deadline)))
-        wanted = {key: at.wanted(self._partition_bytes) for key, at in theirs.items()}
-        changed = {key: w for key, w in wanted.items() if session.known.get(key) != w}
-        gone = [key for key in session.known if key not in wanted]
+        known = session.known
+        wanted = {
+            key: session.wanted[key].wanted(self._partition_bytes)
+            for key in session.untold
+            if key in session.wanted
+        }
+        changed = {key: w for key, w in wanted.items() if known.get(key) != w}
+        gone = [key for key in session.untold if key in known and key not in wanted]
         body = fetch_protocol.fetch(
             changed, gone, session.number, session.epoch, self._wait_ms, self._least_bytes, self._most_bytes
         )
         connection.send(FETCH, [body], deadline)
-        session.known = wanted
+        known |= changed
+        for key in gone:
+            del known[key]
+        session.untold = set()
         session.answer_by = outside.monotonic() + self._wait_ms / 1000 + ANSWER_S
 
     @staticmethod
@@ -247,7 +286,8 @@ class BatchConsumer:
 
     def _lose(self, leader: Address) -> None:
         """A broker can't be reached: it may lead nothing any more."""
-        self._sessions.pop(leader, None)
+        if (session := self._sessions.pop(leader, None)) is not None:
+            self._changed |= session.wanted
         self._brokers.drop((leader, DATA))
         self._brokers.forget_leader(leader)
 
@@ -289,18 +329,21 @@ class BatchConsumer:
             self._later(now)
             return
         session.answer_by = None
+        session.had_much = sum(len(part.records) for part in answer.parts.values()) >= AHEAD_BYTES
         if not self._goes_on(session, answer):
             return
         for key, part in answer.parts.items():
             at = self._positions.get(key)
             if at is not None and not at.held and not at.stopped:
-                yield from self._take_part(key, at, part, now)
+                self._changed[key] = at
+                yield from self._take_part(at, part, now)
 
     @staticmethod
     def _goes_on(session: _Session, answer: Fetched) -> bool:
         if answer.error or not answer.session:
             # Its session is over, or it makes none, being asked for too many: all is said again.
             session.number, session.epoch, session.known = NO_SESSION, 0, {}
+            session.untold = set(session.wanted)
         else:
             session.number = answer.session
             session.epoch = session.epoch % 0x7FFFFFFF + 1
@@ -308,9 +351,8 @@ class BatchConsumer:
             log.warning("source: %s", KafkaError(answer.error).str())
         return not answer.error
 
-    def _take_part(self, key: Topic, at: _Position, part: Part, now: float) -> Iterator[Chunk | Event]:
+    def _take_part(self, at: _Position, part: Part, now: float) -> Iterator[Chunk | Event]:
         at.end = part.high_watermark
-        self._taken += len(part.records)
         error = part.error
         if part.diverges is not None:
             at.stopped = True
@@ -325,7 +367,7 @@ class BatchConsumer:
                 return
             error = KafkaError.UNKNOWN_TOPIC_OR_PART
         if error in _ELSEWHERE or (error and kafka.retriable(KafkaError(error)) and error not in _UNKNOWN):
-            self._brokers.forget_leader_of((at.topic, at.partition))
+            self._brokers.forget_leader_of(at.name)
             self._later(now)
             return
         if error:

@@ -39,8 +39,8 @@ log = logging.getLogger(__name__)
 IDLE_POLL_S = 0.05
 ANSWER_S = 0.01
 """How long to wait for the answer to a question before looking round."""
-MANY = 1000
-"""Records read at once that show that more are there: then nothing is waited for."""
+MANY, MANY_BYTES = 1000, 768 << 10
+"""So many records read at once, or so much, show that more is there. Of a partition at most a megabyte is read at once."""
 REST = 3
 LEAST_REST_S, MOST_REST_S = 0.013, 0.025
 """Between frames a lane rests REST times as long as the last ones took it, within these bounds: frames are small and leave soon when
@@ -213,7 +213,8 @@ class Lane:
                     f"{topic}-{part}: nothing comes from offset {read} on, though there is more"
                 )
         now = outside.monotonic()
-        self.many = len(came.records) + sum(piece.count for piece in came.pieces) >= MANY
+        count = len(came.records) + sum(piece.count for piece in came.pieces)
+        self.many = count >= MANY or sum(piece.bytes for piece in came.pieces) >= MANY_BYTES
         if not self.many:
             self.rest.no_more(now)
         self._take_pieces(came.pieces, now)
@@ -273,14 +274,17 @@ class Lane:
     def _wait(self) -> float:
         """How long to wait for a record now; waits itself for anything else that is to come first."""
         if self.many:
-            return 0.0
+            return ANSWER_S if self.source.more_comes() else 0.0
         if self.confirming.asking():
             self.confirming.wait(ANSWER_S)
             return 0.0
         if (self.uncut and not self.held_back) or self.confirming.waits() or self.flows:
             # Who waited for a record of a partition that has many would be handed the next one alone, and ask again for the others.
             self.flows = False
-            outside.sleep(max(0.0, self.rest.until - outside.monotonic()))
+            left = max(0.0, self.rest.until - outside.monotonic())
+            if self.source.more_comes():
+                return left
+            outside.sleep(left)
             return 0.0
         if self.writer.holds():
             self.writer.poll(ANSWER_S)

@@ -124,6 +124,10 @@ class Source:
                 self.read_from_positions()
         return Came(kafka.read(cast("Consumer", self._consumer), timeout_s, CONSUME), [])
 
+    def more_comes(self) -> bool:
+        """Whether a broker that had much was asked for more, and has not answered: that costs no other request."""
+        return self._in_batches and cast("BatchConsumer", self._consumer).more_comes()
+
     def silent(self) -> list[tuple[str, int]]:
         """Partitions of which nothing comes though there is something; to be asked where `read` gave nothing."""
         return self._silence.found(

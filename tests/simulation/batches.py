@@ -16,7 +16,7 @@ from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 from greenlet import GreenletExit
 
 from common import record_batch
@@ -392,14 +392,20 @@ class BatchConsumer(Client):
 
     def _hold(self, partitions: Iterable[TopicPartition], held: bool) -> None:
         for at in partitions:
-            self._named(at).held = held
+            position = self._named(at)
+            assert position is not None
+            position.held = held
 
-    def _named(self, at: TopicPartition) -> Position:
-        return next(p for p in self.readings.values() if (p.topic, p.partition) == (at.topic, at.partition))
+    def _named(self, at: TopicPartition) -> Position | None:
+        named = (p for p in self.readings.values() if (p.topic, p.partition) == (at.topic, at.partition))
+        return next(named, None)
 
-    def get_watermark_offsets(self, partition: TopicPartition, cached: bool = False) -> tuple[int, int]:
+    def get_watermark_offsets(
+        self, partition: TopicPartition, cached: bool = False
+    ) -> tuple[int, int] | None:
         assert cached
-        return (0, self._named(partition).high)
+        at = self._named(partition)
+        return None if at is None or at.high < 0 else (OFFSET_INVALID, at.high)
 
     def close(self) -> None:
         self.readings = {}
@@ -427,6 +433,9 @@ class BatchConsumer(Client):
                 self._move(p, items[-1])
                 found += items
         return found
+
+    def more_comes(self) -> bool:
+        return any(p.coming for p in self.readings.values())
 
     @staticmethod
     def _move(p: Position, last: Chunk | Event) -> None:

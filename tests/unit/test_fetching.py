@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import struct
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import google_crc32c
@@ -109,7 +109,7 @@ class Fixed(BatchConsumer):
     ) -> list[Any]:
         part = Part(error, 1000, 1000, [], memoryview(data), diverges)
         position = self._positions[KEY]
-        return [] if position.stopped else list(self._take_part(KEY, position, part, at))
+        return [] if position.stopped else list(self._take_part(position, part, at))
 
 
 @pytest.fixture
@@ -289,13 +289,20 @@ def line(consumer: Fixed, monkeypatch: pytest.MonkeyPatch) -> Iterator[Line]:
     os.close(made.readable)
 
 
-def answer(session: int, error: int = 0, records: bytes = b"") -> bytes:
+def answer(session: int, error: int = 0, records: bytes = b"", part_error: int = 0) -> bytes:
     head = b"\0" + struct.pack(">ihi", 0, error, session)
-    if not records:
+    if not records and not part_error:
         return head + b"\x01\0"
     size = len(records) + 1
     length = bytes([size & 0x7F | 0x80, size >> 7])
-    part = struct.pack(">ihqqq", 0, 0, 9, 9, 0) + b"\x00" + struct.pack(">i", -1) + length + records + b"\0"
+    part = (
+        struct.pack(">ihqqq", 0, part_error, 9, 9, 0)
+        + b"\x00"
+        + struct.pack(">i", -1)
+        + length
+        + records
+        + b"\0"
+    )
     topic = uuid.UUID(KEY[0]).bytes
     return head + b"\x02" + topic + b"\x02" + part + b"\0" + b"\0"
 
@@ -327,12 +334,59 @@ def test_where_much_has_come_the_next_request_goes_out_at_once(
     consumer.read(0)
     line.answers.append(answer(77, records=batch(5, 1)))
     consumer.read(0)
-    assert len(line.bodies) == 1
+    assert len(line.bodies) == 1 and not consumer.more_comes()
     monkeypatch.setattr(fetching, "AHEAD_BYTES", 50)
     consumer.read(0)
+    assert not consumer.more_comes(), "what is asked of a broker that had little may come at any time"
     line.answers.append(answer(77, records=batch(6, 1)))
     consumer.read(0)
-    assert len(line.bodies) == 3
+    assert len(line.bodies) == 3 and consumer.more_comes()
+    line.answers.append(answer(77))
+    consumer.read(0)
+    assert not consumer.more_comes()
+
+
+def test_a_broker_that_had_little_is_not_asked_ahead_because_another_had_much(
+    consumer: Fixed, line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetching, "AHEAD_BYTES", 50)
+    other = Line()
+    consumer._brokers._leaders["orders", 1] = 2
+    consumer._brokers._addresses[2] = ("c", 1)
+    consumer._brokers._connections[("c", 1), DATA] = other  # type: ignore[assignment]
+    consumer.read(0)
+    line.answers.append(answer(77, records=batch(5, 1)))
+    other.answers.append(answer(78))
+    consumer.read(0)
+    assert (len(line.bodies), len(other.bodies)) == (2, 1)
+    os.close(other.readable)
+
+
+def test_a_partition_whose_leader_has_moved_is_asked_of_the_new_one_from_where_it_was_read(
+    consumer: Fixed, line: Line
+) -> None:
+    consumer.read(0)
+    line.answers.append(answer(77, records=batch(5, 1)))
+    consumer.read(0)
+    other = Line()
+    consumer._brokers._addresses[2] = ("c", 1)
+    consumer._brokers._connections[("c", 1), DATA] = other  # type: ignore[assignment]
+
+    def describe(topics: Iterable[str], _: Any) -> dict[str, int]:
+        assert set(topics) == {"orders"}
+        consumer._brokers._leaders["orders", 0] = 2
+        return {}
+
+    consumer._brokers.describe = describe  # type: ignore[assignment, method-assign]
+    consumer.read(0)
+    line.answers.append(answer(77, part_error=KafkaError.NOT_LEADER_FOR_PARTITION))
+    consumer.read(0)
+    consumer._look_after = 0.0
+    consumer.read(0)
+    old, new = consumer._sessions["b", 1], consumer._sessions["c", 1]
+    assert old.known.keys() == {(KEY[0], 1)}, "it is taken out of the old one's session"
+    assert {key: w.offset for key, w in new.known.items()} == {KEY: 6}
+    os.close(other.readable)
 
 
 def test_an_answer_that_has_begun_is_waited_for(

@@ -14,6 +14,7 @@ from replicator.confirming import PARTITION_S, Confirming
 from replicator.copying import Cut
 from replicator.lane import (
     ANSWER_REST,
+    ANSWER_S,
     IDLE_POLL_S,
     LEAST_REST_S,
     MANY_ANSWER_REST,
@@ -149,6 +150,7 @@ def test_after_frames_it_reads_when_it_has_rested_and_waits_for_a_record_only_if
     lane.copies, lane.uncut = {("t", 0): None}, {}
     lane.rest, lane.many, lane.held_back, lane.flows = Rest(), False, False, False
     lane.rest.until = 7.25
+    lane.source = SimpleNamespace(more_comes=lambda: False)
     assert (lane._wait(), slept) == (IDLE_POLL_S, [])
     lane.confirming.hold_back(
         cast(Cut, SimpleNamespace(frame=SimpleNamespace(topic="t", partition=0), value=b""))
@@ -156,3 +158,19 @@ def test_after_frames_it_reads_when_it_has_rested_and_waits_for_a_record_only_if
     assert len(sent) == 1
     assert (lane._wait(), slept) == (0.0, [0.25])
     assert (lane._wait(), slept) == (IDLE_POLL_S, [0.25])
+
+
+@pytest.mark.parametrize(("many", "waits_s"), [(True, ANSWER_S), (False, 0.25)])
+def test_more_that_was_asked_for_already_is_waited_for_and_nothing_is_slept_over(
+    monkeypatch: pytest.MonkeyPatch, many: bool, waits_s: float
+) -> None:
+    """Who looked once and slept then copied one partition, of which an answer has a megabyte, at a fifth of its speed."""
+    slept: list[float] = []
+    monkeypatch.setattr(outside, "sleep", slept.append)
+    monkeypatch.setattr(outside, "monotonic", lambda: 7.0)
+    lane = cast(Any, object.__new__(Lane))
+    lane.source = SimpleNamespace(more_comes=lambda: True, by_id=lambda: True)
+    lane.confirming = Confirming(cast(Source, lane.source), lambda cut: None)
+    lane.uncut, lane.rest, lane.many, lane.held_back, lane.flows = {}, Rest(), many, False, True
+    lane.rest.until = 7.25
+    assert (lane._wait(), slept) == (waits_s, [])
