@@ -194,9 +194,10 @@ class BatchConsumer:
         for address in self._answered(timeout_s, JUST_ASKED_S if asked else 0.0):
             found += self._take(address, now)
         self._give_up(outside.monotonic())
-        # What is there, most likely, comes while this is worked on.
-        with contextlib.suppress(KafkaException):
-            self._ask(now, [leader for leader, session in self._sessions.items() if session.had_much])
+        if any(session.had_much for session in self._sessions.values()):
+            # More is there, most likely: it comes while this is worked on.
+            with contextlib.suppress(KafkaException):
+                self._ask(now, ahead=True)
         return found
 
     def more_comes(self) -> bool:
@@ -208,10 +209,8 @@ class BatchConsumer:
     def _waiting(self) -> list[Address]:
         return [a for a, session in self._sessions.items() if session.answer_by is not None]
 
-    def _ask(self, now: float, ahead: Collection[Address] | None = None) -> bool:
-        """Send a request to each leader that owes no answer, or of these to those that are given; whether there was one."""
-        if ahead is not None and not ahead:
-            return False
+    def _ask(self, now: float, ahead: bool = False) -> bool:
+        """Send a request to each leader that owes no answer, `ahead` to those of them that had much; whether there was one."""
         self._place()
         if self._changed and now >= self._look_after:
             self._look_after = now + BACK_OFF_S
@@ -222,7 +221,7 @@ class BatchConsumer:
         problem: KafkaException | None = None
         asked = False
         for leader, session in list(self._sessions.items()):
-            if session.wanted and session.answer_by is None and (ahead is None or leader in ahead):
+            if session.wanted and session.answer_by is None and (session.had_much or not ahead):
                 try:
                     self._send(leader, session)
                     asked = True
@@ -239,7 +238,7 @@ class BatchConsumer:
         for key, at in self._changed.items():
             wanted = not at.held and not at.stopped
             leader = self._brokers.leader(at.name) if wanted else None
-            if at.leader is not None and at.leader != leader and at.leader in self._sessions:
+            if at.leader != leader and at.leader in self._sessions:
                 before = self._sessions[at.leader]
                 before.wanted.pop(key, None)
                 before.untold.add(key)

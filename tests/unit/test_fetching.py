@@ -289,6 +289,16 @@ def line(consumer: Fixed, monkeypatch: pytest.MonkeyPatch) -> Iterator[Line]:
     os.close(made.readable)
 
 
+@pytest.fixture
+def other(consumer: Fixed, line: Line) -> Iterator[Line]:
+    """Another broker's, which leads nothing yet: node 2."""
+    consumer._brokers._addresses[2] = ("c", 1)
+    made = Line()
+    consumer._brokers._connections[("c", 1), DATA] = made  # type: ignore[assignment]
+    yield made
+    os.close(made.readable)
+
+
 def answer(session: int, error: int = 0, records: bytes = b"", part_error: int = 0) -> bytes:
     head = b"\0" + struct.pack(">ihi", 0, error, session)
     if not records and not part_error:
@@ -347,37 +357,30 @@ def test_where_much_has_come_the_next_request_goes_out_at_once(
 
 
 def test_a_broker_that_had_little_is_not_asked_ahead_because_another_had_much(
-    consumer: Fixed, line: Line, monkeypatch: pytest.MonkeyPatch
+    consumer: Fixed, line: Line, other: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetching, "AHEAD_BYTES", 50)
-    other = Line()
     consumer._brokers._leaders["orders", 1] = 2
-    consumer._brokers._addresses[2] = ("c", 1)
-    consumer._brokers._connections[("c", 1), DATA] = other  # type: ignore[assignment]
     consumer.read(0)
     line.answers.append(answer(77, records=batch(5, 1)))
     other.answers.append(answer(78))
     consumer.read(0)
     assert (len(line.bodies), len(other.bodies)) == (2, 1)
-    os.close(other.readable)
 
 
 def test_a_partition_whose_leader_has_moved_is_asked_of_the_new_one_from_where_it_was_read(
-    consumer: Fixed, line: Line
+    consumer: Fixed, line: Line, other: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     consumer.read(0)
     line.answers.append(answer(77, records=batch(5, 1)))
     consumer.read(0)
-    other = Line()
-    consumer._brokers._addresses[2] = ("c", 1)
-    consumer._brokers._connections[("c", 1), DATA] = other  # type: ignore[assignment]
 
     def describe(topics: Iterable[str], _: Any) -> dict[str, int]:
         assert set(topics) == {"orders"}
         consumer._brokers._leaders["orders", 0] = 2
         return {}
 
-    consumer._brokers.describe = describe  # type: ignore[assignment, method-assign]
+    monkeypatch.setattr(consumer._brokers, "describe", describe)
     consumer.read(0)
     line.answers.append(answer(77, part_error=KafkaError.NOT_LEADER_FOR_PARTITION))
     consumer.read(0)
@@ -386,7 +389,23 @@ def test_a_partition_whose_leader_has_moved_is_asked_of_the_new_one_from_where_i
     old, new = consumer._sessions["b", 1], consumer._sessions["c", 1]
     assert old.known.keys() == {(KEY[0], 1)}, "it is taken out of the old one's session"
     assert {key: w.offset for key, w in new.known.items()} == {KEY: 6}
-    os.close(other.readable)
+
+
+def test_what_is_learnt_of_a_topic_s_other_partitions_on_the_way_is_followed(
+    consumer: Fixed, line: Line, other: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def describe(topics: Iterable[str], _: Any) -> dict[str, int]:
+        consumer._brokers._leaders = {("orders", p): 2 for p in (0, 1)}
+        return {}
+
+    monkeypatch.setattr(consumer._brokers, "describe", describe)
+    consumer.read(0)
+    line.answers.append(answer(77, part_error=KafkaError.NOT_LEADER_FOR_PARTITION))
+    consumer.read(0)
+    consumer._look_after = 0.0
+    consumer.read(0)
+    assert consumer._sessions["c", 1].known.keys() == {(KEY[0], p) for p in (0, 1)}
+    assert not consumer._sessions["b", 1].wanted
 
 
 def test_an_answer_that_has_begun_is_waited_for(
@@ -418,6 +437,7 @@ def test_what_is_held_is_taken_out_of_the_session_and_comes_back_where_it_stood(
     line.answers.append(answer(77, records=batch(5, 1)))
     assert consumer.read(0) == [], "what was on its way is not taken"
     consumer.read(0)
+    assert consumer._sessions["b", 1].known.keys() == {(KEY[0], 1)}
     consumer.resume([AT])
     line.answers.append(answer(77))
     consumer.read(0)
@@ -436,6 +456,29 @@ def test_a_broker_that_owes_its_answer_for_too_long_is_given_up(
     consumer.read(0)
     assert not consumer._sessions and not consumer._brokers._connections
     assert consumer._brokers.leader(("orders", 0)) is None, "who leads is asked anew"
+
+
+def test_what_was_asked_of_a_broker_that_is_lost_is_asked_of_whoever_leads_it_then(
+    consumer: Fixed, line: Line, other: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing comes of a partition that nobody is asked for, and nobody would notice."""
+    now = 100.0
+    monkeypatch.setattr(outside, "monotonic", lambda: now)
+
+    def describe(topics: Iterable[str], _: Any) -> dict[str, int]:
+        consumer._brokers._leaders = {("orders", p): 2 for p in (0, 1)}
+        return {}
+
+    monkeypatch.setattr(consumer._brokers, "describe", describe)
+    consumer.read(0)
+    now += fetching.ANSWER_S + 1
+    consumer.read(0)
+    consumer.read(0)
+    assert consumer._sessions.keys() == {("c", 1)}
+    assert {key: w.offset for key, w in consumer._sessions["c", 1].known.items()} == {
+        (KEY[0], p): 5 for p in (0, 1)
+    }
+    assert len(other.bodies) == 1
 
 
 def test_a_broker_that_does_not_know_topic_ids_is_none_for_this(consumer: Fixed) -> None:
