@@ -18,6 +18,9 @@ HOST = "127.0.0.1"
 # Below the range from which Linux takes the ports of outgoing connections (32768 up), or a client that knocks at a
 # stopped server could be given its port, and the server could not come back on it.
 _PORTS = range(15000, 32000)
+# The UDP ports of the TCP ports given out. Nobody uses them: while this process holds them, no other that asks for free
+# ports is given the same, though whom they were given to may listen there only seconds later, or not yet again.
+_given: list[socket.socket] = []
 
 # Runs between fork and exec in a small interpreter of its own, for Python code in a fork of a process with threads can
 # deadlock. PR_SET_PDEATHSIG (1) is kept across exec. The parent may have died before it was set: hence the look after.
@@ -82,16 +85,31 @@ def _popen(
 
 
 def free_ports(count: int) -> list[int]:
-    """`count` different ports of 127.0.0.1 that nobody listens on now. Raises OSError when there are too few."""
+    """`count` different ports of 127.0.0.1 that nobody listens on now, nor was given by this function in a process that still lives. Raises OSError when there are too few."""
     found: list[int] = []
     for port in random.sample(_PORTS, len(_PORTS)):
         if len(found) == count:
             break
-        with contextlib.suppress(OSError), socket.socket() as probe:
-            # As Java's servers do: a port in TIME_WAIT may be taken.
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((HOST, port))
+        if claim := _claim(port):
+            _given.append(claim)
             found.append(port)
     if len(found) < count:
         raise OSError(f"{HOST} has no {count} free ports between {_PORTS.start} and {_PORTS.stop}")
     return found
+
+
+def _claim(port: int) -> socket.socket | None:
+    """What holds a port against other claims; None: it has been claimed, or somebody listens on it."""
+    with contextlib.ExitStack() as stack:
+        claim = stack.enter_context(socket.socket(type=socket.SOCK_DGRAM))
+        probe = stack.enter_context(socket.socket())
+        # As Java's servers do: a port in TIME_WAIT may be taken.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            claim.bind((HOST, port))
+            probe.bind((HOST, port))
+        except OSError:
+            return None
+        probe.close()
+        stack.pop_all()
+        return claim
