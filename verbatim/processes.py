@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
@@ -18,9 +19,10 @@ HOST = "127.0.0.1"
 # Below the range from which Linux takes the ports of outgoing connections (32768 up), or a client that knocks at a
 # stopped server could be given its port, and the server could not come back on it.
 _PORTS = range(15000, 32000)
-# The UDP ports of the TCP ports given out. Nobody uses them: while this process holds them, no other that asks for free
-# ports is given the same, though whom they were given to may listen there only seconds later, or not yet again.
-_given: list[socket.socket] = []
+# The UDP ports of the TCP ports given out last. Nobody uses them: while this process holds them, no other that asks for
+# free ports is given the same, though whom they were given to may listen there only seconds later, or not yet again.
+_given: deque[socket.socket] = deque()
+_MOST_GIVEN = 200
 
 # Runs between fork and exec in a small interpreter of its own, for Python code in a fork of a process with threads can
 # deadlock. PR_SET_PDEATHSIG (1) is kept across exec. The parent may have died before it was set: hence the look after.
@@ -85,13 +87,15 @@ def _popen(
 
 
 def free_ports(count: int) -> list[int]:
-    """`count` different ports of 127.0.0.1 that nobody listens on now, nor was given by this function in a process that still lives. Raises OSError when there are too few."""
+    """`count` different ports of 127.0.0.1 that nobody listens on now, nor was given them in a process that still lives, unless that was given 200 others since. Raises OSError when there are too few."""
     found: list[int] = []
     for port in random.sample(_PORTS, len(_PORTS)):
         if len(found) == count:
             break
         if claim := _claim(port):
             _given.append(claim)
+            if len(_given) > _MOST_GIVEN:
+                _given.popleft().close()
             found.append(port)
     if len(found) < count:
         raise OSError(f"{HOST} has no {count} free ports between {_PORTS.start} and {_PORTS.stop}")

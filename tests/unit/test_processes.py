@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+from collections import deque
 
 import pytest
 
@@ -49,6 +50,17 @@ def test_no_port_is_given_to_two_processes() -> None:
     assert given_elsewhere(port).stdout == f"[{port}]\n"
     # The process that it was given to has ended: so it can be given once more.
     assert given_elsewhere(port).stdout == f"[{port}]\n"
+
+
+def test_no_more_are_held_than_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes a file descriptor: where many are asked for, the eldest can be given again."""
+    monkeypatch.setattr(processes, "_given", deque())
+    monkeypatch.setattr(processes, "_MOST_GIVEN", 2)
+    ports = free_ports(3)
+    assert [claim.getsockname()[1] for claim in processes._given] == ports[1:]
+    assert given_elsewhere(ports[0]).stdout == f"[{ports[0]}]\n"
+    for claim in processes._given:
+        claim.close()
 
 
 def test_a_port_somebody_listens_on_is_not_given(monkeypatch: pytest.MonkeyPatch) -> None:
