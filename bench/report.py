@@ -143,8 +143,8 @@ def _throughput(results: list[Result]) -> str:
                 str(len(some)),
                 shown((r["records_per_s"] for r in some), "{:,.0f}".format),
                 shown((spread([r["mb_per_s"] for r in some]).median,), "{:,.0f}".format),
-                shown((r["cpu_us_per_record"] for r in some), "{:,.1f}".format),
-                shown((spread([r["broker_cpu_us_per_record"] for r in some]).median,), "{:,.1f}".format),
+                shown((r["cpu_us_per_record"] for r in some), micros),
+                shown((spread([r["broker_cpu_us_per_record"] for r in some]).median,), micros),
                 shown((max(r["peak_bytes"] for r in some) / 2**20,), "{:,.0f}".format),
                 shown((max(_greatest(r) for r in some) / 2**20,), "{:,.0f}".format),
                 shown(
@@ -155,6 +155,11 @@ def _throughput(results: list[Result]) -> str:
             ]
         )
     return table(head, rows)
+
+
+def micros(value: float) -> str:
+    """Microseconds, to what is seen of them in several rounds."""
+    return f"{value:,.2f}" if value < 10 else f"{value:,.1f}"
 
 
 def _greatest(result: Result) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from array import array
 from collections import Counter
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench import copiers, report, sitting, usage
+from bench import copiers, report, sitting, throughput, usage
 from bench.clusters import Broker
 from bench.figures import longest_gap, percentile, spread, steady, time_of, value_at
 from bench.latency import SETTLE_S, judged
@@ -157,6 +158,22 @@ def test_a_figure_shows_its_spread_when_there_are_several() -> None:
     assert report.shown([3.0, 1.0, 2.0], "{:.0f}".format) == "2 (1 to 3)"
     assert report.shown([3.0], "{:.0f}".format) == "3"
     assert report.shown([None], "{:.0f}".format) == "-"
+
+
+def test_microseconds_have_as_many_digits_as_say_something() -> None:
+    assert [report.micros(value) for value in (0.234, 9.96, 12.34, 1234.5)] == [
+        "0.23",
+        "9.96",
+        "12.3",
+        "1,234.5",
+    ]
+
+
+def test_memory_in_hand_has_been_touched() -> None:
+    """All of it at the same time: so the process has had as much."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    throughput.have_memory(before + (32 << 20))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10 >= before + (32 << 20)
 
 
 def _throughput(copier: str, records_per_s: float) -> dict[str, Any]:
