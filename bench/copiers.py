@@ -190,8 +190,9 @@ def _verbatim_variables(pair: Pair, link: str, topic: str, folder: Path) -> dict
 def _verbatim_on_executors(
     pair: Pair, link: str, topic: str, folder: Path, count: int
 ) -> dict[str, Application]:
-    # On each worker a core for the replicator's lane, one for the deduplicator's, one for the state query.
-    master, found = standalone(folder, count, cores=3, memory="2g")
+    # On each worker a core for the replicator's lane, one for the deduplicator's, one for the state query; and one more, since the replicator's
+    # executors may all come to one worker, if that is up first, and those of the deduplicator must find room for two cores still.
+    master, found = standalone(folder, count, cores=4, memory="2g")
     variables = _verbatim_variables(pair, link, topic, folder)
     variables |= {"SPARK_MASTER": master, "PARALLELISM": str(count), "PYSPARK_PYTHON": sys.executable}
     for name, cores in (("replicator", 1), ("deduplicator", 2)):
