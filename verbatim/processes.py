@@ -87,7 +87,10 @@ def _popen(
 
 
 def free_ports(count: int) -> list[int]:
-    """`count` different ports of 127.0.0.1 that nobody listens on now, nor was given them in a process that still lives, unless that was given 200 others since. Raises OSError when there are too few."""
+    """`count` different ports of 127.0.0.1 that nobody listens on now. Raises OSError when there are too few.
+
+    Nor was any of them given by this function in a process that still lives, unless that was given 200 others since.
+    """
     found: list[int] = []
     for port in random.sample(_PORTS, len(_PORTS)):
         if len(found) == count:
