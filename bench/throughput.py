@@ -99,8 +99,8 @@ def measure(pair: Pair, name: str, link: str, shape: Shape, warm: int = 0) -> di
 def have_memory(size: int) -> None:
     """See that so much of this machine's free memory has been used before, or half of it.
 
-    A virtual machine that has given free memory back to its host gets it again page by page, as it is touched: that took 7 us for 4 KiB, which is what most of
-    a record of 10 KB cost the target's broker, since the page cache grows with what it writes. On a machine on which brokers have run for a while,
+    A virtual machine that has given free memory back to its host gets it again page by page, as it is touched: that took 7 us for 4 KiB, two
+    thirds of what a record of 10 KB cost the target's broker, for the page cache grows with all that it writes. On a machine on which brokers have run for a while,
     the page cache has all the memory already.
     """
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

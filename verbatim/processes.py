@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import queue
 import random
@@ -107,16 +106,14 @@ def free_ports(count: int) -> list[int]:
 
 def _claim(port: int) -> socket.socket | None:
     """What holds a port against other claims; None: it has been claimed, or somebody listens on it."""
-    with contextlib.ExitStack() as stack:
-        claim = stack.enter_context(socket.socket(type=socket.SOCK_DGRAM))
-        probe = stack.enter_context(socket.socket())
-        # As Java's servers do: a port in TIME_WAIT may be taken.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            claim.bind((HOST, port))
+    claim = socket.socket(type=socket.SOCK_DGRAM)
+    try:
+        claim.bind((HOST, port))
+        with socket.socket() as probe:
+            # As Java's servers do: a port in TIME_WAIT may be taken.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((HOST, port))
-        except OSError:
-            return None
-        probe.close()
-        stack.pop_all()
-        return claim
+    except OSError:
+        claim.close()
+        return None
+    return claim
