@@ -45,7 +45,7 @@ SCALE_SHAPES = (
 
 SHAPES = MAIN_SHAPES + SIDE_SHAPES + SCALE_SHAPES
 SIDE_COPIERS = (copiers.VERBATIM, "mm2-throughput")
-SHARES = {"mm2-throughput": 0.4, "mm2-latency": 0.1, "mm2-defaults": 0.1}
+SHARES = {"mm2-throughput": 0.4, "mm2-latency": 0.4, "mm2-defaults": 0.2}
 """Of a shape's records, for who is slower: what is measured is a rate, and some ten seconds of it are enough."""
 
 LATENCY_COPIERS = (copiers.VERBATIM, "mm2-latency")

@@ -30,6 +30,7 @@ from replicator.copying import Copying, Cut, Loop, Status
 from replicator.demands import Demands
 from replicator.fetching import Event
 from replicator.halts import Halts
+from replicator.rest import Rest
 from replicator.source import Source
 from replicator.throttle import Throttle
 from replicator.writer import Writer, WriterFailed, frame_codec
@@ -41,20 +42,6 @@ ANSWER_S = 0.01
 """How long to wait for the answer to a question before looking round."""
 MANY, MANY_BYTES = 1000, 768 << 10
 """So many records read at once, or so much, show that more is there. Of a partition at most a megabyte is read at once."""
-REST = 3
-LEAST_REST_S, MOST_REST_S = 0.013, 0.025
-"""Between frames a lane rests REST times as long as the last ones took it, within these bounds: frames are small and leave soon when
-there is little to do, and grow by themselves with the load of this machine, whatever it comes from. Each costs a request to the source, one
-to the target, and a part of a transaction, however many records it holds.
-
-The least is long enough for a transaction and the delivery's rest after it. A delivery to which frames come sooner lets them wait: with 8 ms, a
-record waited for two clocks that knew nothing of each other, and took longer although each of them ticked faster."""
-MANY_REST_S = 0.1
-"""How long where more is there than is read at once. Full frames are cut all the time then, and most of what else there is to cut fills none:
-with a question every 25 ms, 200 B a record took 7 % more CPU in both applications together."""
-ANSWER_REST, MANY_ANSWER_REST = 10, 30
-"""And at least so many times what the answers cost, the second where there is more than is read at once. A topic of 1,000 partitions costs 8 ms:
-asked after each 25 ms that took a quarter of a CPU, and of a CPU's time with the interpreter's lock, for which the lane waits."""
 POSITION_INTERVAL_S = 1.0
 STOP_S = 5.0
 CALL_S = 30.0
@@ -69,28 +56,6 @@ def run(plan: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         yield from lane.run()
     finally:
         lane.close()
-
-
-class Rest:
-    """When a lane may ask for the topics of its frames again, and cut what doesn't fill one. Times are of the monotonic clock, in seconds."""
-
-    def __init__(self) -> None:
-        self.until = 0.0
-        self._answer_s = 0.0
-
-    def after(self, begun: float, now: float, many: bool, answer_s: float) -> None:
-        """Frames were asked for, or sent, from `begun` to `now`; `many`: there is more than is read at once. `answer_s`: CPU time that
-        another thread spent on the last answers."""
-        self._answer_s = answer_s
-        if many:
-            rest = max(MANY_REST_S, MANY_ANSWER_REST * answer_s)
-        else:
-            rest = max(min(MOST_REST_S, max(LEAST_REST_S, REST * (now - begun))), ANSWER_REST * answer_s)
-        self.until = now + rest
-
-    def no_more(self, now: float) -> None:
-        """What was read just now was all that is there."""
-        self.until = min(self.until, now + max(MOST_REST_S, ANSWER_REST * self._answer_s))
 
 
 class Lane:
@@ -350,8 +315,10 @@ class Lane:
             self.rest.after(begun, outside.monotonic(), self.many, self.confirming.answer_s)
 
     def _send(self, cut: Cut) -> None:
+        frame = cut.frame
         self.flows = True
-        self.writer.send(self.copies[cut.frame.topic, cut.frame.partition], cut)
+        self.rest.rate.came(frame.count)
+        self.writer.send(self.copies[frame.topic, frame.partition], cut)
 
     def _cut(self, all_of_it: bool) -> None:
         """Cut what was read into frames: full ones, or all of it; of what is limited, as much as may go."""

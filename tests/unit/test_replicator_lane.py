@@ -1,4 +1,4 @@
-"""When the replicator's lane asks for its topics, and cuts frames that are not full."""
+"""When the replicator's lane asks for its topics, waits for records, and sends frames."""
 
 from __future__ import annotations
 
@@ -12,63 +12,9 @@ from confluent_kafka import KafkaError, KafkaException, Uuid
 from common import outside
 from replicator.confirming import PARTITION_S, Confirming
 from replicator.copying import Cut
-from replicator.lane import (
-    ANSWER_REST,
-    ANSWER_S,
-    IDLE_POLL_S,
-    LEAST_REST_S,
-    MANY_ANSWER_REST,
-    MANY_REST_S,
-    MOST_REST_S,
-    REST,
-    Lane,
-    Rest,
-)
+from replicator.lane import ANSWER_S, IDLE_POLL_S, Lane
+from replicator.rest import Rest
 from replicator.source import Source
-
-
-def test_rests_as_long_as_the_work_took_within_bounds() -> None:
-    rest = Rest()
-    assert rest.until == 0, "the first frames wait for nothing"
-    for took, lasts in (
-        (0.0, LEAST_REST_S),
-        (0.005, REST * 0.005),
-        (1.0, MOST_REST_S),
-    ):
-        rest.after(7.0, 7.0 + took, False, 0.0)
-        assert rest.until - (7.0 + took) == pytest.approx(lasts)
-
-
-def test_rests_longer_while_there_is_more_than_is_read_at_once() -> None:
-    rest = Rest()
-    rest.after(7.0, 7.001, True, 0.0)
-    assert rest.until == pytest.approx(7.001 + MANY_REST_S)
-
-
-def test_what_comes_last_does_not_wait_as_long_as_what_there_was_much_of() -> None:
-    rest = Rest()
-    rest.after(7.0, 7.0, True, 0.0)
-    rest.no_more(7.01)
-    assert rest.until == pytest.approx(7.01 + MOST_REST_S)
-
-
-def test_finding_nothing_more_never_makes_a_rest_longer() -> None:
-    rest = Rest()
-    rest.after(7.0, 7.0, False, 0.0)
-    rest.no_more(7.001)
-    assert rest.until == pytest.approx(7.0 + LEAST_REST_S)
-
-
-def test_what_an_answer_costs_is_rested_for_by_a_multiple() -> None:
-    rest = Rest()
-    rest.after(7.0, 7.001, False, 0.008)
-    assert rest.until == pytest.approx(7.001 + ANSWER_REST * 0.008), "a topic of 1,000 partitions"
-    rest.after(7.0, 7.001, False, 0.0001)
-    assert rest.until == pytest.approx(7.001 + LEAST_REST_S), "a small topic: no longer than without"
-    rest.after(7.0, 7.001, True, 0.008)
-    assert rest.until == pytest.approx(7.001 + MANY_ANSWER_REST * 0.008)
-    rest.no_more(7.002)
-    assert rest.until == pytest.approx(7.002 + ANSWER_REST * 0.008)
 
 
 def sent_unasked(_: Cut) -> None:
@@ -153,9 +99,12 @@ def test_after_frames_it_reads_when_it_has_rested_and_waits_for_a_record_only_if
     lane.source = SimpleNamespace(more_comes=lambda: False)
     assert (lane._wait(), slept) == (IDLE_POLL_S, [])
     lane.confirming.hold_back(
-        cast(Cut, SimpleNamespace(frame=SimpleNamespace(topic="t", partition=0), value=b""))
+        cast(Cut, SimpleNamespace(frame=SimpleNamespace(topic="t", partition=0, count=3), value=b""))
     )
     assert len(sent) == 1
+    lane.rest.rate.look(7.0)
+    lane.rest.rate.look(8.0)
+    assert lane.rest.rate.per_s == 3.0
     assert (lane._wait(), slept) == (0.0, [0.25])
     assert (lane._wait(), slept) == (IDLE_POLL_S, [0.25])
 
