@@ -14,7 +14,7 @@ LEAST_REST_S, MOST_REST_S = 0.013, 0.025
 
 The least is long enough for a transaction and the delivery's rest after it. A delivery to which frames come sooner lets them wait: with 8 ms, a
 record waited for two clocks that knew nothing of each other, and took longer although each of them ticked faster."""
-BUSY_PER_S = 1200
+BUSY_PER_S = 600
 """Where fewer records a second go through a lane, the least is less, in the same measure: most transactions hold a record or two then, rest or no
 rest, and a delivery is ready again before the next one comes. 100 records/s over four partitions took 4 ms in the middle and 7 at p99 instead of 12 and
 22, at the same CPU."""
