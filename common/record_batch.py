@@ -28,6 +28,8 @@ HEADER_BYTES = 61
 _NAMES = {number: name for name, number in CODECS.items()}
 _LEVELS = {"gzip": 6, "zstd": 3}
 """Kafka's own defaults; Arrow's are 9 and 1."""
+_GREATEST = {"gzip": 9, "zstd": 22}
+"""A higher level counts as this, as in the client library."""
 _CODEC, _LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
 _MAGIC = 2
 _LENGTH_FROM = 12
@@ -191,7 +193,8 @@ def _compressed(data: pa.Buffer, codec: str, level: int | None) -> list[Piece]:
     if codec == "snappy":
         return _snappy(data)
     # Not kept: a codec of Arrow's has a state, and these are called from several threads.
-    return [pa.Codec(codec, compression_level=_LEVELS[codec] if level is None else level).compress(data)]
+    level = _LEVELS[codec] if level is None else min(level, _GREATEST[codec])
+    return [pa.Codec(codec, compression_level=level).compress(data)]
 
 
 def _lz4(data: pa.Buffer) -> list[Piece]:

@@ -769,7 +769,10 @@ def _client_properties(
         (True, sources.family(cluster, kind.upper())),
     ]
     return client_properties.resolve(
-        kind, layers, Given("bootstrap.servers", servers, prefix + "BOOTSTRAP_SERVERS")
+        kind,
+        layers,
+        Given("bootstrap.servers", servers, prefix + "BOOTSTRAP_SERVERS"),
+        settings.whole_batches and (cluster, kind) in (("source", "consumer"), ("destination", "producer")),
     )
 
 

@@ -15,8 +15,8 @@ from pyspark.sql.streaming import StreamingQuery
 from common import kafka, outside, topics
 from common.application import Application, halted_lines
 from common.cli import entry, live_file, settings_options
-from common.connection import unsupported
 from common.control import Key
+from common.direct_properties import library_only
 from common.errors import LinkRefused, StateError, VerbatimError
 from common.kafka import Deadline
 from common.lanes import Plan, Progress
@@ -129,7 +129,7 @@ class Deduplicator(Application):
     def _whole_batches(self) -> bool:
         if not self.settings.whole_batches:
             return False
-        why = unsupported(self.settings.client_config("destination", "producer"))
+        why = library_only(self.settings.client_config("destination", "producer"))
         if why is not None and not self._told:
             log.info("records are produced one by one, since only the client library knows %s", why)
         self._told = why is not None

@@ -894,7 +894,10 @@ def test_variables_of_the_older_system_keep_working() -> None:
     assert settings.client_config("destination", "consumer")["fetch.min.bytes"] == 100
     producer = settings.client_config("destination", "producer")
     assert (producer["linger.ms"], producer["compression.type"]) == ("20", "zstd")
-    assert settings.warnings == []
+    (warning,) = settings.warnings
+    assert warning.startswith(
+        "KAFKA_CONFIG_PRODUCER_LINGER_MS: linger.ms has no effect where records are written"
+    )
 
 
 def test_a_new_variable_beats_the_older_systems_even_from_the_file(tmp_path: Path) -> None:
@@ -904,7 +907,10 @@ def test_a_new_variable_beats_the_older_systems_even_from_the_file(tmp_path: Pat
     settings = load(file, **client_file, STREAMS_REPLICATION_FACTOR="3", KAFKA_CONFIG_PRODUCER_LINGER_MS="9")
     assert settings.replication_factor == 2
     assert settings.client_config("destination", "producer")["linger.ms"] == "1"
-    assert [warning.split(":")[0] for warning in settings.warnings] == ["STREAMS_REPLICATION_FACTOR"]
+    assert [warning.split(":")[0] for warning in settings.warnings] == [
+        "STREAMS_REPLICATION_FACTOR",
+        "KAFKA_CLUSTERS_DESTINATION_CLIENT_CONFIG",
+    ]
 
 
 def test_kafka_streams_default_replication_is_the_clusters() -> None:
