@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import click
 import orjson
 
+from common import durations
 from common.errors import SettingsError, VerbatimError
 from common.live import LiveFile
 from common.settings import FIELDS, Settings, flag_of
@@ -91,6 +92,18 @@ def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for decorator in reversed(decorators):
         decorated = decorator(decorated)
     return decorated
+
+
+class Duration(click.ParamType[float]):
+    """Seconds, given as settings give durations (`500ms`, `40s`, `5m`), or as a number of seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            return durations.seconds_or_number(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 def echo_json(found: Any) -> None:

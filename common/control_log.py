@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+TELL_SKIPPED = 10
+"""So many records that are skipped have a line each."""
+
 
 class ControlLog:
     """A tail of the control topic and its running sum, `state`. Safe to use from several threads.
@@ -45,6 +48,7 @@ class ControlLog:
         self._group = consumer_config.get("group.id")
         self._consumer = self._reader()
         self._silence = Silence(self._admin)
+        self._tell_skipped = TELL_SKIPPED
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -59,14 +63,16 @@ class ControlLog:
 
     @classmethod
     def in_lane(cls, plan: dict[str, Any]) -> Self:
-        """The same in a task, which knows its plan alone."""
-        return cls(
+        """The same in a task, which knows its plan alone. What is skipped its driver has told."""
+        made = cls(
             plan["control_topic"],
             plan["control_consumer"],
             plan["control_producer"],
             plan["control_admin"],
             plan["link"],
         )
+        made._tell_skipped = 0
+        return made
 
     def poll(self) -> Control:
         """Take in what has arrived, without waiting."""
@@ -124,7 +130,8 @@ class ControlLog:
         for message in self._waiting() if timeout == 0 else kafka.read(self._consumer, timeout, 1000):
             error = message.error()
             if error is None:
-                self.state.apply(message.offset(), message.value())
+                if (why := self.state.apply(message.offset(), message.value())) is not None:
+                    self._skipped(message.offset(), why)
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
                 raise LinkRefused(
                     f"the control topic {self.topic} was cut below offset {self.state.position} ({error.str()}); it must never be "
@@ -132,6 +139,12 @@ class ControlLog:
                 )
             elif error.code() in kafka.NO_RIGHTS:
                 raise kafka.denied(f"reading {self.topic}", error, self._group, "READ")
+
+    def _skipped(self, offset: int, why: str) -> None:
+        if self._tell_skipped:
+            self._tell_skipped -= 1
+            more = "" if self._tell_skipped else "; no more are told of"
+            log.error("%s offset %d: skipped, since %s%s", self.topic, offset, why, more)
 
     def _waiting(self) -> list[Received]:
         return cast("list[Received]", self._consumer.consume(1000, 0))

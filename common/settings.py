@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from common import client_properties, link_topics, topic_selection
+from common import client_properties, durations, link_topics, topic_selection
 from common.acls import Policy
 from common.client_properties import Given, Kind
 from common.errors import SettingsError
@@ -83,11 +83,10 @@ def _duration(value: str | float) -> float:
     """Seconds. A bare number is refused in text, for its unit would be a guess."""
     if isinstance(value, int | float):
         return float(value)
-    units = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|m|h|d)", value.strip(), re.ASCII)
-    if not found or float(found[1]) == 0:
+    found = durations.seconds(value)
+    if not found:
         raise ValueError(f"expected a duration such as 500ms, 30s, 5m or 7d, not {value[:40]!r}")
-    return float(found[1]) / 1000 if found[2] == "ms" else float(found[1]) * units[found[2]]
+    return found
 
 
 def _duration_or_off(value: str | float) -> float:

@@ -60,9 +60,9 @@ def test_the_rights_in_the_readme_are_enough_and_nothing_else_is_tried(link: Gua
         ends = end_offsets(at, topic)
         assert [link.run(principal) for principal in (REPLICATOR, DEDUPLICATOR, OFFSETS)] == [0, 0, 0]
         assert (end_offsets(at, topic), configs(client, [topic], Deadline(30))) == (ends, configured)
-        assert Groups(client, "source").committed([f"{link.name}-g1"], Deadline(30)) == {
-            f"{link.name}-g1": {(topic, 0): (turn, "")}
-        }
+        assert Groups(client, "source", {"bootstrap.servers": at}).committed(
+            [f"{link.name}-g1"], Deadline(30)
+        ) == {f"{link.name}-g1": {(topic, 0): (turn, "")}}
         if turn == 1:
             add_partitions(at, topic, 2)
             alter(at, topic, segment_ms="200000000")
@@ -73,7 +73,7 @@ def test_the_rights_in_the_readme_are_enough_and_nothing_else_is_tried(link: Gua
     assert topics(at) == before
     staged = link.links[REPLICATOR].settings.staging_topic
     assert sum(start_offsets(to, staged).values()) > 0
-    groups = Groups(client, "source").members(Deadline(30))
+    groups = Groups(client, "source", {"bootstrap.servers": at}).members(Deadline(30))
     assert {group for group in groups if group.startswith(link.name)} == {f"{link.name}-g1"}
     assert group_offset(link, "g1", "orders") > 0
 

@@ -1066,4 +1066,4 @@ def test_the_name_of_a_group_at_the_target_leads_back_to_it(group: str, template
 def test_a_name_that_the_template_does_not_make_is_nobodys() -> None:
     assert topic_selection.source_group("a.{group}.a", name="a.a", source="east") is None
     assert topic_selection.source_group("a.{group}", name="b.x", source="east") is None
-    assert topic_selection.source_group("a.{group}", name="a.", source="east") is None
+    assert topic_selection.source_group("a.{group}", name="a.", source="east") == ""
