@@ -11,8 +11,10 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from common import reaching
 from common.cli import echo_json, settings_options
-from common.settings import Settings
+from common.kafka import Deadline
+from common.settings import CLUSTERS, Settings
 from verbatim.verify import Kind, PartitionReport
 from verbatim.verify_link import LinkReport, Options, verify_link
 
@@ -71,6 +73,8 @@ def verify(
     Of identical records in a row, which one is missing can't be told: it is the last that is named. Of compacted, trimmed or
     re-created topics it compares what both sides still have, and says so.
     """
+    for cluster in CLUSTERS:
+        reaching.cluster_id(settings, cluster, Deadline(timeout_s))
     options = Options(topics=topics, sample=sample, seed=seed, timeout_s=timeout_s)
     with _progress(quiet=output == "json") as show:
         if show is not None:
