@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FIRST_S, MOST_S = 0.5, 4.0
+FIRST_S, MOST_S = 0.25, 4.0
 """For an answer: the first time, and at most, when it has doubled."""
 SILENT_S = 2.0
 """After so long without a word from the client the listeners are asked."""
@@ -116,7 +116,7 @@ class _Look:
         )
 
     def _why_not(self) -> list[Reason]:
-        heard, self._heard = self._heard, {}
+        heard = dict(self._heard)
         addresses = access({"bootstrap.servers": self._config["bootstrap.servers"]}).bootstrap[:MOST_ASKED]
         with ThreadPoolExecutor(MOST_ASKED) as pool:
             found = pool.map(lambda address: why(self._config, address, heard), addresses)
@@ -171,6 +171,8 @@ class _Look:
             raise self._ill_made(str(error.args[0].str())) from None
 
     def _hear(self, error: KafkaError) -> None:
+        # The last one comes last. What is said of a certificate or a token is said once, or seldom, so nothing is forgotten.
+        self._heard.pop(error.code(), None)
         self._heard[error.code()] = _AGE.sub("", _AGE.sub("", error.str()))
 
     def _setting(self, name: str) -> str:

@@ -13,14 +13,16 @@ from pathlib import Path
 import click
 import pytest
 
-from common import reaching
+from common import link, reaching
 from common.cli import entry
 from common.errors import KafkaTimeout, LinkRefused, SettingsError, VerbatimError
 from common.kafka import Deadline
 from common.settings import Settings
+from deduplicator.fencing import FencingProducer
 from deduplicator.main import command as deduplicator
 from offsets.main import command as offsets
 from replicator.main import command as replicator
+from tests.brokers import create_topic
 from tests.secured import SecuredCluster
 from verbatim.main import cli
 from verbatim.processes import HOST, free_ports
@@ -42,6 +44,7 @@ class ManyListeners(SecuredCluster):
             "listeners": f"{found['listeners']},LOST://{self.lost}",
             "advertised.listeners": f"{found['advertised.listeners']},LOST://{self.told}",
             "listener.security.protocol.map": f"{found['listener.security.protocol.map']},LOST:PLAINTEXT",
+            "transaction.max.timeout.ms": "30000",
         }
 
 
@@ -305,3 +308,25 @@ def test_plan_says_so_of_both_clusters(
     said = capsys.readouterr().out
     for side in ("SOURCE", "DESTINATION"):
         assert f"KAFKA_CLUSTERS_{side}_PROPERTIES_SECURITY_PROTOCOL" in said
+
+
+def test_a_target_that_allows_no_transaction_of_ours_is_refused_by_the_name_of_its_setting(
+    cluster: ManyListeners,
+) -> None:
+    """Promise: at the start, before anything is made; where its configuration may not be read, by whoever fences. It was tried again for ever."""
+    settings = Settings.load(environ=variables(cluster.bootstrap_servers))
+    with pytest.raises(LinkRefused, match=r"transaction.max.timeout.ms=30000, .*60000 ms: set it"):
+        link.prepare(settings, True, Deadline(20))
+    create_topic(cluster.bootstrap_servers, "mappings")
+    for whole_batches in (True, False):
+        plan = {
+            "mappings_topic": "mappings",
+            "link": "link",
+            "group": "group",
+            "whole_batches": whole_batches,
+            "producer": settings.client_config("destination", "producer"),
+        }
+        producer = FencingProducer(plan, 0, "staging-0", 1_000_000, 65536)
+        with pytest.raises(LinkRefused, match=r"transaction.max.timeout.ms"):
+            producer.fence(Deadline(20))
+        producer.drop(False)
