@@ -20,10 +20,12 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from common import outside
 from common.errors import KafkaTimeout, LinkRefused, SettingsError
+from common.folding import Folding
 
 log = logging.getLogger(__name__)
 client_log = logging.getLogger("librdkafka")
 client_log.addFilter(lambda record: record.levelno >= logging.ERROR or client_log.isEnabledFor(logging.DEBUG))
+client_log.addFilter(Folding())
 
 CONNECT_S = 5.0
 TRANSACTION_TIMEOUT_MS = 60_000
