@@ -38,6 +38,7 @@ _WAY_IN = re.compile(
     r"security\.|ssl\.|sasl\.|enable\.(ssl|sasl)|https\.|plugin\.|broker\.address\.family|client\.dns"
 )
 _FILES = re.compile(r"(ssl|https)\.\w+\.location|sasl\.oauthbearer\.assertion\.(\w+\.)*file")
+_LEARNT = re.compile(r"(?:\w+://)?(\S+):(\d+)/(\d+): ")
 _AGE = re.compile(r" \(after \d+ms in state \w+\)$|^\S+/(bootstrap|\d+): ")
 
 
@@ -47,6 +48,8 @@ def cluster_id(settings: Settings, cluster: Cluster, deadline: Deadline) -> str:
     Raises SettingsError where a client can't be made, LinkRefused where the brokers don't let it in and won't by themselves, KafkaTimeout where
     nothing was reached by the deadline: each with the variable, the address, what happened and what to do. The last is logged once, too, long before.
     """
+    # A topic that may be described: a question about any other is one that brokers write down as denied.
+    topic = settings.control_topic if cluster == "destination" else None
     found = ""
     seen: list[dict[str, Any]] = []
     for kind in _kinds(settings, cluster):
@@ -54,7 +57,9 @@ def cluster_id(settings: Settings, cluster: Cluster, deadline: Deadline) -> str:
         way_in = {name: value for name, value in config.items() if _WAY_IN.match(name)}
         if way_in not in seen:
             seen.append(way_in)
-            found = _Look(config, cluster, kind).until(settings.control_topic, deadline)
+            # Whatever else only a consumer or a producer understands, this client would not.
+            own = config if kind == "admin" else {"bootstrap.servers": config["bootstrap.servers"], **way_in}
+            found = _Look(own, cluster, kind).until(topic, deadline)
     return found
 
 
@@ -74,25 +79,29 @@ class _Look:
         self._kind = kind
         self._heard: dict[int, str] = {}
         self._said = ""
+        self._brokers: dict[Address, int] = {}
+        """Where they say that they are, and their ids."""
         self._check_files()
         self._check_token()
         self._client = self._made()
 
-    def until(self, topic: str, deadline: Deadline) -> str:
+    def until(self, topic: str | None, deadline: Deadline) -> str:
         """Look until something is reached; the cluster's id."""
         within_s, silent = FIRST_S, Deadline(SILENT_S)
         while True:
             reasons: list[Reason] = []
             try:
-                found = self._client.list_topics(topic, timeout=max(0.1, deadline.left(within_s)))
-                reasons = self._advertised(found)
+                timeout = max(0.1, deadline.left(within_s))
+                found = self._client.list_topics(*filter(None, [topic]), timeout=timeout)
+                self._brokers = {(str(b.host), b.port): b.id for b in found.brokers.values()}
+                reasons = self._elsewhere(found)
                 if not reasons:
                     return self._id(found)
             except KafkaException:
                 self._client.poll(0)
                 # Far away and slow is no reason.
                 if self._heard or silent.passed():
-                    reasons = self._why_not()
+                    reasons = self._elsewhere() or self._why_not()
             self._tell(reasons, deadline)
             within_s = min(MOST_S, 2 * within_s)
             outside.sleep(deadline.left(0.1))
@@ -111,8 +120,9 @@ class _Look:
             self._said = words
 
     def _worded(self, reasons: Iterable[Reason]) -> Iterable[str]:
+        who = "" if self._kind == "admin" else f" (its {self._kind} clients)"
         return dict.fromkeys(
-            f"{self._variable}{reason.setting}: {self._side} broker {reason.words}" for reason in reasons
+            f"{self._variable}{reason.setting}: {self._side} broker {reason.words}{who}" for reason in reasons
         )
 
     def _why_not(self) -> list[Reason]:
@@ -122,13 +132,12 @@ class _Look:
             found = pool.map(lambda address: why(self._config, address, heard), addresses)
             return [reason for reason in found if reason is not None]
 
-    def _advertised(self, found: ClusterMetadata) -> list[Reason]:
-        """Why nothing can be asked of the brokers that the cluster names; some that are away are told of, and no reason."""
-        brokers: dict[Address, int] = {(str(b.host), b.port): b.id for b in found.brokers.values()}
+    def _elsewhere(self, found: ClusterMetadata | None = None) -> list[Reason]:
+        """Why nothing can be asked of the brokers that the cluster names. Where some of them are away, that is told once it has answered."""
+        brokers = self._brokers
         with ThreadPoolExecutor(MOST_ASKED) as pool:
-            lost = {
-                at: words for at, words in zip(brokers, pool.map(unreachable, brokers), strict=True) if words
-            }
+            looked = zip(brokers, pool.map(unreachable, brokers), strict=True)
+            lost = {at: words for at, words in looked if words is not None}
         reasons = [
             Reason(
                 "BOOTSTRAP_SERVERS",
@@ -138,17 +147,12 @@ class _Look:
             )
             for at, words in list(lost.items())[:MOST_ASKED]
         ]
-        if not brokers:
-            return [
-                Reason(
-                    "BOOTSTRAP_SERVERS",
-                    f"{self._config['bootstrap.servers']} answers, and names no broker of its cluster",
-                    True,
-                )
-            ]
+        if found is not None and not brokers:
+            words = f"{self._config['bootstrap.servers']} answers, and names no broker of its cluster"
+            return [Reason("BOOTSTRAP_SERVERS", words, True)]
         if len(lost) == len(brokers):
             return reasons
-        for words in self._worded(reasons):
+        for words in self._worded(reasons if found is not None else ()):
             log.warning("%s", words)
         return []
 
@@ -171,6 +175,9 @@ class _Look:
             raise self._ill_made(str(error.args[0].str())) from None
 
     def _hear(self, error: KafkaError) -> None:
+        if found := _LEARNT.match(error.str()):
+            # A client that was told where brokers are keeps to these, and asks nobody of bootstrap.servers any more.
+            self._brokers[(found[1].strip("[]"), int(found[2]))] = int(found[3])
         # The last one comes last. What is said of a certificate or a token is said once, or seldom, so nothing is forgotten.
         self._heard.pop(error.code(), None)
         self._heard[error.code()] = _AGE.sub("", _AGE.sub("", error.str()))

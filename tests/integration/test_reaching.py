@@ -201,6 +201,17 @@ def test_with_a_dead_address_among_sound_ones_all_is_well(
         assert reaching.cluster_id(settings, "destination", Deadline(10)) == cluster.cluster_id
 
 
+def test_what_only_one_kind_of_client_comes_in_with_is_tried_too(
+    cluster: ManyListeners, user: dict[str, str]
+) -> None:
+    """Promise: the password of consumers alone, wrong, is told of as the link starts, not by a lane that reads nothing."""
+    given = variables(cluster.secure_servers, user) | {f"{SOURCE}CONSUMER_SASL_PASSWORD": "another"}
+    settings = Settings.load(environ=given)
+    with pytest.raises(LinkRefused, match=r"refuses the credentials of user alice.*its consumer clients"):
+        reaching.cluster_id(settings, "source", Deadline(10))
+    assert reaching.cluster_id(settings, "destination", Deadline(10)) == cluster.cluster_id
+
+
 def test_a_cluster_that_is_away_for_a_while_is_waited_for_and_told_of_at_once(
     cluster: ManyListeners, caplog: pytest.LogCaptureFixture
 ) -> None:
