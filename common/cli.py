@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 
 import click
 import orjson
+from confluent_kafka import KafkaException
 
 from common import durations
 from common.errors import SettingsError, VerbatimError
@@ -168,6 +169,10 @@ def entry(
         outcome = command.main(args=args, prog_name=prog_name, standalone_mode=False, max_content_width=120)
     except VerbatimError as error:
         _fail(str(error), error.exit_code)
+    except KafkaException as error:
+        # A cluster's word, not a bug; where it came up is for who looks for one.
+        log.debug("%s", error, exc_info=True)
+        _fail(f"Kafka: {error.args[0]}", 1)
     except click.ClickException as error:
         _fail(error.format_message(), error.exit_code)
     except click.Abort:

@@ -1,7 +1,7 @@
 """The settings of a link: declared once, read from flags, environment and file, checked; starts nothing, connects nowhere.
 
 A value comes from the first of: flag, environment variable, YAML file (`--config`, the same keys), default. An empty
-variable counts as not set. `python -m common.settings` prints the table for the README.
+variable counts as not set; APPLICATION_NAME, and what is required, may not be. `python -m common.settings` prints the table for the README.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from common import client_properties, durations, link_topics, topic_selection
 from common.acls import Policy
 from common.client_properties import Given, Kind
 from common.errors import SettingsError
+from common.near_misses import near_misses
 from common.start_offsets import checked as checked_start
 
 Cluster = Literal["source", "destination"]
@@ -385,10 +386,14 @@ class Settings(BaseModel):
 
         Raises SettingsError, one line that begins with the name of the variable at fault.
         """
-        sources = _Sources.read(os.environ if environ is None else environ, config_file, flags or {})
+        environ = os.environ if environ is None else environ
+        sources = _Sources.read(environ, config_file, flags or {})
         values: dict[str, Any] = {}
         labels: dict[str, str] = {}
-        warnings: list[str] = []
+        warnings = [
+            f"{name}: there is no such setting, so it has no effect; did you mean {meant}?"
+            for name, meant in near_misses(environ, [*FIELDS, *OLD_VARIABLES], _is_setting).items()
+        ]
         old = {}
         for variable, successor in OLD_VARIABLES.items():
             given = sources.get(variable)
@@ -411,6 +416,8 @@ class Settings(BaseModel):
             if given and older and variable not in OLD_VARIABLES and given.value != older.value:
                 warnings.append(f"{older.label}: ignored, {variable} is set")
             given = given or older
+            if given is None and variable in _NEVER_EMPTY and sources.mentions(variable):
+                raise SettingsError(f"{variable}: is empty; give it a value, or leave it out")
             if given:
                 values[field], labels[field] = given.value.strip(), given.label
         settings = _validated(cls, values, labels)
@@ -620,6 +627,10 @@ OLD_VARIABLES: dict[str, Successor] = {
     "STREAMS_NUM_STANDBY_REPLICAS": Successor("ignored, it has no meaning here"),
     "STREAMS_BUFFER_CONFIG_MAX_BYTES": Successor("ignored, it has no meaning here"),
 }
+_NEVER_EMPTY = {"APPLICATION_NAME"} | {
+    variable for variable, field in FIELDS.items() if Settings.model_fields[field].is_required()
+}
+"""Elsewhere an empty variable counts as not set. Here that would be another link, or is no link at all."""
 _SAME_ANYWAY = {
     ("KAFKA_CONFIG_PRODUCER_ACKS", "all"),
     ("KAFKA_CONFIG_PRODUCER_ACKS", "-1"),
@@ -667,6 +678,9 @@ class _Sources:
                 return Given(variable, values[variable], f"{variable} ({where})" if where else variable)
         return None
 
+    def mentions(self, variable: str) -> bool:
+        return any(variable in values for _, values in self._layers)
+
     def family(self, cluster: Cluster, group: str) -> list[Given]:
         """Properties of `KAFKA_CLUSTERS_<cluster>_<group>_<KEY>`; an empty one is a value, for some have a meaning."""
         found: dict[str, Given] = {}
@@ -686,8 +700,12 @@ class _Sources:
         return list(found.values())
 
 
+def _is_setting(name: str) -> bool:
+    return name in FIELDS or name in OLD_VARIABLES or _FAMILY.fullmatch(name) is not None
+
+
 def _refuse_unknown(name: str, label: str) -> None:
-    if name in FIELDS or name in OLD_VARIABLES or _FAMILY.fullmatch(name):
+    if _is_setting(name):
         return
     near = difflib.get_close_matches(name, FIELDS, n=1, cutoff=0.8)
     raise SettingsError(f"{label}: there is no such setting" + (f"; did you mean {near[0]}?" if near else ""))

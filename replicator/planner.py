@@ -17,6 +17,7 @@ from common.control_log import ControlLog
 from common.errors import KafkaTimeout, LinkRefused, SettingsError
 from common.kafka import Deadline
 from common.lanes import Plan
+from common.link import refuse_own_copies
 from common.routing import spread
 from common.topics import TopicInfo
 from replicator import positions
@@ -220,8 +221,12 @@ class Planner:
         return [] if self.bounded else [k for k, at in self._left_out.items() if now - at >= REFUSED_S]
 
     def selected(self, deadline: Deadline) -> list[TopicInfo]:
-        """The source topics to copy, as they are now."""
-        return selected(self.settings, self.source, deadline)
+        """The source topics to copy, as they are now. Raises LinkRefused where copies would be among them."""
+        found = selected(self.settings, self.source, deadline)
+        identity = self.control.state.identity or {}
+        if identity and identity["source_cluster"] == identity["target_cluster"]:
+            refuse_own_copies(self.settings, (info.name for info in found), identity["source_cluster"])
+        return found
 
     def _without_halted_recreations(
         self, found: list[TopicInfo], state: Control, deadline: Deadline

@@ -11,9 +11,11 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from common import reaching
 from common.cli import Duration, echo_json, settings_options
 from common.errors import SettingsError
-from common.settings import Settings
+from common.kafka import Deadline
+from common.settings import CLUSTERS, Settings
 from verbatim.verify import Kind, PartitionReport
 from verbatim.verify_link import LinkReport, Options, verify_link
 
@@ -79,6 +81,8 @@ def verify(
     """
     if allow_behind and complete:
         raise SettingsError("--allow-behind: goes with no --complete")
+    for cluster in CLUSTERS:
+        reaching.cluster_id(settings, cluster, Deadline(timeout_s))
     options = Options(topics=topics, sample=sample, seed=seed, timeout_s=timeout_s)
     with _progress(quiet=output == "json") as show:
         if show is not None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from common.cli import INTERRUPTED, Duration, LineFormatter, entry, settings_options, setup_logging
 from common.errors import LinkRefused, PartitionsHalted, SettingsError, VerbatimError
@@ -144,6 +145,11 @@ def test_an_error_is_one_line_with_its_own_exit_code(
     assert ended(failing(error)) == code
     err = capsys.readouterr().err.strip("\n")
     assert err == ("error: interrupted" if code == INTERRUPTED else "error: a b")
+
+
+def test_what_a_cluster_says_is_one_line_and_no_bug(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended(failing(KafkaException(KafkaError(KafkaError.INVALID_CONFIG, "a\nb")))) == 1
+    assert re.fullmatch(r"error: Kafka: \S*.*INVALID_CONFIG.*a b.*\n", capsys.readouterr().err)
 
 
 def test_a_bug_keeps_its_traceback() -> None:
