@@ -111,6 +111,12 @@ def test_two_links_in_one_namespace_select_each_its_own_pods(folder: str, tmp_pa
                 assert one[1] == name
 
 
+def test_a_link_with_a_prefix_scales_its_own_deployments(tmp_path: Path) -> None:
+    documents = documented("eu", "overlays/autoscaling", tmp_path)
+    scaled = {d["spec"]["targetRef"]["name"] for d in of_kind(documents, "VerticalPodAutoscaler")}
+    assert scaled == pods(documents).keys()
+
+
 @pytest.mark.parametrize("folder", ["base", *FOLDERS[1:]])
 def test_all_of_a_link_is_in_the_namespace_that_its_kustomization_names(folder: str, tmp_path: Path) -> None:
     documents = documented("eu", folder, tmp_path)
