@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError
 
@@ -56,6 +56,16 @@ def run(plan: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         yield from lane.run()
     finally:
         lane.close()
+
+
+class Unreadable(NamedTuple):
+    """What a copy can't go beyond: `at`, the position before it; `generation` and `begun` as they were when it was found."""
+
+    copy: Copying
+    what: str
+    at: int
+    generation: int
+    begun: int
 
 
 class Lane:
@@ -108,6 +118,7 @@ class Lane:
         """The copies of which something was read that is not in a frame yet."""
         self.held_back = False
         """Whether all of them wait for a limit."""
+        self.unreadable: dict[tuple[str, int], Unreadable] = {}
         self.rest = Rest()
         self.many = False
         self.flows = False
@@ -153,6 +164,7 @@ class Lane:
         self._consume()
         self._frame()
         self.writer.poll()
+        self._halt_unreadable()
         now = outside.monotonic()
         self._write_positions(now)
         if self.term.look(now):
@@ -294,7 +306,21 @@ class Lane:
             log.warning("source: %s", error.str())
 
     def _unreadable(self, copy: Copying, what: str, at: int) -> None:
-        self.halts.halt(copy, "unreadable-batch", f"{copy.name}: {what}", at, None)
+        """Halt a partition at what can't be read: but what is before that first goes on its way."""
+        self.unreadable[copy.topic, copy.partition] = Unreadable(
+            copy, what, at, copy.generation, self.source.begun
+        )
+
+    def _halt_unreadable(self) -> None:
+        for key, bad in list(self.unreadable.items()):
+            copy = bad.copy
+            turned_back = bad.begun != self.source.begun or bad.generation != copy.generation
+            if turned_back or copy.status is not Status.RUNNING:
+                # What is still there will be found again.
+                del self.unreadable[key]
+            elif copy.acked >= bad.at:
+                del self.unreadable[key]
+                self.halts.halt(copy, "unreadable-batch", f"{copy.name}: {bad.what}", bad.at, None)
 
     def _frame(self) -> None:
         """Send the frames whose topic is confirmed; cut the next ones, and ask for theirs."""
@@ -326,6 +352,9 @@ class Lane:
         waiting = 0
         for at, copy in list(self.uncut.items()):
             limited, most = self.throttle.limits(copy), None
+            bad = self.unreadable.get(at)
+            if bad is not None and bad.at <= copy.cut_at < copy.read:
+                continue
             if copy.status is Status.RUNNING and (all_of_it or (copy.full() and not limited)):
                 most = self.throttle.affordable(copy, now) if limited else None
                 try:

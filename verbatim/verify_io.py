@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 import orjson
 from confluent_kafka import (
+    TIMESTAMP_NOT_AVAILABLE,
     Consumer,
     IsolationLevel,
     KafkaError,
@@ -213,7 +214,7 @@ class Cluster:
             if prepare is None:
                 yield (
                     [m.offset() for m in messages],  # type: ignore[misc]
-                    [digest(m.timestamp()[1], m.key(), m.value(), m.headers()) for m in messages],  # type: ignore[arg-type]
+                    [digest(_timestamp_ms(m), m.key(), m.value(), m.headers()) for m in messages],  # type: ignore[arg-type]
                 )
                 continue
             prepared = [(m, *prepare(m.headers())) for m in messages]  # type: ignore[arg-type]
@@ -221,8 +222,14 @@ class Cluster:
             if kept:
                 yield (
                     [m.offset() for m, _ in kept],  # type: ignore[misc]
-                    [digest(m.timestamp()[1], m.key(), m.value(), headers) for m, headers in kept],
+                    [digest(_timestamp_ms(m), m.key(), m.value(), headers) for m, headers in kept],
                 )
+
+
+def _timestamp_ms(message: Message) -> int:
+    """What Kafka has of a record. The client says 0, and of no type, where a record of an old format has none, which is -1."""
+    kind, ms = message.timestamp()
+    return -1 if kind == TIMESTAMP_NOT_AVAILABLE else ms
 
 
 @dataclass
