@@ -12,6 +12,7 @@ import contextlib
 import json
 import logging
 import os
+import queue
 import shutil
 import tempfile
 import threading
@@ -33,8 +34,16 @@ Plan = dict[str, Any]
 """What one lane is to do, as JSON: it travels to an executor in a row."""
 
 PLAN_SCHEMA = "lane int, plan string"
-PROGRESS_SCHEMA = "lane int, kind string, body string"
-PROGRESS_ARROW = pa.schema([("lane", pa.int32()), ("kind", pa.string()), ("body", pa.string())])
+PROGRESS_SCHEMA = "lane int, term long, epoch long, kind string, body string"
+PROGRESS_ARROW = pa.schema(
+    [
+        ("lane", pa.int32()),
+        ("term", pa.int64()),
+        ("epoch", pa.int64()),
+        ("kind", pa.string()),
+        ("body", pa.string()),
+    ]
+)
 
 
 @dataclass
@@ -100,21 +109,51 @@ def in_arrow(run_lane: RunLane) -> Callable[[Iterator[pa.RecordBatch]], Iterator
         again = task is not None and task.attemptNumber() > 0
         for batch in batches:
             for row in batch.to_pylist():
-                for kind, body in run_lane(json.loads(row["plan"]) | {"again": again}):
-                    yield pa.RecordBatch.from_pylist(
-                        [{"lane": row["lane"], "kind": kind, "body": json.dumps(body)}], schema=PROGRESS_ARROW
-                    )
+                plan = json.loads(row["plan"])
+                of = {"lane": row["lane"], "term": plan["term"], "epoch": plan["epoch"]}
+                for kind, body in run_lane(plan | {"again": again}):
+                    said = {**of, "kind": kind, "body": json.dumps(body)}
+                    yield pa.RecordBatch.from_pylist([said], schema=PROGRESS_ARROW)
 
     return run
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a lane reported at the end of its epoch."""
+    """What a lane reported at the end of its epoch, which `term` and `epoch` of its plan name."""
 
     lane: int
+    term: int
+    epoch: int
     kind: str
     body: dict[str, Any]
+
+    @classmethod
+    def of(cls, lane: int, plan: Plan, kind: str, body: dict[str, Any]) -> Progress:
+        """A row of the lane that runs by this plan."""
+        return cls(lane, plan["term"], plan["epoch"], kind, body)
+
+
+class Reports:
+    """The rows of one term's epochs, put in by a thread of the query's. Each term has its own: what a query of an older one still reports has
+    nowhere to go."""
+
+    def __init__(self, term: int, rows: queue.SimpleQueue[list[Progress]] | None = None) -> None:
+        self.term = term
+        self._rows = queue.SimpleQueue[list[Progress]]() if rows is None else rows
+        self.put = self._rows.put
+
+    def ended(self, epoch: int, timeout_s: float) -> list[Progress] | None:
+        """The rows of this epoch once it has ended; None where none comes within the time.
+
+        Each lane says something as it ends, so rows that are none are not its end. Spark plans an epoch as soon as the query has started, and
+        reports it without rows where the driver had no plan yet, also long after there is one.
+        """
+        try:
+            rows = self._rows.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+        return [row for row in rows if (row.term, row.epoch) == (self.term, epoch)] or None
 
 
 _UNWAITED = {
@@ -137,13 +176,13 @@ def rehearse(spark: SparkSession, name: str, run_lane: RunLane, lanes: int) -> t
     epochs to come find ready. Should it fail, nothing is lost by that.
     """
     ended = threading.Event()
-    query = LaneQuery(spark, name, partial(_no_lane, run_lane), lambda _: ended.set())
+    query = LaneQuery(spark, name, partial(_no_lane, run_lane), lambda rows: ended.set() if rows else None)
 
     def run() -> None:
         try:
             with contextlib.closing(query):
                 query.start()
-                query.submit([{}] * lanes)
+                query.submit([{"term": -1, "epoch": -1}] * lanes)
                 ended.wait(REHEARSAL_S)
         except Exception as error:  # noqa: BLE001 - the session may end meanwhile, and then anything comes
             log.debug("%s: %s", name, error)
@@ -154,7 +193,7 @@ def rehearse(spark: SparkSession, name: str, run_lane: RunLane, lanes: int) -> t
 
 
 def _no_lane(_: RunLane, plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
-    return iter(())
+    return iter([("rehearsed", {})])
 
 
 class LaneQuery:
@@ -223,5 +262,7 @@ class LaneQuery:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _epoch_ended(self, batch: DataFrame, batch_id: int) -> None:
-        rows = [Progress(row.lane, row.kind, json.loads(row.body)) for row in batch.collect()]
+        rows = [
+            Progress(row.lane, row.term, row.epoch, row.kind, json.loads(row.body)) for row in batch.collect()
+        ]
         self._on_epoch(rows)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from common.application import CALL_S, Application, halted_lines
+from common.application import CALL_S, Application, Behind, halted_lines
 from common.cli import entry, live_file, settings_options
 from common.kafka import Deadline
 from common.lanes import Plan, Progress
@@ -82,6 +82,19 @@ class Replicator(Application):
         for row in rows:
             if row.kind == "refused":
                 self.planner.leave_out((row.body["topic_id"], row.body["partition"]))
+
+    def behind(self, rows: list[Progress]) -> dict[str, Behind]:
+        """By source partition, as the positions topic says. What is halted or paused is left out: `caught_up` tells of it."""
+        halts = self.control.refresh(Deadline(CALL_S)).halts
+        still = {(halt.topic, key[1]) for (name, key), halt in halts.items() if name == self.name}
+        still |= {
+            (row.body["topic"], row.body["partition"]) for row in rows if row.kind in ("halted", "paused")
+        }
+        return {
+            f"{topic}-{p}": Behind(*at)
+            for (topic, p), at in self.planner.stand().items()
+            if (topic, p) not in still and at[0] < at[1]
+        }
 
     def caught_up(self, rows: list[Progress]) -> int | None:
         if any(row.kind == "replan" for row in rows):
