@@ -8,23 +8,34 @@ import socket
 import threading
 import zlib
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-from common import link, outside
+from common import java, kafka, link, outside
 from common.cli import setup_logging
-from common.control import Control
+from common.cluster_watch import ClusterWatch
 from common.control_log import ControlLog
 from common.counters import CounterTail
 from common.errors import KafkaTimeout, LinkRefused, VerbatimError
 from common.health import Health, serving
 from common.kafka import Deadline
-from common.lanes import LaneQuery, Plan, Progress, Reports, RunLane, rehearse
+from common.lanes import (
+    Behind,
+    LaneQuery,
+    Plan,
+    Progress,
+    Reports,
+    RunLane,
+    first_line,
+    missing_right,
+    rehearse,
+)
 from common.leadership import TICK_S, Leadership, wait_for_lead
 from common.link import Link
-from common.spark import build_session, lanes_of, stop_session
+from common.spark import build_session, jvm_ended, lanes_of, stop_session
 from common.stopping import STOP_S, stop_on_signals
 
 if TYPE_CHECKING:
@@ -47,13 +58,6 @@ def epoch_length(application: str, link: str, epoch: int) -> float:
     return EPOCH_S * (1 - 0.1 * zlib.crc32(f"{link}/{application}/{epoch}".encode()) / 2**32)
 
 
-class Behind(NamedTuple):
-    """A position that was reached, and the end that was given."""
-
-    reached: int
-    end: int
-
-
 class Application(ABC):
     """One instance of the replicator or the deduplicator. `run` returns the exit code."""
 
@@ -68,10 +72,11 @@ class Application(ABC):
         self.live = None if until_caught_up else live
         self.bounded = until_caught_up
         self.instance = settings.instance_id or f"{socket.gethostname()}-{os.getpid()}"
-        self.health = Health(self.name)
+        self.health = Health(self.name, source_reached=False if self.needs_source else None)
         self.stopping = threading.Event()
         self.spark: SparkSession
         self.link: Link
+        self.source: AdminClient | None = None
         self.control: ControlLog
         self.leadership: Leadership
         self.lanes_wanted = 1
@@ -157,13 +162,18 @@ class Application(ABC):
 
     def run(self) -> int:
         stop_on_signals(self.stopping)
+        java.check()
         with serving(self.health, self.settings):
             return self._run()
 
     def _run(self) -> int:
         self.link, self.control = link.prepare(self.settings, self.needs_source, Deadline(CALL_S))
         self.health.target_reached = True
-        self.health.source_reached = self.link.source_reached
+        clients = {"target": self.control.admin}
+        if self.needs_source:
+            self.health.source_reached = self.link.source_reached
+            clients["source"] = self.source = kafka.admin(self.settings.client_config("source", "admin"))
+        watch = ClusterWatch(self.health, clients)
         self.leadership = Leadership(
             self.name,
             f"{self.settings.application_name}.{self.name}.leader",
@@ -188,8 +198,13 @@ class Application(ABC):
                 if code is not None:
                     return code
             return 0
+        except Exception:
+            if (why := jvm_ended()) is not None:
+                raise VerbatimError(why) from None
+            raise
         finally:
             self.health.role = "stopping"
+            watch.close()
             self.leadership.close()
             self.control.close()
             if hasattr(self, "counters"):
@@ -204,7 +219,6 @@ class Application(ABC):
         self.control.refresh(Deadline(CALL_S))
         self._look_at_file(at_once=True)
         self.health.role = "leader"
-        self.health.source_reached = self.link.source_reached
         log.info("leading as %s, term %d, %d lanes", self.instance, self.term, self.lanes_wanted)
         self.reports = self.make_reports()
         self.running, self.failures, self._untold, self._behind = False, 0, False, {}
@@ -302,9 +316,9 @@ class Application(ABC):
 
     def _after_failure(self, query: LaneQuery) -> None:
         self.running, self._untold = False, True
-        if denied := _denied(query.failure()):
+        if denied := missing_right(query.failure()):
             raise LinkRefused(f"the {self.name} may not do all that it must: {denied}")
-        self._fails(_first_line(query.failure()))
+        self._fails(first_line(query.failure()))
         query.start()
 
     def _fails(self, why: str) -> None:
@@ -431,30 +445,3 @@ class Application(ABC):
             self.health.counters = level | {
                 f"{name}_total": self.totals.get(name, 0) + running.get(name, 0) for name in names
             }
-
-
-def halted_lines(rows: list[Progress], control: Control, application: str) -> list[str]:
-    """One line for each partition that a bounded run could not copy."""
-    seen = {
-        (halt.topic, key[1]): halt.detail
-        for (name, key), halt in control.halts.items()
-        if name == application
-    }
-    for row in rows:
-        if row.kind == "halted":
-            seen[(row.body["topic"], row.body["partition"])] = row.body["detail"]
-    return [f"{topic}-{partition} halted: {detail}" for (topic, partition), detail in sorted(seen.items())]
-
-
-def _denied(failure: str | None) -> str | None:
-    """The line that tells of a missing right, which no other try makes good."""
-    lines = [line.strip() for line in (failure or "").splitlines() if "authorization failed" in line]
-    # What says it by name, if anything does: the client's own words may stand behind it, where an error came while it was raised.
-    ours = "common.errors.LinkRefused: "
-    named = [line for line in lines if line.startswith(ours)]
-    return (named or lines)[-1].removeprefix(ours) if lines else None
-
-
-def _first_line(text: str | None) -> str:
-    lines = [line for line in (text or "unknown").splitlines() if line.strip()]
-    return next((line for line in reversed(lines) if "Error" in line or "Exception" in line), lines[0])

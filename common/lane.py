@@ -62,10 +62,10 @@ class LaneTerm:
         one lane fails, and the others may go on.
         """
         state = self.control.refresh(deadline)
-        if state.deposed(self.application, self.term):
-            raise Deposed(f"another instance of the {self.application} leads")
         if state.epoch_ended(self.application, self.term, self.epoch):
-            raise Deposed(f"epoch {self.epoch} of the {self.application} is over")
+            deposed = state.deposed(self.application, self.term)
+            over = "another instance leads" if deposed else f"epoch {self.epoch} is over"
+            raise Deposed(f"{self.application}: {over}")
 
     def end_epoch(self, deadline: Deadline) -> None:
         """Ask all lanes of this epoch to finish, so that the driver plans anew."""

@@ -20,13 +20,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming import StreamingQuery
+
+if TYPE_CHECKING:
+    from common.control import Control
 
 log = logging.getLogger(__name__)
 
@@ -134,6 +137,13 @@ class Progress:
         return cls(lane, plan["term"], plan["epoch"], kind, body)
 
 
+class Behind(NamedTuple):
+    """A position that was reached, and the end that was given."""
+
+    reached: int
+    end: int
+
+
 class Reports:
     """The rows of one term's epochs, put in by a thread of the query's. Each term has its own: what a query of an older one still reports has
     nowhere to go."""
@@ -209,6 +219,7 @@ class LaneQuery:
         self._on_epoch = on_epoch
         self._query: StreamingQuery | None = None
         self._epoch = -1
+        self._stopped = False
         self._lock = threading.Lock()
         # Plans hold client properties, so nobody else may read the folder: mkdtemp makes it 0700.
         self._scratch = Path(tempfile.mkdtemp(prefix="verbatim-"))
@@ -227,6 +238,7 @@ class LaneQuery:
 
     def start(self) -> None:
         """Start the query (again). It waits for a plan."""
+        self._stopped = False
         checkpoint = self._scratch / "checkpoint"
         shutil.rmtree(checkpoint, ignore_errors=True)
         (self._scratch / "plan.json").unlink(missing_ok=True)
@@ -251,6 +263,7 @@ class LaneQuery:
 
     def stop(self) -> None:
         """Stop the query; lanes that still run are killed, so end their epoch first."""
+        self._stopped = True
         if self._query is not None:
             self._query.stop()
             self._query = None
@@ -262,7 +275,41 @@ class LaneQuery:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _epoch_ended(self, batch: DataFrame, batch_id: int) -> None:
-        rows = [
-            Progress(row.lane, row.term, row.epoch, row.kind, json.loads(row.body)) for row in batch.collect()
-        ]
-        self._on_epoch(rows)
+        try:
+            found = batch.collect()
+        except Exception:
+            if not self._stopped:
+                raise
+            # Interrupted by `stop`. Told of it, Spark looks for that with a pattern that a stack of a megabyte is too small for, and dumps it.
+            return
+        self._on_epoch(
+            [Progress(row.lane, row.term, row.epoch, row.kind, json.loads(row.body)) for row in found]
+        )
+
+
+def missing_right(failure: str | None) -> str | None:
+    """The line that tells of a missing right, which no other try makes good."""
+    lines = [line.strip() for line in (failure or "").splitlines() if "authorization failed" in line]
+    # What says it by name, if anything does: the client's own words may stand behind it, where an error came while it was raised.
+    ours = "common.errors.LinkRefused: "
+    named = [line for line in lines if line.startswith(ours)]
+    return (named or lines)[-1].removeprefix(ours) if lines else None
+
+
+def first_line(text: str | None) -> str:
+    """The line of a failure that says most."""
+    lines = [line for line in (text or "unknown").splitlines() if line.strip()]
+    return next((line for line in reversed(lines) if "Error" in line or "Exception" in line), lines[0])
+
+
+def halted_lines(rows: list[Progress], control: Control, application: str) -> list[str]:
+    """One line for each partition that a bounded run could not copy."""
+    seen = {
+        (halt.topic, key[1]): halt.detail
+        for (name, key), halt in control.halts.items()
+        if name == application
+    }
+    for row in rows:
+        if row.kind == "halted":
+            seen[(row.body["topic"], row.body["partition"])] = row.body["detail"]
+    return [f"{topic}-{partition} halted: {detail}" for (topic, partition), detail in sorted(seen.items())]

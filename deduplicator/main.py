@@ -14,13 +14,13 @@ from confluent_kafka.admin import OffsetSpec
 from pyspark.sql.streaming import StreamingQuery
 
 from common import kafka, outside, topics
-from common.application import Application, Behind, halted_lines
+from common.application import Application
 from common.cli import entry, live_file, settings_options
 from common.connection import unsupported
 from common.control import Key
 from common.errors import LinkRefused, StateError, VerbatimError
 from common.kafka import Deadline
-from common.lanes import Plan, Progress
+from common.lanes import Behind, Plan, Progress, halted_lines
 from common.routing import spread
 from deduplicator import lane, recovery
 from deduplicator.copied_acls import CopiedAcls

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from common.application import CALL_S, Application, Behind, halted_lines
+from common.application import CALL_S, Application
 from common.cli import entry, live_file, settings_options
 from common.kafka import Deadline
-from common.lanes import Plan, Progress
+from common.lanes import Behind, Plan, Progress, halted_lines
 from replicator import lane
 from replicator.heartbeats import Heartbeats
 from replicator.planner import Planner
@@ -40,7 +40,7 @@ class Replicator(Application):
         group = f"{self.settings.application_name}.replicator"
         if self.settings.heartbeats_interval_s and not self.bounded:
             self.heartbeats = Heartbeats(self.settings, self.control, self.health, self.instance)
-        self.planner = Planner(self.settings, self.control, group, self.bounded)
+        self.planner = Planner(self.settings, self.control, group, self.bounded, self.source)
 
     def plan(self) -> list[Plan]:
         return self.planner.plan(self.lanes_wanted)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from common import application
+from common import outside
 from common.errors import VerbatimError
 from common.lanes import LaneQuery
 from deduplicator.main import Deduplicator
@@ -18,7 +18,7 @@ from tests.conftest import Kafka, Names
 from tests.harness import Link, Running, ThreadDeduplicator, ThreadReplicator, assert_copied
 
 
-def silent(_: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def silent(plan: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """A lane that copies nothing, and reports an end like any other."""
     yield ("counts", {"records": 0})
 
@@ -35,7 +35,7 @@ def test_lanes_that_report_an_end_with_nothing_copied_are_not_believed(
     link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Promise: exit code 0 only after what is committed was compared with the ends that were given; else an error that says where it stands."""
-    monkeypatch.setattr(application.outside, "sleep", lambda _: None)
+    monkeypatch.setattr(outside, "sleep", lambda _: None)
 
     class IdleReplicator(ThreadReplicator):
         run_lane = staticmethod(silent)

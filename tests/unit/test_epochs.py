@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from common import application, outside
-from common.application import FAILURES, Application, Behind
+from common.application import FAILURES, Application
 from common.control import Control, encode
-from common.errors import KafkaTimeout, VerbatimError
+from common.errors import Deposed, KafkaTimeout, VerbatimError
 from common.health import Health
-from common.lanes import Plan, Progress, Reports
+from common.kafka import Deadline
+from common.lane import LaneTerm
+from common.lanes import Behind, Plan, Progress, Reports
 
 LANES: list[Plan] = [{"lane": 0}, {"lane": 1}]
 
@@ -222,3 +224,19 @@ def test_after_a_failure_the_lanes_are_told_to_end_before_the_next_ones_begin() 
     assert driven._lead() == 0
     assert driven.said == ["leader", "epoch 1", "not told", "not told", "not told", "end-epoch 1", "epoch 2"]
     assert json.dumps(driven.totals) == '{"records": 2}'
+
+
+def test_a_lane_of_an_epoch_that_is_over_fences_nobody() -> None:
+    """Promise: who was fenced by the next epoch's lane, of the same term, finds the end of its own on record, and does not fence in turn."""
+    control: Any = FakeLog([])
+    term = control.append("leader", None, application="deduplicator", instance="i")
+    plan = {"application": "deduplicator", "term": term, "epoch_s": 600.0}
+    lane, successor = (LaneTerm(plan | {"epoch": epoch}, control) for epoch in (1, 2))
+    lane.must_lead(Deadline(1))
+    control.append("end-epoch", None, application="deduplicator", term=term, epoch=1)
+    successor.must_lead(Deadline(1))
+    with pytest.raises(Deposed, match="epoch 1 is over"):
+        lane.must_lead(Deadline(1))
+    control.append("leader", None, application="deduplicator", instance="another")
+    with pytest.raises(Deposed, match="another instance"):
+        successor.must_lead(Deadline(1))
