@@ -198,8 +198,8 @@ class Application(ABC):
                 if code is not None:
                     return code
             return 0
-        except Exception:
-            if (why := jvm_ended()) is not None:
+        except Exception as error:
+            if not isinstance(error, VerbatimError) and (why := jvm_ended()) is not None:
                 raise VerbatimError(why) from None
             raise
         finally:

@@ -18,6 +18,8 @@ from common.errors import SettingsError, VerbatimError
 
 LEAST = 17
 ANSWER_S = 30.0
+ENDS_S = 5.0
+"""A JVM's connections break before it is gone, on a busy machine some time before."""
 OUT_OF_MEMORY = "-XX:+ExitOnOutOfMemoryError"
 """Spark's JVM ends at once where it runs out of memory, with _NO_MEMORY: whatever goes on without some of its threads only hangs."""
 _NO_MEMORY = 3
@@ -95,8 +97,7 @@ def ended(gateway: Any) -> str | None:
     if process is None:
         return None
     try:
-        # Its connections break a moment before it is gone.
-        code: int = process.wait(1.0)
+        code: int = process.wait(ENDS_S)
     except subprocess.TimeoutExpired:
         return None
     if code == _NO_MEMORY:

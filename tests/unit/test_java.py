@@ -108,7 +108,8 @@ def test_what_became_of_a_jvm_is_told(script: str, why: str) -> None:
     assert found is not None and found.startswith("Spark's JVM ") and re.search(why, found)
 
 
-def test_a_jvm_that_runs_or_is_not_ours_has_not_ended() -> None:
+def test_a_jvm_that_runs_or_is_not_ours_has_not_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(java, "ENDS_S", 0.1)
     with subprocess.Popen(["sleep", "20"]) as process:
         assert java.ended(SimpleNamespace(proc=process)) is None
         process.kill()
