@@ -77,9 +77,9 @@ def test_each_cluster_is_told_of_by_who_uses_it(
         eventually(
             lambda: deduplicator.application.health.counters.get("records_total") == 40, "its counters"
         )
-        # The target's restart costs each staging partition its owner once or twice, and no duel.
+        # The target's restart costs each staging partition its owner a few times, and is no duel.
         assert (
             deduplicator.application.health.counters["recoveries_total"]
-            <= 4 * link.settings.staging_partitions
+            <= 8 * link.settings.staging_partitions
         )
     assert_copied(link, TOPIC)
