@@ -51,8 +51,8 @@ def setup_logging(level: str) -> None:
     handler.setFormatter(LineFormatter())
     root.addHandler(handler)
     root.setLevel(level)
-    # Py4J logs every call into the JVM at INFO and DEBUG, with its arguments: those may be secrets.
-    logging.getLogger("py4j").setLevel(max(logging.WARNING, root.level))
+    # Py4J logs every call into the JVM at INFO and DEBUG, with its arguments: those may be secrets. And what it raises it dumps as well.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
 
 
 def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -40,14 +40,14 @@ class ControlLog:
     ) -> None:
         self.topic = topic
         self.link = link
-        self._admin = kafka.admin(admin_config)
+        self.admin = kafka.admin(admin_config)
         self.state = Control(link=link)
         self._lock = outside.Lock()
         self._appender = Appender(topic, producer_config, queue_buffering_max_kbytes=65536)
         self._consumer_config = consumer_config
         self._group = consumer_config.get("group.id")
         self._consumer = self._reader()
-        self._silence = Silence(self._admin)
+        self._silence = Silence(self.admin)
         self._tell_skipped = TELL_SKIPPED
 
     @classmethod
@@ -83,7 +83,7 @@ class ControlLog:
     def refresh(self, deadline: Deadline) -> Control:
         """Take in everything up to the end that the log has now. Raises KafkaTimeout."""
         with self._lock:
-            _, end = kafka.watermarks(self._admin, self.topic, 0, deadline)
+            _, end = kafka.watermarks(self.admin, self.topic, 0, deadline)
             while self.state.position < end:
                 if deadline.passed():
                     raise KafkaTimeout(

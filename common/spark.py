@@ -26,8 +26,8 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from common import class_data, jars, worker_daemon, worker_python
-from common.errors import SettingsError
+from common import class_data, jars, java, worker_daemon, worker_python
+from common.errors import SettingsError, VerbatimError
 
 if TYPE_CHECKING:
     from common.settings import Settings
@@ -50,12 +50,20 @@ _JVM_FLAGS = (
     "-XX:MaxHeapFreeRatio=30",
     "-Xss1m",
     "-XX:-UsePerfData",
+    java.OUT_OF_MEMORY,
 )
 _LOG4J = """\
 rootLogger.level = error
 # The level Spark thinks a shell's: where it differs from the root's, Spark says so and changes the root's.
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = error
+# What a step of Spark's own stop failed at, before it goes on with the next: the API server of Kubernetes that does not answer in time, say.
+logger.stop.name = org.apache.spark.util.Utils
+logger.stop.level = error
+logger.stop.filter.tidying.type = RegexFilter
+logger.stop.filter.tidying.regex = Uncaught exception in thread .*
+logger.stop.filter.tidying.onMatch = DENY
+logger.stop.filter.tidying.onMismatch = NEUTRAL
 rootLogger.appenderRef.stderr.ref = stderr
 appender.stderr.type = Console
 appender.stderr.name = stderr
@@ -247,7 +255,8 @@ def build_session(
     os.environ.setdefault(
         "MALLOC_ARENA_MAX", "2"
     )  # glibc gives each of the JVM's threads 64 MB of arena otherwise
-    gateway = _launch(conf)
+    with java.starting():
+        gateway = _launch(conf)
     gateway.sockets = sockets
     try:
         spark_conf = SparkConf(_jvm=gateway.jvm)
@@ -263,8 +272,11 @@ def build_session(
             count = _await_lanes(session, lanes, extra_slots)
             session.conf.set(_LANES_KEY, str(count))
         return session
-    except BaseException:
+    except BaseException as error:
+        why = java.ended(gateway) if isinstance(error, Exception) else None
         stop_session(gateway=gateway)
+        if why is not None:
+            raise VerbatimError(why) from None
         raise
 
 
@@ -283,6 +295,11 @@ def slots(spark: SparkSession) -> int:
     executors = context._jsc.sc().statusStore().executorList(True)
     found = (executors.apply(index) for index in range(executors.size()))
     return sum(executor.maxTasks() for executor in found if executor.id() != "driver")
+
+
+def jvm_ended() -> str | None:
+    """Why this process' session can't be used any more, if its JVM has ended."""
+    return java.ended(SparkContext._gateway)
 
 
 def stop_session(spark: SparkSession | None = None, *, gateway: Any = None, timeout_s: float = 8.0) -> None:
@@ -307,7 +324,8 @@ def stop_session(spark: SparkSession | None = None, *, gateway: Any = None, time
             process.wait()
     if (sockets := getattr(gateway, "sockets", None)) is not None:
         sockets.cleanup()
-    SparkContext._gateway = SparkContext._jvm = None
+    # Where the JVM was gone already, Spark's own stop has left the context behind.
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
     SparkSession._instantiatedSession = None
 
 

@@ -14,6 +14,7 @@ from confluent_kafka import KafkaException
 
 from common import kafka, link, topics
 from common.cli import setup_logging
+from common.cluster_watch import ClusterWatch
 from common.control_log import ControlLog
 from common.errors import Deposed, GroupRefused, LinkRefused, VerbatimError
 from common.health import Health, serving
@@ -87,6 +88,7 @@ class Service:
             s.client_config("destination", "consumer"),
         )
         survey = Survey(s, self.link, self.control)
+        watch = ClusterWatch(self.health, {"source": survey.source_admin, "target": survey.target_admin})
         try:
             while wait_for_lead(self.leadership, self.health, self.stopping):
                 try:
@@ -99,6 +101,7 @@ class Service:
             return 0
         finally:
             self.health.role = "stopping"
+            watch.close()
             self.leadership.close()
             survey.close()
 
@@ -126,7 +129,6 @@ class Service:
                         # The target failed, perhaps while records were on their way: read them again.
                         record_log.close()
                         record_log = None
-                self.health.source_reached = survey.source_reached
                 if self.once:
                     return
                 while time.monotonic() < at and not self.stopping.is_set():
@@ -163,7 +165,6 @@ class Service:
         )
         if self.once or not passing:
             raise error
-        self.health.target_reached = not survey.source_reached
         which = "" if survey.source_reached else "the source can't be reached: "
         log.warning("this round ends here: %s%s", which, error)
 
@@ -180,7 +181,6 @@ class Service:
         self.unmoved = found.unmoved
         self.rows = write_offsets(found.rows, survey.target, record_log, deadline)
         record_log.write(((key, None) for key in found.gone), deadline)
-        self.health.target_reached = True
         self._tell()
 
     def _tell(self) -> None:

@@ -100,6 +100,8 @@ class Copying:
     paused: bool = False
     """Whether an operator has paused its topic: it is not read, whatever its status."""
     asked_at: int = -1
+    gone: tuple[int, int, int] | None = None
+    """While it is asking: the position that its source no longer has, and where the log there begins and ends."""
     generation: int = 0
     answered: int = field(init=False)
     read: int = field(init=False)

@@ -27,7 +27,7 @@ from common.record_batch import BatchError
 from replicator.chunks import Chunk
 from replicator.confirming import Confirming
 from replicator.copying import Copying, Cut, Loop, Status
-from replicator.demands import Demands
+from replicator.demands import Demands, no_longer_there
 from replicator.fetching import Event
 from replicator.halts import Halts
 from replicator.rest import Rest
@@ -146,7 +146,7 @@ class Lane:
         self._finish()
         for copy in self.copies.values():
             if copy.status is Status.ASKING:
-                detail = f"the source no longer has position {copy.read} and the deduplicator has not said how far the destination is"
+                detail = f"{no_longer_there(copy)}; the deduplicator has not said how far the destination is: run it"
                 self.halts.row_halted(copy, detail)
             elif self.bounded and copy.paused and not copy.done():
                 self.halts.rows.append(("paused", {"topic": copy.topic, "partition": copy.partition}))

@@ -122,6 +122,8 @@ class Planner:
         )
         self.telling = Telling(settings, control, self.source, self.target)
         self.planned: set[TopicInfo] = set()
+        self._given: dict[tuple[str, int], tuple[Key, int, int]] = {}
+        """In a bounded run, of each partition of the last plan: its key, where its copying begins, and the end that the plan gave."""
         self._left_out: dict[Key, float] = {}
         self.origins = Origins(settings, control, self.source, bounded)
 
@@ -158,7 +160,8 @@ class Planner:
         ends = self._ends(found, deadline) if self.bounded else {}
         for key in self._due():
             del self._left_out[key]
-        partitions = []
+        partitions: list[dict[str, Any]] = []
+        self._given = {}
         for info in found:
             same_name = self._same_name(info.name, state)
             for p in range(info.partitions):
@@ -167,6 +170,8 @@ class Planner:
                 origin = state.origins.get((info.id, p))
                 if origin is None:
                     continue  # made while planning: the next plan has it
+                if (end := ends.get((info.name, p))) is not None:
+                    self._given[info.name, p] = ((info.id, p), origin.offset, end)
                 position = known.get((info.id, p))
                 partitions.append(
                     {
@@ -177,7 +182,7 @@ class Planner:
                         "position": position.next if position else None,
                         "leader_epoch": position.leader_epoch if position else None,
                         "handled": position.handled if position else -1,
-                        "end": ends.get((info.name, p)),
+                        "end": end,
                         "same_name": same_name,
                     }
                 )
@@ -196,6 +201,14 @@ class Planner:
             {**common, "partitions": [partitions[i] for i in share]}
             for share in spread(len(partitions), lanes)
         ]
+
+    def stand(self) -> dict[tuple[str, int], tuple[int, int]]:
+        """In a bounded run, how far each partition of the last plan is known to lie in staging, and the end that the plan gave."""
+        known = self.positions.refresh(Deadline(PLAN_S))
+        return {
+            at: (known[key].next if key in known else origin, end)
+            for at, (key, origin, end) in self._given.items()
+        }
 
     def changed(self) -> bool:
         """Whether the topics to copy are others than planned. Where only their configuration is, that is told, and no reason to plan."""

@@ -166,7 +166,7 @@ def test_a_plan_goes_by_what_the_epoch_before_left_and_reads_the_table_for_the_r
     def left(*partitions: int) -> None:
         application._count(
             [
-                Progress(0, "left", {"partition": p, **recovery.Snapshot(20, True, 5, {}).to_plan()})
+                Progress(0, 1, 1, "left", {"partition": p, **recovery.Snapshot(20, True, 5, {}).to_plan()})
                 for p in partitions
             ]
         )
