@@ -17,6 +17,7 @@ from common.application import Application, halted_lines
 from common.cli import entry, live_file, settings_options
 from common.connection import unsupported
 from common.control import Key
+from common.credentials import for_plan
 from common.errors import LinkRefused, StateError, VerbatimError
 from common.kafka import Deadline
 from common.lanes import Plan, Progress
@@ -24,7 +25,9 @@ from common.routing import spread
 from deduplicator import lane, recovery
 from deduplicator.copied_acls import CopiedAcls
 from deduplicator.destinations import Destinations
-from deduplicator.state import FoldResult, Snapshot, StateTable, start_state_query
+from deduplicator.snapshot import FoldResult, Snapshot
+from deduplicator.state import StateTable
+from deduplicator.state_query import start_state_query
 from deduplicator.trim import limits, trim
 
 if TYPE_CHECKING:
@@ -75,6 +78,7 @@ class Deduplicator(Application):
 
     def took_over(self) -> None:
         self.state = StateTable.of(self.spark, self.settings)
+        self.state.check()
         self.destinations = Destinations(self.settings, self.link, self.control)
         self.destinations.settle(again=True)
         self.acls = CopiedAcls(self.settings, self.control)
@@ -87,9 +91,6 @@ class Deduplicator(Application):
         for row in rows:
             if row.kind == "left":
                 self._left[row.body["partition"]] = recovery.Snapshot.from_plan(row.body)
-            if row.kind == "refused":
-                # Another epoch would end in the same way.
-                raise LinkRefused(row.body["detail"])
 
     def take_over(self, settings: Settings) -> bool:
         if hasattr(self, "destinations"):
@@ -116,9 +117,9 @@ class Deduplicator(Application):
         ]
         s = self.settings
         common: Plan = {
-            "consumer": s.client_config("destination", "consumer"),
-            "reader": s.client_config("destination", "consumer"),
-            "producer": s.client_config("destination", "producer"),
+            "consumer": for_plan(s, "destination", "consumer"),
+            "reader": for_plan(s, "destination", "consumer"),
+            "producer": for_plan(s, "destination", "producer"),
             "group": s.deduplicator_group,
             "whole_batches": self._whole_batches(),
         }
