@@ -78,7 +78,10 @@ class Deduplicator(Application):
 
     def took_over(self) -> None:
         self.state = StateTable.of(self.spark, self.settings)
-        self.state.check()
+        try:
+            self.state.check()
+        except StateError as error:
+            log.warning("%s; it is tried again before anything is written there", error)
         self.destinations = Destinations(self.settings, self.link, self.control)
         self.destinations.settle(again=True)
         self.acls = CopiedAcls(self.settings, self.control)

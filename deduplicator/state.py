@@ -91,7 +91,10 @@ class StateTable:
         )
 
     def check(self) -> None:
-        """Raise SettingsError where executors have another disk than this machine at STATE_PATH: nobody else would find what they write."""
+        """Raise SettingsError where executors have another disk than this machine at STATE_PATH: nobody else would find what they write.
+
+        StateError where that can't be told; a fold asks again then, before it writes.
+        """
         if self._folder is None or self._sharing != state_path.VOLUME:
             return
         file = self._folder / f".executors-{uuid.uuid4().hex}"
@@ -108,6 +111,7 @@ class StateTable:
             raise SettingsError(
                 f"STATE_PATH: {self._folder} is not the same on executor {without[0]} as here, so it is no shared volume: mount it there too"
             )
+        self._sharing = "checked"
 
     def load(self, partitions: Collection[int] | None = None) -> Snapshot:
         """The snapshot for these mappings partitions (None: all). Raises StateError for a table that is damaged."""
@@ -153,6 +157,7 @@ class StateTable:
         touched: set[tuple[str, str, int]] = set()
         mappings = commits = 0
         with self._locked():
+            self._check_first()
             while True:
                 plan = self.begin(end)
                 first = first or plan
@@ -177,6 +182,12 @@ class StateTable:
             commits=commits,
             seconds=time.monotonic() - began,
         )
+
+    def _check_first(self) -> None:
+        try:
+            self.check()
+        except SettingsError as error:
+            raise StateError(str(error)) from error
 
     def begin(self, end: Mapping[int, int] | None = None) -> FoldPlan:
         """Read M from the table and the bounds from Kafka: what a fold from here would read. Writes nothing."""
@@ -417,18 +428,25 @@ def _where_missing(file: str) -> Callable[[int], list[str]]:
     return lambda _: [] if os.path.exists(file) else [socket.gethostname()]
 
 
-def _file_lock(folder: Path, deadline: float) -> IO[str]:
-    """The lock of what lies in a folder, held until the file is closed. It holds on a volume of several machines too (NFS 4 and the like)."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = open(folder / ".lock", "w")  # noqa: SIM115 - the caller's
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return file
-            except BlockingIOError:
+@contextlib.contextmanager
+def _file_lock(folder: Path, deadline: float) -> Iterator[None]:
+    """The lock of what lies in a folder. It holds on a volume of several machines too (NFS 4 and the like)."""
+    with contextlib.ExitStack() as stack:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            file = stack.enter_context(open(folder / ".lock", "w"))
+            while not _got(file):
                 if time.monotonic() > deadline:
-                    raise StateError(f"{folder} is being written by another process") from None
+                    raise StateError(f"{folder} is being written by another process")
                 time.sleep(0.05)
-    except OSError as error:
-        raise StateError(f"{folder} can't be locked: {error.strerror}") from error
+        except OSError as error:
+            raise StateError(f"{folder} can't be locked: {error.strerror}") from error
+        yield
+
+
+def _got(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

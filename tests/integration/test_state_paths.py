@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from common.errors import SettingsError
+from common.errors import SettingsError, StateError
 from common.spark import build_session, stop_session
 from deduplicator.state import StateTable
 from tests.integration.test_state import KEY, Mappings, history, mapping
@@ -83,6 +83,9 @@ def test_a_shared_volume_that_executors_do_not_have_is_refused(
 ) -> None:
     opened(spark, str(tmp_path / "volume"), mappings, "shared-volume").check()
     monkeypatch.setattr("deduplicator.state._where_missing", lambda _: lambda _: ["worker-7"])
+    table = opened(spark, str(tmp_path / "volume"), mappings, "shared-volume")
     with pytest.raises(SettingsError, match="is not the same on executor worker-7"):
-        opened(spark, str(tmp_path / "volume"), mappings, "shared-volume").check()
-    assert list((tmp_path / "volume").iterdir()) == []
+        table.check()
+    with pytest.raises(StateError, match="is not the same on executor worker-7"):
+        table.fold(attempts=1)
+    assert [file.name for file in (tmp_path / "volume").iterdir()] == [".lock"]
