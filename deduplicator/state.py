@@ -72,8 +72,7 @@ class StateTable:
         place = state_path.parse(path)
         self._sharing = sharing
         self._folder = place.local
-        self.state_path = place.child("state").hadoop
-        self.history_path = place.child("history").hadoop
+        self.state_path, self.history_path = (place.child(name).hadoop for name in ("state", "history"))
         self.max_offsets_per_commit = MAX_OFFSETS_PER_COMMIT
         self.config = dict(config)
         self._lock = threading.RLock()
@@ -407,9 +406,8 @@ class StateTable:
         except (StateError, SettingsError):
             raise
         except Exception as error:
-            raise StateError(
-                f"could not {doing} {state_path.redacted(self.state_path)}: {first_line(error)}"
-            ) from error
+            where = state_path.redacted(self.state_path)
+            raise StateError(f"could not {doing} {where}: {first_line(error)}") from error
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
