@@ -19,6 +19,7 @@ from common.cli import setup_logging
 from common.cluster_watch import ClusterWatch
 from common.control_log import ControlLog
 from common.counters import CounterTail
+from common.credentials import for_plan
 from common.errors import KafkaTimeout, LinkRefused, VerbatimError
 from common.health import Health, serving
 from common.kafka import Deadline
@@ -357,9 +358,9 @@ class Application(ABC):
             "positions_topic": s.positions_topic,
             "control_topic": s.control_topic,
             "mappings_topic": s.mappings_topic,
-            "control_consumer": s.client_config("destination", "consumer"),
-            "control_producer": s.client_config("destination", "producer"),
-            "control_admin": s.client_config("destination", "admin"),
+            "control_consumer": for_plan(s, "destination", "consumer"),
+            "control_producer": for_plan(s, "destination", "producer"),
+            "control_admin": for_plan(s, "destination", "admin"),
         }
 
     def _end_epoch(self) -> None:
@@ -429,8 +430,10 @@ class Application(ABC):
         self.health.deleted = state.deleted_topics()
 
     def _count(self, rows: list[Progress]) -> None:
-        """Add up what an epoch that ended did."""
+        """Add up what an epoch that ended did. Raises LinkRefused where another one would end in the same way."""
         for row in rows:
+            if row.kind == "refused":
+                raise LinkRefused(row.body["detail"])
             if row.kind == "counts":
                 for name, value in row.body.items():
                     self.totals[name] = self.totals.get(name, 0) + int(value)

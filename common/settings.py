@@ -17,7 +17,7 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from common import client_properties, durations, link_topics, topic_selection
+from common import client_properties, durations, link_topics, state_path, topic_selection
 from common.acls import Policy
 from common.client_properties import Given, Kind
 from common.errors import SettingsError
@@ -267,6 +267,11 @@ class Settings(BaseModel):
     state_path: str = _setting(
         "STATE_PATH", "./state", "where the Delta tables live: a local path, or any Hadoop file system URL"
     )
+    state_sharing: Literal["checked", "one-driver", "shared-volume"] = _setting(
+        "STATE_SHARING", "checked", "whether deduplicators on several machines can write `STATE_PATH`: `checked`, else refused; `one-driver`, "
+        "your word that there is never more than one; `shared-volume`, your word that a local path is one volume, mounted there by every "
+        "driver and executor, whose file locks hold for all (`ReadWriteMany`, NFS 4)",
+    )  # fmt: skip
     spark_master: Annotated[str, BeforeValidator(_master)] = _setting(
         "SPARK_MASTER", "local[*]", "Spark master"
     )
@@ -371,6 +376,7 @@ class Settings(BaseModel):
         "that one only (`offset-mappings:retention.ms=1209600000`)", "none",
     )  # fmt: skip
     client_properties: dict[str, dict[str, str | int]] = Field(default_factory=dict)
+    config_file: str | None = None
     spark_conf: dict[str, str] = Field(default_factory=dict)
     warnings: list[str] = Field(default_factory=list)
 
@@ -434,7 +440,12 @@ class Settings(BaseModel):
             raise SettingsError("SPARK_MASTER: set it instead of --conf spark.master")
         _check_state_path(settings, labels)
         return settings.model_copy(
-            update={"client_properties": properties, "spark_conf": conf, "warnings": warnings}
+            update={
+                "client_properties": properties,
+                "config_file": str(config_file) if config_file else None,
+                "spark_conf": conf,
+                "warnings": warnings,
+            }
         )
 
     @classmethod
@@ -456,7 +467,7 @@ class Settings(BaseModel):
             key: "[hidden]" if _SECRET_CONF.search(key) or _SECRET_CONF.search(value) else value
             for key, value in self.spark_conf.items()
         }
-        shown["state_path"] = re.sub(r"//[^/@]*:[^/@]*@", "//[hidden]@", self.state_path)
+        shown["state_path"] = state_path.redacted(self.state_path)
         return shown
 
     def __repr_args__(self) -> Any:
@@ -793,6 +804,23 @@ def _client_properties(
     )
 
 
+def client_properties_here(
+    cluster: Cluster,
+    kind: Kind,
+    servers: str,
+    file: str | None,
+    config_file: str | None,
+    environ: Mapping[str, str],
+) -> dict[str, str | int]:
+    """One kind of client's properties as another machine than the driver's has them; a file that is not there says nothing."""
+    sources = _Sources.read(environ, config_file if config_file and Path(config_file).exists() else None, {})
+    given: dict[str, Any] = {f"{cluster}_bootstrap_servers": servers}
+    if file and Path(file).exists():
+        given[f"{cluster}_client_config"] = file
+    labels = {f"{cluster}_client_config": f"{_PREFIX}{cluster.upper()}_CLIENT_CONFIG"}
+    return _client_properties(Settings.model_construct(**given), sources, labels, cluster, kind)[0]
+
+
 def _doubts(settings: Settings) -> list[str]:
     """What is allowed and yet seldom meant."""
     names, expressions = topic_selection.compiled(settings.source_topic)
@@ -852,18 +880,21 @@ def _check_heartbeats(settings: Settings) -> None:
 
 
 def _check_state_path(settings: Settings, labels: Mapping[str, str]) -> None:
-    """Several machines can't share a local path. Raises SettingsError."""
-    master, path = settings.spark_master, settings.state_path
-    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):", path)
-    if master.startswith("local") or (scheme and scheme[1].lower() != "file"):
+    """Several machines can't share a local path, unless somebody says that they do. Raises SettingsError."""
+    master, place = settings.spark_master, state_path.parse(settings.state_path)
+    if place.local is None or settings.state_sharing == "shared-volume" or on_one_machine(master):
         return
-    if master.startswith("spark://"):
-        hosts = {re.sub(r":\d+$", "", host) for host in master.removeprefix("spark://").split(",")}
-        if hosts <= {"localhost", "127.0.0.1", "[::1]"}:
-            return
     raise SettingsError(
         f"{labels.get('state_path', 'STATE_PATH')}: a local path can't be shared by the machines of SPARK_MASTER {master}; "
-        "give the URL of a file system that all of them reach"
+        "give the URL of a file system that all of them reach, or say STATE_SHARING=shared-volume"
+    )
+
+
+def on_one_machine(master: str) -> bool:
+    """Whether all of this Spark master's processes run where the driver does."""
+    hosts = {re.sub(r":\d+$", "", host) for host in master.removeprefix("spark://").split(",")}
+    return master.startswith("local") or (
+        master.startswith("spark://") and hosts <= {"localhost", "127.0.0.1", "[::1]"}
     )
 
 

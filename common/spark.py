@@ -26,8 +26,9 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from common import class_data, jars, java, worker_daemon, worker_python
+from common import class_data, jars, java, state_path, worker_daemon, worker_python
 from common.errors import SettingsError, VerbatimError
+from common.settings import on_one_machine
 
 if TYPE_CHECKING:
     from common.settings import Settings
@@ -39,6 +40,7 @@ _SETTLED_S = 5.0
 """Executors register one by one: without a wanted number of lanes, the count must have stood still this long."""
 
 _CLASS_PATH = "spark.driver.extraClassPath"
+_SECRET = "spark.authenticate.secret"  # noqa: S105 - its name
 _LANES_KEY = "spark.verbatim.lanes"
 _JVM_FLAGS = (
     "-XX:+UseSerialGC",
@@ -188,7 +190,7 @@ def effective_conf(
 ) -> dict[str, str]:
     """Every Spark property of the session: built-in defaults < SPARK_CONF_DIR < `settings.spark_conf` < what slots demand.
 
-    `jars` are Delta's; a session without Delta has them on a local class path too, so that one archive of classes serves both. Raises SettingsError for speculation and for a PARALLELISM below one. Pure, but for reading spark-defaults.conf.
+    `jars` are Delta's; a session without Delta has them on a local class path too, so that one archive of classes serves both. Raises SettingsError for speculation, for a PARALLELISM below one, and for a state path that two drivers would spoil. Pure, but for reading spark-defaults.conf.
     """
     given = {**spark_defaults(environ), **settings.spark_conf}
     if given.get("spark.speculation", "false").strip().lower() == "true":
@@ -197,6 +199,8 @@ def effective_conf(
         )
     if lanes is not None and lanes < 1:
         raise SettingsError(f"PARALLELISM: {lanes} lanes copy nothing; set at least 1")
+    if delta:
+        state_path.check_writers(settings.state_path, settings.state_sharing, given)
     master = parse_master(settings.spark_master)
     conf = {**_DEFAULTS, "spark.app.name": settings.application_name}
     if master.local:
@@ -225,9 +229,29 @@ def effective_conf(
         [*_JVM_FLAGS, given.get("spark.driver.extraJavaOptions", "")]
     ).strip()
     conf["spark.master"] = url
+    _protect(conf, environ)
     if lanes is not None:
         conf[_LANES_KEY] = str(lanes)
     return conf
+
+
+def _protect(conf: dict[str, str], environ: Mapping[str, str]) -> None:
+    """Have Spark's processes prove who they are to each other and encrypt what they say, where they are on several machines.
+
+    YARN and Kubernetes hand a secret to executors that Spark makes up for each application; a standalone cluster's daemons must have it before.
+    """
+    master = conf["spark.master"]
+    if on_one_machine(master):
+        return
+    if conf.setdefault("spark.authenticate", "true").strip().lower() != "true":
+        return
+    if conf.get("spark.ssl.rpc.enabled", "false").strip().lower() != "true":
+        conf.setdefault("spark.network.crypto.enabled", "true")
+    if master.startswith("spark://") and not (conf.get(_SECRET) or environ.get("_SPARK_AUTH_SECRET")):
+        raise SettingsError(
+            f"{_SECRET}: not set; drivers of {master} need the secret of its masters and workers (in spark-defaults.conf under SPARK_CONF_DIR); "
+            "spark.authenticate=false goes without, and lets plans and progress go in clear"
+        )
 
 
 def build_session(

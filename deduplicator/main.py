@@ -17,6 +17,7 @@ from common import kafka, outside, topics
 from common.application import Application
 from common.cli import entry, live_file, settings_options
 from common.control import Key
+from common.credentials import for_plan
 from common.direct_properties import library_only
 from common.errors import LinkRefused, StateError, VerbatimError
 from common.kafka import Deadline
@@ -25,7 +26,9 @@ from common.routing import spread
 from deduplicator import lane, recovery
 from deduplicator.copied_acls import CopiedAcls
 from deduplicator.destinations import Destinations
-from deduplicator.state import FoldResult, Snapshot, StateTable, start_state_query
+from deduplicator.snapshot import FoldResult, Snapshot
+from deduplicator.state import StateTable
+from deduplicator.state_query import start_state_query
 from deduplicator.trim import limits, trim
 
 if TYPE_CHECKING:
@@ -78,6 +81,10 @@ class Deduplicator(Application):
 
     def took_over(self) -> None:
         self.state = StateTable.of(self.spark, self.settings)
+        try:
+            self.state.check()
+        except StateError as error:
+            log.warning("%s; it is tried again before anything is written there", error)
         self.destinations = Destinations(self.settings, self.link, self.control)
         self.destinations.settle(again=True)
         self.acls = CopiedAcls(self.settings, self.control)
@@ -90,9 +97,6 @@ class Deduplicator(Application):
         for row in rows:
             if row.kind == "left":
                 self._left[row.body["partition"]] = recovery.Snapshot.from_plan(row.body)
-            if row.kind == "refused":
-                # Another epoch would end in the same way.
-                raise LinkRefused(row.body["detail"])
 
     def take_over(self, settings: Settings) -> bool:
         if hasattr(self, "destinations"):
@@ -120,9 +124,9 @@ class Deduplicator(Application):
         ]
         s = self.settings
         common: Plan = {
-            "consumer": s.client_config("destination", "consumer"),
-            "reader": s.client_config("destination", "consumer"),
-            "producer": s.client_config("destination", "producer"),
+            "consumer": for_plan(s, "destination", "consumer"),
+            "reader": for_plan(s, "destination", "consumer"),
+            "producer": for_plan(s, "destination", "producer"),
             "group": s.deduplicator_group,
             "whole_batches": self._whole_batches(),
         }

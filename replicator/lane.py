@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError
 
-from common import kafka, outside, provenance
+from common import credentials, kafka, outside, provenance
 from common.control import REPLICATOR
 from common.control_log import ControlLog
 from common.counters import Counters
-from common.errors import FrameError
+from common.errors import FrameError, SettingsError
 from common.kafka import Deadline, Received
 from common.lane import LaneTerm, tame_garbage_collector
 from common.record_batch import BatchError
@@ -51,7 +51,11 @@ def run(plan: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Run a lane for one epoch and yield its progress rows."""
     logging.basicConfig(level=plan["log_level"], format="%(asctime)s %(levelname)s %(name)s %(message)s")
     tame_garbage_collector()
-    lane = Lane(plan)
+    try:
+        lane = Lane(credentials.found_in_plan(plan))
+    except SettingsError as error:
+        yield "refused", {"detail": str(error)}
+        return
     try:
         yield from lane.run()
     finally:

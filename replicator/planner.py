@@ -14,6 +14,7 @@ from common import kafka, outside, topics
 from common.connection import in_batches
 from common.control import REPLICATOR, Control, Key
 from common.control_log import ControlLog
+from common.credentials import for_plan
 from common.errors import KafkaTimeout, LinkRefused, SettingsError
 from common.kafka import Deadline
 from common.lanes import Plan
@@ -188,10 +189,10 @@ class Planner:
                 )
         s = self.settings
         common: dict[str, Any] = {
-            "source_consumer": s.client_config("source", "consumer"),
-            "source_admin": s.client_config("source", "admin"),
+            "source_consumer": for_plan(s, "source", "consumer"),
+            "source_admin": for_plan(s, "source", "admin"),
             "source_group": self.source_group,
-            "staging_producer": s.client_config("destination", "producer"),
+            "staging_producer": for_plan(s, "destination", "producer"),
             "whole_batches": in_batches(s, "source", "consumer"),
             # Of what each limit is shared out by.
             "partitions_of": Counter(p["topic"] for p in partitions),

@@ -27,7 +27,7 @@ from common.mappings import Mapping, decode
 from common.settings import Settings
 from deduplicator.copied_acls import CopiedAcls
 from deduplicator.main import Deduplicator
-from deduplicator.state import FoldResult, Snapshot
+from deduplicator.snapshot import FoldResult, Snapshot
 from offsets.service import Service
 from replicator.main import Replicator
 from tests.brokers import Record, Seen, produce, read_all, topic_id

@@ -45,7 +45,16 @@ CLIENT_FILES = "/etc/verbatim/"
 # What is for Python, Spark, Kubernetes or the shell in our containers; all else must be a setting.
 OTHERS = {
     *("PATH", "HOME", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE"),
-    *("VERBATIM_JARS", "SPARK_CONF_DIR", "POD_NAME", "POD_IP", "POD_NAMESPACE", "SERVICE_ACCOUNT", "IMAGE"),
+    *(
+        "VERBATIM_JARS",
+        "SPARK_CONF_DIR",
+        "POD_NAME",
+        "POD_IP",
+        "POD_NAMESPACE",
+        "SERVICE_ACCOUNT",
+        "IMAGE",
+        "CLIENTS_SECRET",
+    ),
 }
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 SHELL_SCRIPTS = (".ci/run", "container/spark-executor", "container/try", "container/look-alikes")
@@ -154,6 +163,19 @@ def test_manifests_set_only_declared_variables_and_the_settings_load(folder: str
         Settings.load({k: v.replace(CLIENT_FILES, f"{tmp_path}/config/") for k, v in given.items()})
 
 
+def test_executors_have_the_clients_secrets_where_the_drivers_do() -> None:
+    """Plans have none: the Secret is mounted by the name that it gets, at the path that the settings give."""
+    documents = rendered("overlays/executors")
+    (secret,) = of_kind(documents, "Secret")
+    for deployment in of_kind(documents, "Deployment"):
+        container = deployment["spec"]["template"]["spec"]["containers"][0]
+        given = {variable["name"]: variable.get("value") for variable in container["env"]}
+        assert given["CLIENTS_SECRET"] == secret["metadata"]["name"]
+        mounted = "--conf=spark.kubernetes.executor.secrets.$(CLIENTS_SECRET)="
+        (path,) = (arg.removeprefix(mounted) for arg in container["args"] if arg.startswith(mounted))
+        assert f"{path}/" == CLIENT_FILES
+
+
 # --- commands
 
 
@@ -246,7 +268,9 @@ def test_each_application_has_a_standby_probes_limits_and_no_rights(folder: str)
     for spec in deployments.values():
         pod = spec["template"]["spec"]
         (container,) = pod["containers"]
-        assert spec["replicas"] == 2
+        # One at a time where two could spoil the state tables: the next starts when the one before has gone.
+        alone = name == "deduplicator" and folder.endswith("executors")
+        assert (spec["replicas"], spec["strategy"].get("type")) == ((1, "Recreate") if alone else (2, None))
         assert pod["enableServiceLinks"] is False
         assert pod["terminationGracePeriodSeconds"] > 10
         assert pod["securityContext"]["runAsNonRoot"] is True

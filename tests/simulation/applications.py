@@ -24,7 +24,7 @@ from common.mappings import decode
 from deduplicator.copied_acls import CopiedAcls
 from deduplicator.destinations import Destinations
 from deduplicator.main import Deduplicator
-from deduplicator.state import FoldResult, PartitionState, Snapshot
+from deduplicator.snapshot import FoldResult, PartitionState, Snapshot
 from replicator.main import Replicator
 from tests.simulation.scheduler import Process, Task
 

@@ -38,7 +38,15 @@ FIXED_INTERFACE = [
         for name in ("BOOTSTRAP_SERVERS", "TOPIC", "TOPIC_MAP", "TOPIC_REWRITE", "CLIENT_CONFIG")
     ),
     "SEVERAL_SOURCES",
-    *("START_OFFSETS", "TOPIC_RECREATED", "REPLICATION_FACTOR", "STATE_PATH", "SPARK_MASTER", "HEALTH_PORT"),
+    *(
+        "START_OFFSETS",
+        "TOPIC_RECREATED",
+        "REPLICATION_FACTOR",
+        "STATE_PATH",
+        "STATE_SHARING",
+        "SPARK_MASTER",
+        "HEALTH_PORT",
+    ),
     *(
         "HEALTH_ADDRESS",
         "INSTANCE_ID",
@@ -509,6 +517,8 @@ def test_a_rule_that_makes_no_name_for_copies_is_refused_by_its_own_name(variabl
 def test_a_local_state_path_is_refused_with_several_machines(master: str, path: str) -> None:
     assert refusal(SPARK_MASTER=master, STATE_PATH=path).startswith("STATE_PATH: ")
     assert load(SPARK_MASTER=master, STATE_PATH="s3a://bucket/state").spark_master == master
+    # By somebody's word: a volume that all machines mount.
+    assert load(SPARK_MASTER=master, STATE_PATH=path, STATE_SHARING="shared-volume").state_path == path
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,8 @@ from common.health import Health
 from common.lanes import Progress
 from deduplicator import main, recovery
 from deduplicator.main import FOLD_AGAIN_S, FOLD_BYTES, FOLD_MAPPINGS, FOLD_S, Deduplicator
-from deduplicator.state import FoldResult, Snapshot, StateTable
+from deduplicator.snapshot import FoldResult, Snapshot
+from deduplicator.state import StateTable
 from tests.simulation.world import SETTINGS, settings
 
 
@@ -95,6 +96,9 @@ class Table:
     def __init__(self, age_s: float | None) -> None:
         self.age_s = age_s
         self.read = 0
+
+    def check(self) -> None:
+        pass
 
     def load(self) -> Snapshot:
         self.read += 1
