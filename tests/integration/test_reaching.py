@@ -190,15 +190,17 @@ def test_each_way_not_to_get_in_has_a_line_of_its_own_within_ten_seconds(
     assert len(alike) == len(found)
 
 
-def test_with_a_dead_address_among_sound_ones_all_is_well(
-    cluster: ManyListeners, user: dict[str, str]
+def test_with_bad_addresses_among_sound_ones_all_is_well(
+    cluster: ManyListeners, user: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Also with one that speaks another protocol, which alone would be an end at once."""
     for servers, properties in (
         (f"{CLOSED},nowhere.invalid:1,{cluster.bootstrap_servers}", {}),
-        (f"{CLOSED},{cluster.secure_servers}", user),
+        (f"{CLOSED},{cluster.bootstrap_servers},{cluster.secure_servers}", user),
     ):
         settings = Settings.load(environ=variables(servers, properties))
         assert reaching.cluster_id(settings, "destination", Deadline(10)) == cluster.cluster_id
+    assert caplog.messages == []
 
 
 def test_what_only_one_kind_of_client_comes_in_with_is_tried_too(
