@@ -21,7 +21,7 @@ from common.kafka import Deadline
 
 Address = tuple[str, int]
 
-ANSWER_S = 2.0
+ANSWER_S = 2.5
 """For each connection, and for each answer."""
 
 
@@ -41,7 +41,7 @@ class _Spoken(NamedTuple):
 
 
 def why(config: Mapping[str, Any], address: Address, heard: Mapping[int, str]) -> Reason | None:
-    """Why a client with these properties is not let in there; None where nothing stands against it. Takes up to five times ANSWER_S.
+    """Why a client with these properties is not let in there; None where nothing stands against it. Takes up to four times ANSWER_S.
 
     `heard`: what the client library said last, by the code of the error.
     """

@@ -101,14 +101,14 @@ class _Look:
                 self._client.poll(0)
                 # Far away and slow is no reason.
                 if self._heard or silent.passed():
-                    reasons = self._elsewhere() or self._why_not()
+                    reasons = self._elsewhere() or self._why_not(silent.passed())
             self._tell(reasons, deadline)
             within_s = min(MOST_S, 2 * within_s)
             outside.sleep(deadline.left(0.1))
 
     def _tell(self, reasons: list[Reason], deadline: Deadline) -> None:
         final = [reason for reason in reasons if not reason.passing]
-        words = "; ".join(self._worded(final or reasons))
+        words = "; ".join(list(self._worded(final or reasons))[:MOST_ASKED])
         if final:
             raise LinkRefused(words)
         if deadline.passed():
@@ -125,12 +125,16 @@ class _Look:
             f"{self._variable}{reason.setting}: {self._side} broker {reason.words}{who}" for reason in reasons
         )
 
-    def _why_not(self) -> list[Reason]:
+    def _why_not(self, sure: bool) -> list[Reason]:
         heard = dict(self._heard)
-        addresses = access({"bootstrap.servers": self._config["bootstrap.servers"]}).bootstrap[:MOST_ASKED]
+        addresses = access({"bootstrap.servers": self._config["bootstrap.servers"]}).bootstrap
         with ThreadPoolExecutor(MOST_ASKED) as pool:
             found = pool.map(lambda address: why(self._config, address, heard), addresses)
-            return [reason for reason in found if reason is not None]
+            reasons = [reason for reason in found if reason is not None]
+        if len(reasons) == len(addresses):
+            return reasons
+        # Nothing stands against one of them: it may only be slow, and one is enough.
+        return [reason._replace(passing=True) for reason in reasons] if sure else []
 
     def _elsewhere(self, found: ClusterMetadata | None = None) -> list[Reason]:
         """Why nothing can be asked of the brokers that the cluster names. Where some of them are away, that is told once it has answered."""
