@@ -11,7 +11,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from common import protocol
 from common.broker_connections import Address, BrokerConnections
-from common.connection import broken, unsupported
+from common.connection import broken
+from common.direct_properties import library_only
 from common.kafka import Config, Deadline
 from common.protocol import Answer, Api, MalformedAnswer
 from offsets import group_protocol
@@ -29,7 +30,7 @@ def listed(config: Config, timeout_s: float) -> dict[str, Group]:
 
     A broker that does not answer is an error: it may be the one with the group that matters.
     """
-    if (why := unsupported(config)) is not None:
+    if (why := library_only(config)) is not None:
         raise Unlisted(f"the client has {why}")
     found: dict[str, Group] = {}
     with _brokers(config, timeout_s) as (brokers, deadline):
@@ -73,7 +74,7 @@ def _listed_by(brokers: BrokerConnections, address: Address, deadline: Deadline)
 def _ask_coordinator(
     config: Config, group: str, api: Api, body: bytes, read: Callable[[Answer], T], timeout_s: float
 ) -> T:
-    if (why := unsupported(config)) is not None:
+    if (why := library_only(config)) is not None:
         words = f"the client library takes no such group id, and with {why} nothing else can ask"
         raise KafkaException(KafkaError(KafkaError.INVALID_GROUP_ID, words))
     with _brokers(config, timeout_s) as (brokers, deadline):

@@ -265,7 +265,7 @@ def test_each_application_has_a_standby_probes_limits_and_no_rights(folder: str)
     assert set(deployments) == {"replicator", "deduplicator"} | (
         {"offsets"} if "offsets" in folder else set()
     )
-    for spec in deployments.values():
+    for name, spec in deployments.items():
         pod = spec["template"]["spec"]
         (container,) = pod["containers"]
         # One at a time where two could spoil the state tables: the next starts when the one before has gone.
