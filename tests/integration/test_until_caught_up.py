@@ -13,9 +13,10 @@ from common import outside
 from common.errors import VerbatimError
 from common.lanes import LaneQuery
 from deduplicator.main import Deduplicator
+from deduplicator.state import StateTable
 from tests.brokers import Record, create_topic, produce
 from tests.conftest import Kafka, Names
-from tests.harness import Link, Running, ThreadDeduplicator, ThreadReplicator, assert_copied
+from tests.harness import Link, NoTable, Running, ThreadDeduplicator, ThreadReplicator, assert_copied
 
 
 def silent(plan: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -53,7 +54,7 @@ def test_lanes_that_report_an_end_with_nothing_copied_are_not_believed(
     assert_copied(link, topic)
 
 
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(290)
 def test_a_plan_that_takes_its_time_on_spark_is_carried_out_before_the_run_ends(
     link: Link, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -73,5 +74,7 @@ def test_a_plan_that_takes_its_time_on_spark_is_carried_out_before_the_run_ends(
 
     monkeypatch.setattr(LaneQuery, "_epoch_ended", reported)
     monkeypatch.setattr(Deduplicator, "_in_table", slowly)
-    assert Running(Deduplicator(link.settings, True)).wait(150) == 0
+    # What is delivered is in the mappings; a first fold would take as long as all else here.
+    monkeypatch.setattr(StateTable, "fold_now", lambda _: NoTable().fold_now())
+    assert Running(Deduplicator(link.settings, True)).wait(240) == 0
     assert_copied(link, link.settings.named_topics[0])
