@@ -136,7 +136,7 @@ class Groups:
             try:
                 kafka.patiently(what, ask, deadline if failed is None else Deadline(deadline.left() / 2))
             except KafkaTimeout as error:
-                if failed is None or not out:
+                if failed is None or not (out or failed):
                     raise
                 failed |= dict.fromkeys(left, str(error))
         return out
