@@ -30,6 +30,8 @@ from common.unpacking import allow, codec_name, pieces, unsnapped
 
 MOST_TOGETHER_BYTES = 2 * MAX_UNPACKED_BYTES
 """What several batches may unpack into. One may do so into half of that, a fetch holds hundreds, and a hostile one has 250 times its size."""
+UNPACKED_BYTES = 32 << 20
+"""What is unpacked at once where there is more time than memory, as `leading` counts it. A lane's memory goes by that, some three or four times."""
 RECORD_BYTES = 100
 """What a record counts for beside its bytes where there is a limit: about what numpy's and Arrow's arrays take for it on the way."""
 

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError
 from common import whole_batches
 from common.control import Control, Destination, Key
 from common.errors import FrameError, ImpossibleFrame
-from common.frame import Frame, Rows, decode_headers, decode_rows
+from common.frame import MAX_RECORDS, Frame, Rows, decode_headers, decode_rows
 from common.kafka import Deadline, Received
 from common.lane import LaneTerm
 from common.record_batch import BatchError
@@ -84,7 +84,10 @@ class Judgement:
         try:
             frame, crc = decode_headers(message.headers())
         except ImpossibleFrame as error:
-            self._refuse(error.frame, error.crc, offset, error)
+            if self._needed(error.frame):
+                self._refuse(error.frame, error.crc, offset, error)
+            else:
+                log.error("%s offset %d: %s; left out", self.owned.name, offset, error)
             return
         except (FrameError, UnicodeDecodeError) as error:
             log.error(
@@ -141,12 +144,16 @@ class Judgement:
         self._deliver(key, frame, rows, decision, destination, offset)
         self._transaction.bytes += max(len(message), rows.unpacked)
 
+    def _needed(self, frame: Frame) -> bool:
+        """Whether a frame that can't be is the next one of its partition, with more records than any may have. Others are somebody's that have nothing
+        to do here."""
+        expected = self.owned.next.get((frame.topic_id, frame.partition))
+        ours = frame.cluster == self.plan["cluster"] and frame.start == expected
+        return ours and MAX_RECORDS < frame.count <= frame.next - frame.start
+
     def _refuse(self, frame: Frame, crc: int, offset: int, error: FrameError) -> None:
         """Ask for a frame again that can't be read; where the same has come again, it would for ever, and the partition halts."""
         key = (frame.topic_id, frame.partition)
-        if frame.cluster != self.plan["cluster"] or frame.next <= self.owned.next.get(key, -1):
-            log.error("%s offset %d: %s; left out", self.owned.name, offset, error)
-            return
         before = self._refused.setdefault(key, (offset, crc))
         if before[0] < offset and before[1] == crc:
             why = f"{error}; sent again, it was the same (checksum {crc:08x}): the replicator is of another release, or has a fault"

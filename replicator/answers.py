@@ -17,14 +17,12 @@ import pyarrow as pa
 from common import old_messages, record_batch, record_columns
 from common.frame import MAX_RECORDS
 from common.record_batch import BatchError, BatchHeader
+from common.record_columns import UNPACKED_BYTES as UNPACKED_BYTES
 from replicator.chunks import Chunk, Whole
 from replicator.fetch_protocol import Aborted, Part
 
-UNPACKED_BYTES = 32 << 20
-"""What one look at the answers that have come may unpack into, as `common.record_columns.leading` counts it. A lane's memory goes by that, some
-three or four times; what is beyond it is fetched again, by smaller requests."""
 LEAST_BYTES = UNPACKED_BYTES // 8
-"""With less left nothing more is unpacked."""
+"""With less of that left, of what one look at the answers may unpack, nothing more is: it is fetched again, by smaller requests."""
 ROOM_BYTES = 1 << 20
 _DELETE_HORIZON = 0x40
 """Compaction has written when tombstones may go where the first time stood (KIP-534)."""

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from common.frame import MAX_RECORDS
 from common.record_batch import BatchHeader
-from common.record_columns import columns
+from common.record_columns import UNPACKED_BYTES, leading
 
 _Ints = npt.NDArray[np.int64]
 Whole = tuple[BatchHeader, pa.Buffer]
@@ -33,6 +33,8 @@ class Chunk:
     leader_epoch: int
     wholes: list[Whole] = field(default_factory=list)
     rows: pa.RecordBatch | None = None
+    apart: int = field(default=0, compare=False)
+    """Up to where the records of its first batch are rows of another chunk, before it."""
     left: int = field(default=0, compare=False)
     """Of its bytes, those that are in no frame yet, while it is among others. Of headers the average counts, which is another one for what is left."""
 
@@ -82,7 +84,7 @@ class Chunks:
 
     def cut(self, most_records: int, most_bytes: int, whole: bool) -> Piece:
         """Take so much from the front, and a record or a whole batch at least. Without `whole`, batches are taken apart."""
-        if not whole:
+        if not whole or self._chunks[0].apart:
             self._take_apart()
         first = self._chunks[0]
         if first.wholes:
@@ -90,17 +92,21 @@ class Chunks:
         return self._cut_rows(most_records, most_bytes)
 
     def _take_apart(self) -> None:
-        """One batch: each unpacks into much more, and the others wait as they are."""
+        """One batch, or a part of it: it unpacks into much more, and the others wait as they are."""
         chunk = self._chunks[0]
         if not chunk.wholes:
             return
         header, batch = chunk.wholes[0]
-        first = Chunk(chunk.topic, chunk.partition, header.next_offset, chunk.leader_epoch)
-        first.rows = columns(batch, [(0, header)])
+        rows, end, _ = leading(batch, [(0, header)], chunk.apart, UNPACKED_BYTES)
+        first = Chunk(chunk.topic, chunk.partition, end, chunk.leader_epoch, rows=rows)
         first.left = first.bytes
-        self.bytes += first.left - header.size
-        chunk.left -= header.size
-        del chunk.wholes[0]
+        self.bytes += first.left
+        chunk.apart = end
+        if end >= header.next_offset:
+            chunk.apart = 0
+            self.bytes -= header.size
+            chunk.left -= header.size
+            del chunk.wholes[0]
         if not chunk.wholes:
             first.next = chunk.next
             self._chunks.popleft()

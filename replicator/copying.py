@@ -25,7 +25,7 @@ from common.errors import FrameError
 from common.frame import Frame, Header, encode_rows, headers_of, pack
 from common.provenance import came_from
 from common.record_batch import NO_TIMESTAMP, BatchError
-from common.record_columns import columns
+from common.record_columns import UNPACKED_BYTES, leading
 from replicator.chunks import Chunk, Chunks, Whole
 
 MAX_FRAME_RECORDS = 10_000
@@ -290,7 +290,7 @@ class Copying:
         if self.refuse is not None and self.frames % LOOP_LOOK_FRAMES == 0:
             header, batch = wholes[-1]
             with contextlib.suppress(BatchError):
-                self._refuse(columns(batch, [(0, header)]))
+                self._refuse(leading(batch, [(0, header)], 0, UNPACKED_BYTES)[0])
 
     def _refuse(self, rows: pa.RecordBatch) -> None:
         if self.refuse is not None and came_from(headers_of(rows.slice(len(rows) - 1))[0], self.refuse):

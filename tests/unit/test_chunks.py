@@ -14,11 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import replicator.chunks
 from common import provenance, whole_batches
 from common.errors import FrameError
 from common.frame import Frame, Header, decode_headers, decode_rows, encode_headers, encode_rows
 from common.record_batch import BatchHeader, decode, headers, reseal, seal
-from common.record_columns import columns
+from common.record_columns import leading
 from common.record_encoding import encode_records
 from replicator import copying
 from replicator.chunks import Chunk, Chunks, Whole
@@ -172,9 +173,9 @@ def test_a_loop_is_looked_for_now_and_then_not_in_each_frame(monkeypatch: pytest
 
     def looking(*args: Any) -> Any:
         looked.append(args)
-        return columns(*args)
+        return leading(*args)
 
-    monkeypatch.setattr(copying, "columns", looking)
+    monkeypatch.setattr(copying, "leading", looking)
     copy = make(refuse=MARK)
     for at in range(copying.LOOP_LOOK_FRAMES + 1):
         copy.take_chunk(Chunk("orders", 0, at + 1, 0, [whole(at, 1)]))
@@ -347,3 +348,27 @@ def test_whatever_is_cut_can_be_read(counts: list[int]) -> None:
     for cut in cuts:
         frame, _ = decode_headers(encode_headers(cut.frame, cut.value))
         assert frame == cut.frame
+
+
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=5), st.integers(1, 25), st.data())
+def test_batches_are_taken_apart_a_part_at_a_time_and_no_record_is_lost_or_doubled(
+    counts: list[int], most: int, data: st.DataObject
+) -> None:
+    """However little is unpacked at once, and though batches may go whole again meanwhile."""
+    chunks, at = Chunks(), 0
+    wholes: list[Whole] = []
+    for count in counts:
+        wholes.append(whole(at, count))
+        at += count
+    chunks.add(Chunk("orders", 0, at + 2, 0, wholes))
+    found: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(replicator.chunks, "UNPACKED_BYTES", 1000)
+        while chunks.count:
+            piece = chunks.cut(most, 1 << 20, whole=data.draw(st.booleans()))
+            for header, _ in piece.wholes:
+                found += range(header.base_offset, header.next_offset)
+            if piece.rows is not None:
+                found += piece.rows.column(0).to_pylist()
+            assert piece.next >= found[-1] + 1
+    assert found == list(range(at)) and piece.next == at + 2 and chunks.bytes == 0

@@ -364,3 +364,12 @@ def test_what_is_put_back_is_read_again_and_the_frames_before_it_keep_their_mean
     copy.rewind(1, 3)
     copy.put_back()
     assert (copy.read, copy.read_epoch) == (1, 3)
+
+
+def test_a_record_without_a_timestamp_has_none_in_its_frame_either() -> None:
+    """The client library says 0 of one; that is a time, by which retention would delete it."""
+    copy = make()
+    copy.take([Record(0, 0, 0), Record(1, 0, 1), Record(2, 5, 2)])
+    (cut,) = copy.cut(all_of_it=True)
+    assert rows(cut).timestamps == [-1, 0, 5]
+    assert rows(cut).batch.column(2).to_pylist() == [0, 1, 2]

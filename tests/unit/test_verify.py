@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from verbatim.verify import Batch, Kind, PartitionReport, differing_parts, digest, in_order, resync
 from verbatim.verify_compacted import compare_compacted
+from verbatim.verify_io import _timestamp_ms
 from verbatim.verify_mappings import MappingCheck, Runs, check_shape
 from verbatim.verify_partition import Comparison
 
@@ -476,3 +478,11 @@ def test_pairs_in_order_are_strictly_increasing_and_equal(one: list[bytes], othe
 
 def test_resync_finds_nothing_where_nothing_agrees() -> None:
     assert resync([record(1)] * 50, [record(2)] * 50, 8) is None
+
+
+def test_a_record_without_a_timestamp_is_one_of_minus_1() -> None:
+    """As Kafka has it at the destination; the client library says 0, and of no type, where the source has an old format."""
+    told = {(0, 0): -1, (1, -1): -1, (1, 0): 0, (2, 7): 7}
+    for stamp, ms in told.items():
+        message: Any = SimpleNamespace(timestamp=lambda stamp=stamp: stamp)
+        assert _timestamp_ms(message) == ms
