@@ -28,7 +28,7 @@ from pyspark.sql import SparkSession
 
 from common import class_data, jars, java, state_path, worker_daemon, worker_python
 from common.errors import SettingsError, VerbatimError
-from common.settings import on_one_machine
+from common.spark_protection import protect
 
 if TYPE_CHECKING:
     from common.settings import Settings
@@ -40,7 +40,6 @@ _SETTLED_S = 5.0
 """Executors register one by one: without a wanted number of lanes, the count must have stood still this long."""
 
 _CLASS_PATH = "spark.driver.extraClassPath"
-_SECRET = "spark.authenticate.secret"  # noqa: S105 - its name
 _LANES_KEY = "spark.verbatim.lanes"
 _JVM_FLAGS = (
     "-XX:+UseSerialGC",
@@ -229,29 +228,10 @@ def effective_conf(
         [*_JVM_FLAGS, given.get("spark.driver.extraJavaOptions", "")]
     ).strip()
     conf["spark.master"] = url
-    _protect(conf, environ)
+    protect(conf, environ)
     if lanes is not None:
         conf[_LANES_KEY] = str(lanes)
     return conf
-
-
-def _protect(conf: dict[str, str], environ: Mapping[str, str]) -> None:
-    """Have Spark's processes prove who they are to each other and encrypt what they say, where they are on several machines.
-
-    YARN and Kubernetes hand a secret to executors that Spark makes up for each application; a standalone cluster's daemons must have it before.
-    """
-    master = conf["spark.master"]
-    if on_one_machine(master):
-        return
-    if conf.setdefault("spark.authenticate", "true").strip().lower() != "true":
-        return
-    if conf.get("spark.ssl.rpc.enabled", "false").strip().lower() != "true":
-        conf.setdefault("spark.network.crypto.enabled", "true")
-    if master.startswith("spark://") and not (conf.get(_SECRET) or environ.get("_SPARK_AUTH_SECRET")):
-        raise SettingsError(
-            f"{_SECRET}: not set; drivers of {master} need the secret of its masters and workers (in spark-defaults.conf under SPARK_CONF_DIR); "
-            "spark.authenticate=false goes without, and lets plans and progress go in clear"
-        )
 
 
 def build_session(
