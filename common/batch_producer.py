@@ -476,7 +476,7 @@ class BatchProducer:
         except KafkaException as exception:
             self._brokers.lost(line, exception)
             raise self._end(exception.args[0]) from None
-        TRIES.worked(line[0])
+        TRIES.worked(*line)
         batches = self._sent[line].popleft()
         if not self._sent[line]:
             del self._sent[line]

@@ -12,20 +12,17 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 
 from common import outside, protocol
-from common.broker_tries import TRIES
+from common.broker_tries import CONTROL, DATA, TRIES, Address
 from common.connection import Access, Connection, UnsupportedVersion, access, broken, wait_for
 from common.kafka import NO_RIGHTS, Deadline
 from common.opening import Waits
 from common.protocol import Answer, Api, Piece
 
-DATA, CONTROL = "data", "control"
-"""A broker has a connection for each: a question must not wait behind records."""
 NEXT_BROKER_S = 1.0
 """Where a broker has not answered for so long what any of them could, TCP, TLS and SASL included, the next one is asked beside it."""
 IDLE_S = 5.0
 """Idle for longer, a connection is looked at before it is used: brokers close what was idle for long."""
 
-Address = tuple[str, int]
 Line = tuple[Address, str]
 """A broker, and what the connection is for."""
 Partition = tuple[str, int]
@@ -78,7 +75,7 @@ class BrokerConnections:
             connection.close()
             connection = None
         if connection is None:
-            connection = self._connections[line] = Connection(self._access, line[0])
+            connection = self._connections[line] = Connection(self._access, line[0], TRIES.tries(line[0]))
         return connection
 
     def connected(self, line: Line, deadline: Deadline) -> Connection:
@@ -108,7 +105,7 @@ class BrokerConnections:
         error: KafkaError = why.args[0]
         self.drop(line)
         if error.code() not in NO_RIGHTS and not isinstance(why, UnsupportedVersion):
-            TRIES.failed(line[0], error.str())
+            TRIES.failed(*line, error.str())
 
     # asking
 
@@ -124,7 +121,7 @@ class BrokerConnections:
                 self.lost(line, exception)
             self._coordinators = {}
             raise
-        TRIES.worked(address)
+        TRIES.worked(*line)
         return answer
 
     def any(self, api: Api, body: Sequence[Piece], deadline: Deadline) -> Answer:
@@ -233,7 +230,7 @@ class Question:
         self.problem: KafkaException = broken("no broker is known")
 
     def answer(self) -> Answer | None:
-        """What one has answered; None: none has yet. Raises KafkaException where all of them have failed, or one does not let us in."""
+        """What one has answered; None: none has yet. Raises KafkaException where all of them have failed."""
         now = outside.monotonic()
         for line in list(self._asked):
             answer = self._answer_of(line, now)
@@ -264,15 +261,13 @@ class Question:
             answer = connection.received()
         except KafkaException as exception:
             del self._asked[line]
-            self.problem = exception
             brokers.lost(line, exception)
-            error: KafkaError = exception.args[0]
-            if error.code() in NO_RIGHTS:
-                self.give_up()
-                raise
+            # That somebody does not let us in says more than that others can't be reached.
+            if self.problem.args[0].code() not in NO_RIGHTS:
+                self.problem = exception
             return None
         del self._asked[line]
-        TRIES.worked(line[0])
+        TRIES.worked(*line)
         self.give_up()
         return answer
 
@@ -280,9 +275,11 @@ class Question:
         """Whoever has not answered has failed, if it had its time; what comes from it now would be taken for an answer to something else."""
         now = outside.monotonic()
         for line, since in self._asked.items():
-            self.problem = self._brokers[line].late()
+            late = self._brokers[line].late()
+            if self.problem.args[0].code() not in NO_RIGHTS:
+                self.problem = late
             if now - since >= NEXT_BROKER_S:
-                self._brokers.lost(line, self.problem)
+                self._brokers.lost(line, late)
             else:
                 self._brokers.drop(line)
         self._asked = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from common import outside
 
@@ -21,6 +21,8 @@ SUMMARY_S = 60.0
 FORGET_S = 60.0
 """Of what was not tried for so long nothing is known any more."""
 
+DATA, CONTROL = "data", "control"
+"""What connections are for: a question must not wait behind records."""
 Address = tuple[str, int]
 
 
@@ -30,6 +32,8 @@ class _Trouble:
     tries: int = 0
     failed_at: float = 0.0
     told_at: float = 0.0
+    of: set[str] = field(default_factory=set)
+    """What the connections that failed were for."""
 
 
 class BrokerTries:
@@ -39,7 +43,7 @@ class BrokerTries:
         self._lock = threading.Lock()
         self._of: dict[Address, _Trouble] = {}
 
-    def failed(self, address: Address, why: str) -> None:
+    def failed(self, address: Address, purpose: str, why: str) -> None:
         """A try came to nothing. The first is told, and once a minute that it is no better."""
         now = outside.monotonic()
         with self._lock:
@@ -48,6 +52,7 @@ class BrokerTries:
                 trouble = self._of[address] = _Trouble(now)
             trouble.tries += 1
             trouble.failed_at = now
+            trouble.of.add(purpose)
             tell = trouble.tries == 1 or now - trouble.told_at >= SUMMARY_S
             if tell:
                 trouble.told_at = now
@@ -61,17 +66,17 @@ class BrokerTries:
         else:
             log.debug("broker %s: %s", at, why)
 
-    def worked(self, address: Address) -> None:
-        """It has answered."""
+    def worked(self, address: Address, purpose: str) -> None:
+        """It has answered. One that answers questions, but breaks with each request for records, is not well."""
         # Nearly always nothing is wrong with any of them, and this is asked for each answer.
         if not self._of:
             return
         with self._lock:
-            trouble = self._of.pop(address, None)
-        if trouble is not None:
-            log.info(
-                "broker %s:%d answers again, after %.1f s", *address, outside.monotonic() - trouble.since
-            )
+            trouble = self._of.get(address)
+            if trouble is None or (purpose == CONTROL and DATA in trouble.of):
+                return
+            del self._of[address]
+        log.info("broker %s:%d answers again, after %.1f s", *address, outside.monotonic() - trouble.since)
 
     def next_at(self, address: Address) -> float:
         """When it may be tried again, where that needs no haste."""
@@ -80,10 +85,14 @@ class BrokerTries:
             return 0.0
         return trouble.failed_at + min(MOST_PAUSE_S, LEAST_PAUSE_S * (1 << min(trouble.tries - 1, 10)))
 
+    def tries(self, address: Address) -> int:
+        """How many have come to nothing since it answered last."""
+        trouble = self._of.get(address)
+        return 0 if trouble is None else trouble.tries
+
     def allowance_s(self, address: Address) -> float:
         """How long the next try may take."""
-        trouble = self._of.get(address)
-        return FIRST_S if trouble is None else min(MOST_S, FIRST_S * (1 << min(trouble.tries, 10)))
+        return min(MOST_S, FIRST_S * (1 << min(self.tries(address), 10)))
 
     def in_order(self, addresses: Iterable[Address]) -> list[Address]:
         """Each once: those that are well as they come, then the others, from the one that failed the longest ago on."""

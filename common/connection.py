@@ -7,6 +7,7 @@ again behind its owner's back. What waits takes a Deadline; all else goes on as 
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 import select
 import socket
@@ -31,10 +32,14 @@ if TYPE_CHECKING:
     from common.client_properties import Kind
     from common.settings import Cluster, Settings
 
+log = logging.getLogger(__name__)
+
 MOST_ANSWER_BYTES = 1 << 30
 """A longer answer is none."""
 MOST_PIECES = 512
 """Of one call to the socket: Linux takes 1024."""
+TELL_S = 60.0
+"""A quota that is used up is told so often."""
 _SESSION_SHARE = 0.8
 """After this share of its session's life a connection authenticates again before it is used for anything new (KIP-368). A broker cuts it at the first
 request that comes later than the session's end."""
@@ -165,8 +170,10 @@ class Connection:
     does not let one in. Then it is closed.
     """
 
-    def __init__(self, to: Access, address: tuple[str, int]) -> None:
+    def __init__(self, to: Access, address: tuple[str, int], tries: int = 0) -> None:
+        """`tries`: how many have failed there. Of a name with several addresses each begins with another one."""
         self.address = address
+        self._tries = tries
         self._to = to
         self._socket: socket.socket | None = None
         self._opening: Generator[Waits, None, None] | None = self._open()
@@ -180,6 +187,8 @@ class Connection:
         """When it was begun to be opened, or to authenticate again; when something was sent or received last."""
         self.quiet_until = 0.0
         """A quota is used up: the broker takes nothing from this client before."""
+        self._told_at = float("-inf")
+        """When that was said last."""
         self._buffer, self._filled, self._sized = bytearray(4), 0, False
         """What is received of an answer: first how long it is."""
         self._renew_at = float("inf")
@@ -233,7 +242,7 @@ class Connection:
 
     def _open(self) -> Generator[Waits, None, None]:
         self._stage = "TCP or TLS" if self._to.tls is not None else "TCP"
-        self._socket = yield from opening.connected(self._to, self.address)
+        self._socket = yield from opening.connected(self._to, self.address, self._tries)
         # With SASL too: brokers take it before one is let in.
         error, versions = protocol.versions((yield from self._exchange(protocol.API_VERSIONS, [])))
         if error:
@@ -367,8 +376,15 @@ class Connection:
         if (got := answer.number("i")) != correlation:
             raise OSError(f"an answer to request {got} instead of {correlation}")
         if throttle_ms := protocol.throttle_ms(api, body):
-            self.quiet_until = max(self.quiet_until, outside.monotonic() + throttle_ms / 1000)
+            self._throttled(throttle_ms / 1000)
         return answer
+
+    def _throttled(self, for_s: float) -> None:
+        now = outside.monotonic()
+        if now - self._told_at > TELL_S:
+            self._told_at = now
+            log.info("broker %s: a quota of ours is used up; it is left alone for %.3f s", self, for_s)
+        self.quiet_until = max(self.quiet_until, now + for_s)
 
     def _go_on(self) -> bool:
         """Send what is not sent yet, and take in what has come; whether an answer is whole."""

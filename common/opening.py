@@ -32,11 +32,14 @@ Exchange = Callable[[Api, Sequence[Piece]], Generator[Waits, None, Answer]]
 """A request and its answer."""
 
 
-def connected(to: Access, address: tuple[str, int]) -> Generator[Waits, None, socket.socket]:
-    """A socket that is connected, by TLS where that is asked for; it does not block. Raises OSError."""
+def connected(to: Access, address: tuple[str, int], tries: int) -> Generator[Waits, None, socket.socket]:
+    """A socket that is connected, by TLS where that is asked for; it does not block. Of several addresses of the name, each try begins with another
+    one: the first may accept connections and be silent. Raises OSError."""
     host, port = address
     problem = OSError("no address")
     found = yield from _resolved(host, port, to.family)
+    first = tries % max(1, len(found))
+    found = found[first:] + found[:first]
     for left, (family, kind, number, _, where) in zip(range(len(found) - 1, -1, -1), found, strict=True):
         made = socket.socket(family, kind, number)
         try:

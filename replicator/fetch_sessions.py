@@ -254,7 +254,7 @@ class FetchSessions:
         except KafkaException as why:
             self._fail(address, why, now)
             return None
-        TRIES.worked(address)
+        TRIES.worked(address, DATA)
         session.answer_by = None
         session.had_much = sum(len(part.records) for part in answer.parts.values()) >= AHEAD_BYTES
         return answer if self._goes_on(session, answer) else None

@@ -19,7 +19,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from common import broker_connections, protocol
 from common.batch_producer import BatchProducer
-from common.broker_connections import CONTROL, BrokerConnections
+from common.broker_connections import CONTROL, DATA, BrokerConnections
 from common.broker_tries import TRIES, BrokerTries
 from common.connection import Connection, access
 from common.kafka import Deadline
@@ -100,6 +100,26 @@ def test_a_broker_that_hangs_and_is_listed_first_delays_the_first_record_by_a_se
         stack.callback(again.close)
         ((after_s, _),) = read(again, 10, enough=1)
         assert after_s < 0.7, "whoever comes later in this process asks it last"
+
+
+def test_a_name_with_several_addresses_is_tried_with_another_one_first_each_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("common.broker_tries.FIRST_S", 0.5)
+    resolve = socket.getaddrinfo
+    with silent() as hung, Broker({FETCH: one_by_one(0)}) as sound:
+
+        def both(host: str, *asked: Any, **more: Any) -> Any:
+            if host == "brokers.invalid" and not more:
+                return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", at) for at in (hung, sound.address)]
+            return resolve(host, *asked, **more)
+
+        monkeypatch.setattr(socket, "getaddrinfo", both)
+        named = ("brokers.invalid", sound.address[1])
+        sound.answers = {**sound.answers, protocol.METADATA: metadata({1: named}, "orders", [1])}
+        reader = consumer(servers(sound.address))
+        assert read(reader, 5, enough=1), "the leader is known by the name"
+        reader.close()
 
 
 def hanging(stack: contextlib.ExitStack) -> Address:
@@ -286,11 +306,13 @@ def test_a_try_lasts_longer_each_time_that_it_was_too_short_and_there_is_a_pause
     allowances = []
     for _ in range(5):
         allowances.append(tries.allowance_s(at))
-        tries.failed(at, "no")
+        tries.failed(at, DATA, "no")
     assert allowances == [2, 4, 8, 10, 10]
     assert 1 < tries.next_at(at) - time.monotonic() < 2
     assert tries.in_order([at, ("c", 1)]) == [("c", 1), at]
-    tries.worked(at)
+    tries.worked(at, CONTROL)
+    assert tries.next_at(at) > 0, "it answers questions, and breaks with each request for records"
+    tries.worked(at, DATA)
     assert tries.next_at(at) == 0 and tries.in_order([at, ("c", 1)]) == [at, ("c", 1)]
 
 
@@ -313,7 +335,7 @@ def test_a_broker_whose_quota_is_used_up_is_sent_nothing_before_its_time_is_over
         reader = consumer(servers(broker.address))
         assert len(read(reader, 5, enough=2)) == 2
         reader.close()
-        first, second = (asked.at for asked in broker.asked if asked.api is FETCH)
+        first, second, *_ = (asked.at for asked in broker.asked if asked.api is FETCH)
         assert second - first > 0.65
 
 
@@ -432,6 +454,24 @@ def test_a_broker_that_does_not_let_us_in_is_asked_once_and_told_of() -> None:
         (event,) = events
         assert isinstance(event, Event) and "no such user" in event.error().str()
         assert broker.kinds().count("SaslAuthenticate") == 1, "an account is locked by more"
+
+
+def test_a_broker_that_does_not_let_us_in_keeps_nobody_from_asking_another() -> None:
+    refused = struct.pack(">h", 58) + protocol.text("not yet") + protocol.blob(b"") + struct.pack(">q", 0)
+    answers: dict[Any, Any] = {protocol.SASL_HANDSHAKE: lambda _: HANDSHAKE}
+    with (
+        Broker({**answers, protocol.SASL_AUTHENTICATE: lambda _: refused}) as bad,
+        Broker({**answers, protocol.SASL_AUTHENTICATE: lambda _: authenticated(b"")}) as sound,
+    ):
+        sound.answers = {**sound.answers, protocol.METADATA: metadata({1: sound.address}, "orders", [1])}
+        for given, message in (((bad, sound), ""), ((bad,), "not yet")):
+            config = sasl(bad, "PLAIN") | servers(*(one.address for one in given), nobody())
+            brokers = BrokerConnections(config)
+            with contextlib.ExitStack() as expected:
+                if message:
+                    expected.enter_context(pytest.raises(KafkaException, match=message))
+                brokers.describe(["orders"], Deadline(5))
+            brokers.close()
 
 
 def test_a_connection_authenticates_again_before_its_session_ends() -> None:
