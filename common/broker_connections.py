@@ -18,6 +18,18 @@ from common.kafka import NO_RIGHTS, Deadline
 from common.opening import Waits
 from common.protocol import Answer, Api, Piece
 
+__all__ = [
+    "CONTROL",
+    "DATA",
+    "Address",
+    "BrokerConnections",
+    "Line",
+    "NoCoordinator",
+    "Partition",
+    "Question",
+    "Unreachable",
+]
+
 NEXT_BROKER_S = 1.0
 """Where a broker has not answered for so long what any of them could, TCP, TLS and SASL included, the next one is asked beside it."""
 IDLE_S = 5.0
@@ -44,6 +56,7 @@ class BrokerConnections:
         self._connections: dict[Line, Connection] = {}
         self._addresses: dict[int, Address] = {}
         self._leaders: dict[Partition, int] = {}
+        self._epochs: dict[Partition, int] = {}
         self._coordinators: dict[int, Address] = {}
 
     def __getitem__(self, line: Line) -> Connection:
@@ -169,11 +182,19 @@ class BrokerConnections:
         found = protocol.described(answer)
         self._addresses.update(found.brokers)
         self._leaders.update(found.leaders)
+        self._epochs.update(found.epochs)
         return found.errors
 
     def leader(self, at: Partition) -> Address | None:
         """The broker that leads a partition, as far as is known."""
         return self._addresses.get(self._leaders.get(at, -1))
+
+    def epoch(self, at: Partition) -> int:
+        """Of that leader; -1: not known."""
+        return self._epochs.get(at, -1)
+
+    def address(self, node: int) -> Address | None:
+        return self._addresses.get(node)
 
     def forget_leader_of(self, at: Partition) -> None:
         self._leaders.pop(at, None)

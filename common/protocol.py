@@ -31,7 +31,7 @@ class Api:
 
 
 PRODUCE = Api("Produce", 0, 8, throttle="last")
-METADATA = Api("Metadata", 3, 4)
+METADATA = Api("Metadata", 3, 7)
 FIND_COORDINATOR = Api("FindCoordinator", 10, 1)
 SASL_HANDSHAKE = Api("SaslHandshake", 17, 1, throttle="nowhere")
 API_VERSIONS = Api("ApiVersions", 18, 0, throttle="nowhere")
@@ -207,15 +207,17 @@ def metadata(topics: Iterable[str]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """Addresses of brokers by id; the leader of each partition, -1 where it has none; the error code of each topic that has one."""
+    """Addresses of brokers by id; the leader of each partition, -1 where it has none; the error code of each topic that has one; the epochs of the
+    leaders."""
 
     brokers: dict[int, tuple[str, int]]
     leaders: dict[tuple[str, int], int]
     errors: dict[str, int]
+    epochs: dict[tuple[str, int], int]
 
 
 def described(answer: Answer) -> Metadata:
-    found = Metadata({}, {}, {})
+    found = Metadata({}, {}, {}, {})
     answer.number("i")
     for _ in answer.each():
         node = answer.number("i")
@@ -230,11 +232,13 @@ def described(answer: Answer) -> Metadata:
         if error:
             found.errors[topic] = error
         for _ in answer.each():
-            _, partition, leader = answer.take("hii")
-            for _ in range(2):
+            _, partition, leader, epoch = answer.take("hiii")
+            # Replicas: all, those in sync, those that are offline.
+            for _ in range(3):
                 for _ in answer.each():
                     answer.number("i")
             found.leaders[topic, partition] = leader
+            found.epochs[topic, partition] = epoch
     return found
 
 

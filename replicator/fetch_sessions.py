@@ -29,7 +29,9 @@ that would wait for another one."""
 CALL_S = 10.0
 ANSWER_S = 30.0
 """How long a broker may take beyond the time that it may wait for records."""
-BACK_OFF_S = 0.1
+METADATA_AGE_MS = 300_000
+"""As in Kafka's own consumer."""
+BACK_OFF_S, MOST_BACK_OFF_S = 0.1, 2.0
 LOOK_S = 0.05
 """While a leader can't be asked, or is not known, it is looked whether it can be."""
 _SESSION_LOST = frozenset({70, 71, 106})
@@ -41,7 +43,8 @@ class Unsupported(Exception):
 
 @dataclass(slots=True)
 class Position:
-    """Where a partition is read. `end` is the high watermark that was told last; `leader` who is asked for it."""
+    """Where a partition is read. `end` is the high watermark that was told last; `leader` who is asked for it, `replica` that it is a follower (its
+    id), `leader_epoch` which leader is meant; nobody is asked before `rests_until`."""
 
     key: Topic
     topic: str
@@ -52,6 +55,9 @@ class Position:
     stopped: bool = False
     end: int = -1
     leader: Address | None = None
+    leader_epoch: int = -1
+    replica: int | None = None
+    rests_until: float = 0.0
     unknown_since: float | None = None
 
     @property
@@ -59,7 +65,7 @@ class Position:
         return self.topic, self.partition
 
     def wanted(self, most_bytes: int) -> Wanted:
-        return Wanted(self.offset, self.epoch, most_bytes)
+        return Wanted(self.offset, self.epoch, most_bytes, self.leader_epoch)
 
 
 @dataclass(slots=True)
@@ -86,6 +92,8 @@ class FetchSessions:
         self._least_bytes = int(config.get("fetch.min.bytes", 1))
         self._most_bytes = int(config.get("fetch.max.bytes", FETCH_BYTES))
         self._partition_bytes = int(config.get("max.partition.fetch.bytes", 1 << 20))
+        self._rack = str(config.get("client.rack", ""))
+        self._age_s = int(config.get("metadata.max.age.ms", METADATA_AGE_MS)) / 1000
         self.positions: dict[Topic, Position] = {}
         self.changed: dict[Topic, Position] = {}
         """Of these something else is wanted than the sessions have, or of another broker; and those that no broker is known to lead."""
@@ -96,7 +104,13 @@ class FetchSessions:
         """When leaders may be asked for again."""
         self._question: Question | None = None
         """For leaders, while it is not answered."""
+        self._all = False
+        """Whether it is for those of all partitions, since what is known is old."""
         self._asked_until = 0.0
+        self._unanswered = 0
+        """How many of these came to nothing since the last answer."""
+        self._renew_at = outside.monotonic() + self._age_s
+        """When that is so, and followers are left for the leaders."""
         self._idle: set[Address] = set()
         """Leaders of which something is wanted, and that could not be asked for it yet."""
 
@@ -141,11 +155,13 @@ class FetchSessions:
     def _find_leaders(self, now: float) -> None:
         """Ask for the leaders that are not known, or take the answer."""
         if self._question is None:
-            if not self.changed or now < self._look_after:
+            self._all = now >= self._renew_at
+            asked = self.positions if self._all else self.changed
+            if not asked or now < self._look_after:
                 return
             self._look_after = now + BACK_OFF_S
             self._asked_until = now + CALL_S
-            self._question = self.brokers.leaders_of({at.topic for at in self.changed.values()})
+            self._question = self.brokers.leaders_of({at.topic for at in asked.values()})
         try:
             answer = self._question.answer()
             if answer is None:
@@ -155,28 +171,52 @@ class FetchSessions:
                 raise self._question.problem
             self.brokers.learn(answer)
         except KafkaException as exception:
-            self.later(now)
+            self._unanswered += 1
+            self._look_after = now + min(MOST_BACK_OFF_S, BACK_OFF_S * (1 << min(self._unanswered, 10)))
             error: KafkaError = exception.args[0]
             if error.code() in kafka.NO_RIGHTS:
                 self.refusals.append(([], error))
             log.debug("source: %s", error)
         else:
+            self._unanswered = 0
+            if self._all:
+                self._renew_at = now + self._age_s
+                for at in self.positions.values():
+                    at.replica = None
             # Of their topics' other partitions, too, leaders may have been learnt.
             self.changed |= self.positions
             self._place()
         self._question = None
+
+    def _whom(self, at: Position) -> Address | None:
+        """Whom to ask for a partition: its leader, or who follows it nearby."""
+        if at.rests_until and at.rests_until > outside.monotonic():
+            return None
+        if at.replica is not None and (nearby := self.brokers.address(at.replica)) is not None:
+            return nearby
+        return self.brokers.leader(at.name)
+
+    def follow(self, at: Position, node: int, now: float) -> None:
+        """Read a partition from a broker that follows its leader, and is nearer."""
+        at.replica = node
+        if self.brokers.address(node) is None:
+            self.back_to_leader(at, now)
+
+    def back_to_leader(self, at: Position, now: float) -> None:
+        """Ask the leader again. It may well name the same follower at once: hence the pause."""
+        at.replica, at.rests_until = None, now + BACK_OFF_S
 
     def _place(self) -> None:
         """Want of each leader what has changed. What has none stays where it is."""
         unled: dict[Topic, Position] = {}
         for key, at in self.changed.items():
             wanted = not at.held and not at.stopped
-            leader = self.brokers.leader(at.name) if wanted else None
+            leader = self._whom(at) if wanted else None
             if at.leader != leader and at.leader in self.sessions:
                 before = self.sessions[at.leader]
                 before.wanted.pop(key, None)
                 before.untold.add(key)
-            at.leader = leader
+            at.leader, at.leader_epoch = leader, self.brokers.epoch(at.name)
             if leader is not None:
                 session = self.sessions.setdefault(leader, Session())
                 session.wanted[key] = at
@@ -195,7 +235,14 @@ class FetchSessions:
         changed = {key: w for key, w in wanted.items() if known.get(key) != w}
         gone = [key for key in session.untold if key in known and key not in wanted]
         body = fetch_protocol.fetch(
-            changed, gone, session.number, session.epoch, self._wait_ms, self._least_bytes, self._most_bytes
+            changed,
+            gone,
+            session.number,
+            session.epoch,
+            self._wait_ms,
+            self._least_bytes,
+            self._most_bytes,
+            self._rack,
         )
         self.brokers[line].send(FETCH, [body], None)
         known |= changed
@@ -210,6 +257,8 @@ class FetchSessions:
         session = self.sessions.pop(leader, None)
         if session is not None:
             self.changed |= session.wanted
+            for at in session.wanted.values():
+                at.replica = None
             if error.code() in kafka.NO_RIGHTS:
                 self.refusals.append((list(session.wanted.values()), error))
         self.brokers.lost((leader, DATA), why)

@@ -153,11 +153,21 @@ class BatchConsumer:
             at = self._positions.get(key)
             if at is not None and not at.held and not at.stopped:
                 self._sessions.changed[key] = at
+                if at.leader != address and (part.error or part.diverges is not None):
+                    # Somebody else is asked by now: what this one lacks says nothing.
+                    continue
                 yield from self._take_part(at, part, now)
 
     def _take_part(self, at: Position, part: Part, now: float) -> Iterator[Chunk | Event]:
-        at.end = part.high_watermark
         error = part.error
+        if at.replica is not None and (error or part.diverges is not None):
+            # A follower may be behind: to it a position that the leader has is outside of the log, or in another history.
+            self._sessions.back_to_leader(at, now)
+            return
+        if not error and part.preferred >= 0:
+            self._sessions.follow(at, part.preferred, now)
+            return
+        at.end = part.high_watermark
         if part.diverges is not None:
             at.stopped = True
             words = f"the log's history has parted from what was read at offset {part.diverges}"

@@ -104,9 +104,9 @@ class Broker:
 
 
 def metadata(
-    brokers: Mapping[int, tuple[str, int]], topic: str, leaders: Sequence[int]
+    brokers: Mapping[int, tuple[str, int]], topic: str, leaders: Sequence[int], epochs: Sequence[int] = ()
 ) -> Callable[[Asked], bytes]:
-    """The answer to Metadata; `leaders` of the topic's partitions, by id."""
+    """The answer to Metadata; `leaders` of the topic's partitions, by id, and their epochs."""
 
     def answer(_: Asked) -> bytes:
         out = struct.pack(">ii", 0, len(brokers))
@@ -115,7 +115,8 @@ def metadata(
         out += text("cluster") + struct.pack(">ii", -1, 1)
         out += struct.pack(">h", 0) + text(topic) + struct.pack(">bi", 0, len(leaders))
         for partition, leader in enumerate(leaders):
-            out += struct.pack(">hiiii", 0, partition, leader, 0, 0)
+            epoch = epochs[partition] if epochs else 0
+            out += struct.pack(">hiiiiii", 0, partition, leader, epoch, 0, 0, 0)
         return out
 
     return answer

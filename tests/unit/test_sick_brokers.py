@@ -51,9 +51,11 @@ def servers(*addresses: Address) -> dict[str, Any]:
 # Fetch
 
 
-def fetched(partition: int, records: bytes = b"", throttle_ms: int = 0) -> bytes:
+def fetched(
+    partition: int, records: bytes = b"", throttle_ms: int = 0, error: int = 0, preferred: int = -1
+) -> bytes:
     head = struct.pack(">ihi", throttle_ms, 0, 0)
-    part = struct.pack(">ihqqq", partition, 0, 9, 9, 0) + b"\0" + struct.pack(">i", -1)
+    part = struct.pack(">ihqqq", partition, error, 9, 9, 0) + b"\0" + struct.pack(">i", preferred)
     size = protocol.unsigned(len(records) + 1)
     topic = uuid.UUID(fetch_protocol.canonical(ID)).bytes
     return head + b"\x02" + topic + b"\x02" + part + size + records + b"\0\0\0"
