@@ -170,6 +170,8 @@ class FetchSessions:
                 self._question.give_up()
                 raise self._question.problem
             self.brokers.learn(answer)
+        except UnsupportedVersion as why:
+            raise Unsupported(why.args[0].str()) from None
         except KafkaException as exception:
             self._unanswered += 1
             self._look_after = now + min(MOST_BACK_OFF_S, BACK_OFF_S * (1 << min(self._unanswered, 10)))

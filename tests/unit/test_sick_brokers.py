@@ -360,16 +360,18 @@ def test_a_producer_whose_quota_is_used_up_sends_neither_records_nor_questions()
 # versions
 
 
-def test_a_source_whose_broker_lacks_our_fetch_is_read_otherwise_and_named() -> None:
-    with Broker({}, knows={FETCH: (0, 12)}) as old:
+@pytest.mark.parametrize("lacks", [FETCH, protocol.METADATA])
+def test_a_source_whose_broker_lacks_a_request_of_ours_is_read_otherwise_and_named(
+    lacks: protocol.Api,
+) -> None:
+    with Broker({}, knows={lacks: (0, lacks.version - 1)}) as old:
         old.answers = {protocol.METADATA: metadata({1: old.address}, "orders", [1])}
         reader = consumer(servers(old.address))
-        with pytest.raises(
-            Unsupported, match=f"{old.address[1]} does not know version 13 of Fetch, only 0 to 12"
-        ):
+        words = f"{old.address[1]} does not know version {lacks.version} of {lacks.name}, only 0 to"
+        with pytest.raises(Unsupported, match=words):
             read(reader, 5)
         reader.close()
-        assert "Fetch" not in old.kinds()
+        assert lacks.name not in old.kinds()
 
 
 @pytest.mark.parametrize("lacks", [protocol.INIT_PRODUCER_ID, protocol.METADATA, protocol.PRODUCE])
