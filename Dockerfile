@@ -20,11 +20,9 @@ RUN apt-get update \
     && apt-get install --yes --no-install-recommends openjdk-17-jre-headless tini \
     && rm -rf /var/lib/apt/lists/*
 
-FROM base AS build
+# An argument stands as late as it can: whatever comes after it is built anew when it changes.
+FROM base AS dependencies
 ARG UV_DEFAULT_INDEX=""
-ARG DEFAULT_ARTIFACT_REPOSITORY=""
-ARG JARS="DELTA"
-ARG EXTRA_JARS=""
 ENV UV_COMPILE_BYTECODE=1 \
     UV_LINK_MODE=copy \
     UV_PROJECT_ENVIRONMENT=/opt/verbatim \
@@ -32,15 +30,23 @@ ENV UV_COMPILE_BYTECODE=1 \
     VERBATIM_JARS=/opt/verbatim/jars
 RUN pip install --no-cache-dir --root-user-action=ignore uv==0.13.9
 WORKDIR /src
-# In the order in which they change: the dependencies, the jars, the project.
 COPY pyproject.toml uv.lock ./
 RUN if [ -z "$UV_DEFAULT_INDEX" ]; then unset UV_DEFAULT_INDEX; fi \
     && uv sync --locked --no-dev --no-install-project --no-cache
 COPY common/__init__.py common/errors.py common/jars.py common/
 COPY container/fetch_jars.py container/
+
+FROM dependencies AS extra
+ARG DEFAULT_ARTIFACT_REPOSITORY=""
+ARG EXTRA_JARS=""
+RUN /opt/verbatim/bin/python container/fetch_jars.py --extra "$EXTRA_JARS" --extra-folder /opt/verbatim/extra-jars
+
+FROM dependencies AS build
+ARG DEFAULT_ARTIFACT_REPOSITORY=""
+ARG JARS="DELTA"
 # JARS is a list of words.
 # hadolint ignore=SC2086
-RUN /opt/verbatim/bin/python container/fetch_jars.py --extra "$EXTRA_JARS" --extra-folder /opt/verbatim/extra-jars $JARS
+RUN /opt/verbatim/bin/python container/fetch_jars.py $JARS
 COPY README.md LICENSE ./
 COPY common/ common/
 COPY replicator/ replicator/
@@ -51,6 +57,7 @@ RUN if [ -z "$UV_DEFAULT_INDEX" ]; then unset UV_DEFAULT_INDEX; fi \
     && uv sync --locked --no-dev --no-editable --no-cache
 
 # Half of what a start costs is loading Spark's classes: they are laid by.
+COPY container/lay_by_classes.py container/
 RUN /opt/verbatim/bin/python container/lay_by_classes.py
 
 FROM base AS runtime
@@ -62,7 +69,8 @@ LABEL org.opencontainers.image.title="Verbatim" \
 RUN useradd --uid 10001 --gid 0 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin verbatim \
     && install -d -o 10001 -g 0 -m 0770 /var/lib/verbatim
 COPY --from=build /opt/verbatim /opt/verbatim
-COPY --chmod=0755 container/spark-executor /usr/local/bin/spark-executor
+COPY --from=extra /opt/verbatim/extra-jars /opt/verbatim/extra-jars
+COPY container/spark-executor /usr/local/bin/spark-executor
 # All that is written goes to /tmp (scratch: nothing in it is needed again) and to STATE_PATH, so the root file system can be
 # read-only. HOME and the working directory are /tmp for what Spark and Ivy put there unasked.
 ENV PATH=/opt/verbatim/bin:$PATH \

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyspark
@@ -11,10 +12,12 @@ from verbatim.applications import Application
 from verbatim.processes import HOST, free_ports
 
 
-def standalone(folder: Path, workers: int, cores: int, memory: str) -> tuple[str, dict[str, Application]]:
+def standalone(
+    folder: Path, workers: int, cores: int, memory: str, conf: Mapping[str, str] | None = None
+) -> tuple[str, dict[str, Application]]:
     """A master's URL, and the master and its workers, not started yet: in whatever order they and drivers start, they wait for each other.
 
-    Each worker has so many cores and so much memory ("1g") to give away.
+    Each worker has so many cores and so much memory ("1g") to give away. `conf` are Spark properties of all of them, in `folder`/conf.
     """
     home = Path(pyspark.__file__).parent
     variables = {
@@ -23,6 +26,10 @@ def standalone(folder: Path, workers: int, cores: int, memory: str) -> tuple[str
         "SPARK_DAEMON_MEMORY": "256m",
         "PYSPARK_PYTHON": sys.executable,
     }
+    if conf:
+        variables["SPARK_CONF_DIR"] = str(folder / "conf")
+        (folder / "conf").mkdir(parents=True)
+        (folder / "conf" / "spark-defaults.conf").write_text("".join(f"{k} {v}\n" for k, v in conf.items()))
     port, *ports = free_ports(2 + 2 * workers)
     url = f"spark://{HOST}:{port}"
 

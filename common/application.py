@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import queue
 import socket
 import threading
 import zlib
@@ -12,20 +11,32 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-from common import link, outside
+from common import java, kafka, link, outside
 from common.cli import setup_logging
-from common.control import Control
+from common.cluster_watch import ClusterWatch
 from common.control_log import ControlLog
 from common.counters import CounterTail
+from common.credentials import for_plan
 from common.errors import KafkaTimeout, LinkRefused, VerbatimError
 from common.health import Health, serving
 from common.kafka import Deadline
-from common.lanes import LaneQuery, Plan, Progress, RunLane, rehearse
+from common.lanes import (
+    Behind,
+    LaneQuery,
+    Plan,
+    Progress,
+    Reports,
+    RunLane,
+    first_line,
+    missing_right,
+    rehearse,
+)
 from common.leadership import TICK_S, Leadership, wait_for_lead
 from common.link import Link
-from common.spark import build_session, lanes_of, stop_session
+from common.spark import build_session, jvm_ended, lanes_of, stop_session
 from common.stopping import STOP_S, stop_on_signals
 
 if TYPE_CHECKING:
@@ -62,16 +73,26 @@ class Application(ABC):
         self.live = None if until_caught_up else live
         self.bounded = until_caught_up
         self.instance = settings.instance_id or f"{socket.gethostname()}-{os.getpid()}"
-        self.health = Health(self.name)
+        self.health = Health(self.name, source_reached=False if self.needs_source else None)
         self.stopping = threading.Event()
         self.spark: SparkSession
         self.link: Link
+        self.source: AdminClient | None = None
         self.control: ControlLog
         self.leadership: Leadership
         self.lanes_wanted = 1
         self.term = -1
         self.epoch = 0
-        self.epochs: queue.SimpleQueue[list[Progress]] = queue.SimpleQueue()
+        self.reports = Reports(self.term)
+        self.lanes_running = 0
+        """How many lanes the epoch that runs has: none where there is nothing to copy."""
+        self.running = False
+        """Whether an epoch runs."""
+        self.failures = 0
+        """Epochs one after the other that failed, or in a bounded run left things as they were."""
+        self._untold = False
+        """Whether the lanes of an epoch that failed must be told to end before there is another one."""
+        self._behind: dict[str, Behind] = {}
         self.totals: dict[str, int] = {}
         self.counters: CounterTail
         self._known_halts: set[str] = set()
@@ -91,8 +112,13 @@ class Application(ABC):
         """Asked every TOPIC_REFRESH_INTERVAL while lanes run: whether there is something new to plan for."""
 
     @abstractmethod
+    def behind(self, rows: list[Progress]) -> dict[str, Behind]:
+        """In a bounded run, after an epoch: by name what is not copied up to the end that the plan gave, and not known to stand still for a
+        reason. Asked of Kafka: what the lanes said counts for those reasons alone."""
+
+    @abstractmethod
     def caught_up(self, rows: list[Progress]) -> int | None:
-        """In a bounded run, after an epoch: the exit code, or None to go on with another epoch."""
+        """In a bounded run, after an epoch that left nothing behind: the exit code, or None to go on with another epoch."""
 
     def tick(self) -> None:
         """Called several times a second while leading."""
@@ -126,20 +152,29 @@ class Application(ABC):
             stop_session(self.spark, timeout_s=3.0)
 
     def make_query(self) -> LaneQuery:
-        """The query that runs the lanes; it puts the rows of each epoch that ended into `self.epochs`."""
-        return LaneQuery(self.spark, self.name, type(self).run_lane, self.epochs.put)
+        """The query that runs the lanes, and reports to this term."""
+        return LaneQuery(self.spark, self.name, type(self).run_lane, self.reports.put)
+
+    def make_reports(self) -> Reports:
+        """For the term that begins."""
+        return Reports(self.term)
 
     # running
 
     def run(self) -> int:
         stop_on_signals(self.stopping)
+        java.check()
         with serving(self.health, self.settings):
             return self._run()
 
     def _run(self) -> int:
         self.link, self.control = link.prepare(self.settings, self.needs_source, Deadline(CALL_S))
         self.health.target_reached = True
-        self.health.source_reached = self.link.source_reached
+        clients = {"target": self.control.admin}
+        if self.needs_source:
+            self.health.source_reached = self.link.source_reached
+            clients["source"] = self.source = kafka.admin(self.settings.client_config("source", "admin"))
+        watch = ClusterWatch(self.health, clients)
         self.leadership = Leadership(
             self.name,
             f"{self.settings.application_name}.{self.name}.leader",
@@ -164,8 +199,13 @@ class Application(ABC):
                 if code is not None:
                     return code
             return 0
+        except Exception as error:
+            if not isinstance(error, VerbatimError) and (why := jvm_ended()) is not None:
+                raise VerbatimError(why) from None
+            raise
         finally:
             self.health.role = "stopping"
+            watch.close()
             self.leadership.close()
             self.control.close()
             if hasattr(self, "counters"):
@@ -180,8 +220,9 @@ class Application(ABC):
         self.control.refresh(Deadline(CALL_S))
         self._look_at_file(at_once=True)
         self.health.role = "leader"
-        self.health.source_reached = self.link.source_reached
         log.info("leading as %s, term %d, %d lanes", self.instance, self.term, self.lanes_wanted)
+        self.reports = self.make_reports()
+        self.running, self.failures, self._untold, self._behind = False, 0, False, {}
         query = self.make_query()
         try:
             query.start()  # Spark plans it meanwhile
@@ -196,62 +237,98 @@ class Application(ABC):
             self.stepped_down()
 
     def _epochs_until_the_end(self, query: LaneQuery) -> int | None:
-        failures = 0
-        running = False
         replan_at = 0.0
         while True:
             now = outside.monotonic()
             self.health.turned = now
             leading = self.leadership.poll(0.0)
             self._look_at_control()
-            ending = self.stopping.is_set() or not leading or self._deposed()
-            if not running and ending:
-                return 0 if self.stopping.is_set() else None
-            if ending:
-                self._end_epoch()
-                return self._wait_for_lanes(query, Deadline(STOP_S - 3.0))
-            if not running:
-                self.epoch += 1
-                query.submit([self._complete(plan, i) for i, plan in enumerate(self.plan())])
-                running = True
+            if self.stopping.is_set() or not leading or self._deposed():
+                return self._stop_lanes(query)
+            if not self.running:
+                self._begin_epoch(query)
                 replan_at = now + self.settings.topic_refresh_interval_s
                 continue
             if self._look_at_file():
                 replan_at = now
             self.tick()
-            try:
-                rows = self.epochs.get(timeout=TICK_S)
-            except queue.Empty:
-                rows = None
+            rows = self._ended_rows()
             self._show_counters()
             if rows is not None:
-                running = False
-                failures = 0
-                self._count(rows)
-                if self.bounded and (code := self.caught_up(rows)) is not None:
+                if (code := self._after_epoch(rows)) is not None:
                     return code
             elif not query.active:
-                running = False
-                failures += 1
-                if denied := _denied(query.failure()):
-                    raise LinkRefused(f"the {self.name} may not do all that it must: {denied}")
-                log.error(
-                    "epoch %d failed (%d of %d): %s",
-                    self.epoch,
-                    failures,
-                    FAILURES,
-                    _first_line(query.failure()),
-                )
-                if failures >= FAILURES:
-                    raise VerbatimError(
-                        f"the {self.name} failed {failures} times in a row: {_first_line(query.failure())}"
-                    )
-                outside.sleep(min(5.0, 0.5 * 2**failures))
-                query.start()
+                self._after_failure(query)
             elif now >= replan_at:
                 replan_at = now + self.settings.topic_refresh_interval_s
                 if self._asks_for_replan():
                     self._end_epoch()
+
+    def _begin_epoch(self, query: LaneQuery) -> None:
+        if self._untold and not self._tell_end():
+            return
+        self.epoch += 1
+        plans = self.plan()
+        self.lanes_running = len(plans)
+        if plans:
+            query.submit([self._complete(plan, lane) for lane, plan in enumerate(plans)])
+        self.running = True
+
+    def _tell_end(self) -> bool:
+        """Tell the lanes of an epoch that failed to end, and whether that is safe in the control topic.
+
+        Before the next epoch begins, like a leader's record before its term: one lane fails, the others go on, out of Spark's reach perhaps;
+        the next epoch's lanes fence them, they take it for a time-out and fence in turn, for as long as an epoch lasts. Told, they find it
+        when they look before they fence (common/lane.py:must_lead).
+        """
+        try:
+            self._append_end(Deadline(CALL_S))
+        except (KafkaException, KafkaTimeout) as error:
+            log.warning("the next epoch waits until the control topic takes the end of the last: %s", error)
+            outside.sleep(1.0)
+            return False
+        self._untold = False
+        return True
+
+    def _ended_rows(self) -> list[Progress] | None:
+        """What the lanes of the epoch that runs reported, if it has ended; waits a moment for that."""
+        if self.bounded and not self.lanes_running:
+            return []
+        return self.reports.ended(self.epoch, TICK_S)
+
+    def _after_epoch(self, rows: list[Progress]) -> int | None:
+        """The exit code of a bounded run that has caught up; None to go on."""
+        self.running = False
+        self._count(rows)
+        if not self.bounded:
+            self.failures = 0
+            return None
+        before, self._behind = self._behind, self.behind(rows)
+        if not self._behind:
+            return self.caught_up(rows)
+        if {name: at.reached for name, at in before.items()} != {
+            n: at.reached for n, at in self._behind.items()
+        }:
+            self.failures = 0
+            return None
+        name, (reached, end) = min(self._behind.items())
+        self._fails(f"{len(self._behind)} partitions are not caught up, {name} is at {reached} of {end}")
+        return None
+
+    def _after_failure(self, query: LaneQuery) -> None:
+        self.running, self._untold = False, True
+        if denied := missing_right(query.failure()):
+            raise LinkRefused(f"the {self.name} may not do all that it must: {denied}")
+        self._fails(first_line(query.failure()))
+        query.start()
+
+    def _fails(self, why: str) -> None:
+        """Count an epoch that came to nothing, and wait for a while. Raises VerbatimError after FAILURES of them."""
+        self.failures += 1
+        log.error("epoch %d failed (%d of %d): %s", self.epoch, self.failures, FAILURES, why)
+        if self.failures >= FAILURES:
+            raise VerbatimError(f"the {self.name} failed {FAILURES} times in a row: {why}")
+        outside.sleep(min(5.0, 0.5 * 2**self.failures))
 
     def _asks_for_replan(self) -> bool:
         try:
@@ -281,27 +358,33 @@ class Application(ABC):
             "positions_topic": s.positions_topic,
             "control_topic": s.control_topic,
             "mappings_topic": s.mappings_topic,
-            "control_consumer": s.client_config("destination", "consumer"),
-            "control_producer": s.client_config("destination", "producer"),
-            "control_admin": s.client_config("destination", "admin"),
+            "control_consumer": for_plan(s, "destination", "consumer"),
+            "control_producer": for_plan(s, "destination", "producer"),
+            "control_admin": for_plan(s, "destination", "admin"),
         }
 
     def _end_epoch(self) -> None:
+        if not self.lanes_running:
+            self.running = False
+            return
         try:
-            self.control.append(
-                "end-epoch", Deadline(3.0), application=self.name, term=self.term, epoch=self.epoch
-            )
+            self._append_end(Deadline(3.0))
         except (KafkaException, KafkaTimeout, LinkRefused) as error:
             log.warning("the lanes can't be told to finish: %s", error)
 
-    def _wait_for_lanes(self, query: LaneQuery, deadline: Deadline) -> int | None:
-        while query.active and not deadline.passed():
+    def _append_end(self, deadline: Deadline) -> None:
+        self.control.append("end-epoch", deadline, application=self.name, term=self.term, epoch=self.epoch)
+
+    def _stop_lanes(self, query: LaneQuery) -> int | None:
+        """End the epoch that runs, and wait for its lanes: the exit code, or None to stand by again."""
+        deadline = Deadline(STOP_S - 3.0)
+        if self.running:
+            self._end_epoch()
+        while self.running and query.active and not deadline.passed():
             self.leadership.poll(0.0)
-            try:
-                self._count(self.epochs.get(timeout=TICK_S))
+            if (rows := self.reports.ended(self.epoch, TICK_S)) is not None:
+                self._count(rows)
                 break
-            except queue.Empty:
-                continue
         return 0 if self.stopping.is_set() else None
 
     def _look_at_file(self, at_once: bool = False) -> bool:
@@ -347,8 +430,10 @@ class Application(ABC):
         self.health.deleted = state.deleted_topics()
 
     def _count(self, rows: list[Progress]) -> None:
-        """Add up what an epoch that ended did."""
+        """Add up what an epoch that ended did. Raises LinkRefused where another one would end in the same way."""
         for row in rows:
+            if row.kind == "refused":
+                raise LinkRefused(row.body["detail"])
             if row.kind == "counts":
                 for name, value in row.body.items():
                     self.totals[name] = self.totals.get(name, 0) + int(value)
@@ -363,30 +448,3 @@ class Application(ABC):
             self.health.counters = level | {
                 f"{name}_total": self.totals.get(name, 0) + running.get(name, 0) for name in names
             }
-
-
-def halted_lines(rows: list[Progress], control: Control, application: str) -> list[str]:
-    """One line for each partition that a bounded run could not copy."""
-    seen = {
-        (halt.topic, key[1]): halt.detail
-        for (name, key), halt in control.halts.items()
-        if name == application
-    }
-    for row in rows:
-        if row.kind == "halted":
-            seen[(row.body["topic"], row.body["partition"])] = row.body["detail"]
-    return [f"{topic}-{partition} halted: {detail}" for (topic, partition), detail in sorted(seen.items())]
-
-
-def _denied(failure: str | None) -> str | None:
-    """The line that tells of a missing right, which no other try makes good."""
-    lines = [line.strip() for line in (failure or "").splitlines() if "authorization failed" in line]
-    # What says it by name, if anything does: the client's own words may stand behind it, where an error came while it was raised.
-    ours = "common.errors.LinkRefused: "
-    named = [line for line in lines if line.startswith(ours)]
-    return (named or lines)[-1].removeprefix(ours) if lines else None
-
-
-def _first_line(text: str | None) -> str:
-    lines = [line for line in (text or "unknown").splitlines() if line.strip()]
-    return next((line for line in reversed(lines) if "Error" in line or "Exception" in line), lines[0])

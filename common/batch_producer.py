@@ -100,6 +100,8 @@ class _Batch:
     pieces: Sequence[Piece]
     bytes: int
     reported: Reported
+    tried: str = ""
+    """What it was compressed with, where it is too large all the same."""
 
 
 @dataclass(slots=True)
@@ -126,6 +128,8 @@ class BatchProducer:
         registered with the first others, by one request."""
         self._brokers = BrokerConnections(config)
         self._codec = str(config.get("compression.type", kafka.COMPRESSION))
+        self._may_choose = "compression.type" not in config
+        """What an operator asks for is what is written."""
         level = config.get("compression.level")
         self._level = None if level is None or int(level) < 0 else int(level)
         self._id = transactional_id
@@ -260,13 +264,22 @@ class BatchProducer:
         single.values.append(value)
         single.reports.append(on_delivery)
 
-    def produce_batch(self, topic: str, partition: int, records: Records, reported: Reported) -> None:
-        """Produce records of a partition as one batch, behind all that were produced there before."""
+    def produce_batch(
+        self,
+        topic: str,
+        partition: int,
+        records: Records,
+        reported: Reported,
+        most_bytes: int | None = None,
+    ) -> None:
+        """Produce records of a partition as one batch, behind all that were produced there before. `most_bytes`: what its topic takes; a batch that
+        is larger is compressed in other ways, for the source may have taken a record because it was compressed well."""
         sequence = self._sequence((topic, partition), records.count)
-        pieces = record_batch.seal(
-            records, self._codec, self._level, self._number, self._epoch, sequence, transactional=True
+        ways = [(self._codec, self._level), *(record_batch.HARDER if self._may_choose else ())]
+        pieces, tried = record_batch.seal_within(
+            most_bytes, ways, records, self._number, self._epoch, sequence
         )
-        self._wait_with((topic, partition), pieces, reported)
+        self._wait_with((topic, partition), pieces, reported, tried)
 
     def produce_whole(
         self, topic: str, partition: int, header: BatchHeader, batch: pa.Buffer, reported: Reported
@@ -283,9 +296,9 @@ class BatchProducer:
         self._sequences[at] = (sequence + count) % SEQUENCES
         return sequence
 
-    def _wait_with(self, at: Partition, pieces: Sequence[Piece], reported: Reported) -> None:
+    def _wait_with(self, at: Partition, pieces: Sequence[Piece], reported: Reported, tried: str = "") -> None:
         size = sum(map(len, pieces))
-        self._waiting.setdefault(at, deque()).append(_Batch(at, pieces, size, reported))
+        self._waiting.setdefault(at, deque()).append(_Batch(at, pieces, size, reported, tried))
         self._waiting_bytes += size
         if self._waiting_bytes >= SEND_BYTES:
             self._send(Deadline(REQUEST_S))
@@ -489,6 +502,8 @@ class BatchProducer:
             elif code or answer is None:
                 topic, partition = batch.at
                 words = (answer.words if answer is not None else None) or KafkaError(code).str()
+                if batch.tried:
+                    words += f" ({batch.tried}; its source may have compressed it better)"
                 refusal = KafkaError(code, f"{topic}-{partition}: {words}")
                 self._refusal = self._refusal or refusal
                 batch.reported(refusal, -1)

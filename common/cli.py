@@ -12,7 +12,9 @@ from typing import Any, NoReturn
 
 import click
 import orjson
+from confluent_kafka import KafkaException
 
+from common import durations
 from common.errors import SettingsError, VerbatimError
 from common.live import LiveFile
 from common.settings import FIELDS, Settings, flag_of
@@ -49,8 +51,8 @@ def setup_logging(level: str) -> None:
     handler.setFormatter(LineFormatter())
     root.addHandler(handler)
     root.setLevel(level)
-    # Py4J logs every call into the JVM at INFO and DEBUG, with its arguments: those may be secrets.
-    logging.getLogger("py4j").setLevel(max(logging.WARNING, root.level))
+    # Py4J logs every call into the JVM at INFO and DEBUG, with its arguments: those may be secrets. And what it raises it dumps as well.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
 
 
 def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -91,6 +93,18 @@ def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
     for decorator in reversed(decorators):
         decorated = decorator(decorated)
     return decorated
+
+
+class Duration(click.ParamType[float]):
+    """Seconds, given as settings give durations (`500ms`, `40s`, `5m`), or as a number of seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            return durations.seconds_or_number(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 def echo_json(found: Any) -> None:
@@ -155,6 +169,10 @@ def entry(
         outcome = command.main(args=args, prog_name=prog_name, standalone_mode=False, max_content_width=120)
     except VerbatimError as error:
         _fail(str(error), error.exit_code)
+    except KafkaException as error:
+        # A cluster's word, not a bug; where it came up is for who looks for one.
+        log.debug("%s", error, exc_info=True)
+        _fail(f"Kafka: {error.args[0]}", 1)
     except click.ClickException as error:
         _fail(error.format_message(), error.exit_code)
     except click.Abort:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
+from common import direct_properties
 from common.errors import SettingsError
 
 Kind = Literal["consumer", "producer", "admin"]
@@ -186,6 +187,12 @@ _OWNED: dict[str, tuple[frozenset[str], str]] = {
 _TUNABLE = frozenset({"max.in.flight.requests.per.connection"})
 """Owned properties whose accepted values still make a difference, and so are passed on."""
 
+
+def owned() -> frozenset[str]:
+    """The properties that Verbatim sets itself and hands on to nobody."""
+    return frozenset(_OWNED) - _TUNABLE
+
+
 _STORES = ("ssl.truststore", "ssl.keystore")
 _JAVA_STORE = frozenset(
     {f"ssl.truststore.{what}" for what in ("type", "location", "password", "certificates")}
@@ -259,13 +266,17 @@ def _unescape(text: str) -> str:
 
 
 def resolve(
-    kind: Kind, layers: Sequence[tuple[bool, Iterable[Given]]], bootstrap: Given
+    kind: Kind,
+    layers: Sequence[tuple[bool, Iterable[Given]]],
+    bootstrap: Given,
+    whole_batches: bool = False,
 ) -> tuple[dict[str, Value], list[str]]:
     """The properties of one kind of client, and warnings. A later layer wins; aliases count as one property.
 
     A layer is (for this kind only?, properties). Properties of the other kind are left out, but refused in a layer that
     is for this kind only. Owned properties are left out once they have been found harmless. `bootstrap` is what the
-    cluster's own variable says. Raises SettingsError with the label of the property at fault.
+    cluster's own variable says; `whole_batches` whether clients of this kind leave records to connections of Verbatim's own, which
+    don't heed all that the library does. Raises SettingsError with the label of the property at fault.
     """
     merged: dict[str, tuple[Given, bool]] = {}
     for specific, layer in layers:
@@ -299,7 +310,15 @@ def resolve(
             config[name] = value
         elif specific:
             raise SettingsError(f"{given.label}: {name} is not a property of {kind} clients")
+    if whole_batches and direct_properties.library_only(config) is None:
+        warnings += [
+            f"{merged[name][0].label}: {name} has no effect where records are {_DIRECT[kind]} as whole batches; with WHOLE_BATCHES=false it has"
+            for name in direct_properties.without_effect(config)
+        ]
     return config, warnings
+
+
+_DIRECT = {"consumer": "read", "producer": "written to their destinations"}
 
 
 def _hosts(servers: str) -> set[str]:

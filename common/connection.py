@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import re
 import select
 import socket
 import ssl
@@ -24,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, KafkaException
 
 from common import opening, outside, protocol, scram
+from common.direct_properties import library_only, sasl_mechanism
 from common.kafka import Deadline
 from common.opening import Waits
 from common.protocol import Answer, Api, MalformedAnswer, Piece
@@ -43,20 +43,6 @@ TELL_S = 60.0
 _SESSION_SHARE = 0.8
 """After this share of its session's life a connection authenticates again before it is used for anything new (KIP-368). A broker cuts it at the first
 request that comes later than the session's end."""
-_ALIKE = frozenset({"ssl.endpoint.identification.algorithm", "enable.ssl.certificate.verification"})
-_FILES = frozenset(
-    f"ssl.{what}"
-    for what in (
-        "ca.location",
-        "ca.pem",
-        "certificate.location",
-        "certificate.pem",
-        "key.location",
-        "key.pem",
-        "key.password",
-    )
-)
-_OTHER_WAYS = re.compile(r"ssl\.|sasl\.(kerberos|oauthbearer)|plugin\.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,27 +58,9 @@ class Access:
     family: int = socket.AF_UNSPEC
 
 
-def unsupported(config: Mapping[str, Any]) -> str | None:
-    """The first property of a client's that only the client library can follow, None where there is none."""
-    mechanism = _mechanism(config)
-    if mechanism is not None and mechanism not in scram.MECHANISMS:
-        return f"sasl.mechanism={mechanism}"
-    for name in config:
-        if _OTHER_WAYS.match(name) and name not in _ALIKE | _FILES:
-            return str(name)
-    return None
-
-
 def in_batches(settings: Settings, cluster: Cluster, kind: Kind) -> bool:
     """Whether a client of this kind goes by whole batches: as asked for, and as its properties allow."""
-    return settings.whole_batches and unsupported(settings.client_config(cluster, kind)) is None
-
-
-def _mechanism(config: Mapping[str, Any]) -> str | None:
-    """SASL's, where a client is to use that."""
-    if not str(config.get("security.protocol", "plaintext")).lower().startswith("sasl_"):
-        return None
-    return str(config.get("sasl.mechanism", config.get("sasl.mechanisms", "GSSAPI"))).upper()
+    return settings.whole_batches and library_only(settings.client_config(cluster, kind)) is None
 
 
 def access(config: Mapping[str, Any]) -> Access:
@@ -103,7 +71,7 @@ def access(config: Mapping[str, Any]) -> Access:
         tuple(map(_address, filter(None, map(str.strip, str(config["bootstrap.servers"]).split(","))))),
         str(config.get("client.id", "rdkafka")),
         _tls(config) if name.endswith("ssl") else None,
-        _mechanism(config),
+        sasl_mechanism(config),
         str(config.get("sasl.username", "")),
         str(config.get("sasl.password", "")),
         families.get(str(config.get("broker.address.family", "any")), socket.AF_UNSPEC),
@@ -117,23 +85,51 @@ def _address(text: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+_CA_FILES = (
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+)
+"""Where Linux distributions keep the certificates of public authorities: Debian, Fedora, RHEL, SUSE, Alpine."""
+
+
 def _tls(config: Mapping[str, Any]) -> ssl.SSLContext:
     try:
-        context = ssl.create_default_context(
-            cafile=config.get("ssl.ca.location"), cadata=config.get("ssl.ca.pem")
-        )
+        context = ssl.create_default_context(**_authorities(config))
         if str(config.get("ssl.endpoint.identification.algorithm", "https")) == "none":
             context.check_hostname = False
         if str(config.get("enable.ssl.certificate.verification", "true")).lower() == "false":
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        password = config.get("ssl.key.password")
         with contextlib.ExitStack() as files:
             chain, key = (_pem_file(config, f"ssl.{what}", files) for what in ("certificate", "key"))
             if chain is not None:
-                context.load_cert_chain(chain, key, password)
+                context.load_cert_chain(chain, key, lambda: _key_password(config))
     except (OSError, ValueError) as error:
         raise KafkaException(KafkaError(KafkaError._SSL, f"TLS can't be set up: {error}")) from None
     return context
+
+
+def _authorities(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Whose certificates are trusted, as `ssl.create_default_context` takes it: a file, a folder of hashed names, a PEM, or the machine's own."""
+    place = config.get("ssl.ca.location")
+    if place is not None and place != "probe":
+        if not Path(place).exists():
+            raise OSError(f"ssl.ca.location: there is no {place}")
+        return {"capath" if Path(place).is_dir() else "cafile": place, "cadata": config.get("ssl.ca.pem")}
+    if "ssl.ca.pem" in config:
+        return {"cadata": config["ssl.ca.pem"]}
+    own = ssl.get_default_verify_paths()
+    found = next((path for path in (own.cafile, *_CA_FILES) if path and Path(path).is_file()), None)
+    return {} if found is None else {"cafile": found}
+
+
+def _key_password(config: Mapping[str, Any]) -> str:
+    """Asked for where the key is encrypted; without an answer OpenSSL would ask whoever sits at the terminal."""
+    if (password := config.get("ssl.key.password")) is None:
+        raise ValueError("the key is encrypted, and ssl.key.password is not set")
+    return str(password)
 
 
 def _pem_file(config: Mapping[str, Any], name: str, files: contextlib.ExitStack) -> str | None:

@@ -1,12 +1,14 @@
 """The control topic's records and what they add up to. Pure: the topic is read and written in common/control_log.py.
 
 One partition, never compacted, so its order is a history on which both applications and the operator's commands agree. Every
-record is a JSON object with a `kind`; a record's offset serves as its number. Where several writers may race (two leaders of one
+record is a JSON object with a `kind`; a record's offset serves as its number. Links may share the topic, and others may write to it: what is not
+this link's is skipped. Where several writers may race (two leaders of one
 application, one of them paused), the rule is that the first record wins, and everyone reads to the end before acting.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -143,26 +145,64 @@ class Control:
     steering: Steering = field(default_factory=Steering)
     """What operators have paused or limited."""
 
-    def apply(self, offset: int, value: bytes | None) -> None:
-        """Take in the record at `offset`. Raises ControlError for one that can't be understood."""
+    def apply(self, offset: int, value: bytes | None) -> str | None:
+        """Take in the record at `offset`; of one that is skipped, why, unless it is another link's.
+
+        Skipped is what carries no link of ours, and what is of a kind that this release does not know. Raises ControlError for any other record
+        that can't be understood: this link's, and damaged. Without a `link` nothing is skipped.
+        """
         if offset < self.position:
-            return
+            return None
+        skipped = None
         try:
-            record = orjson.loads(value or b"")
-            if self.link is not None and record.get("link", self.link) != self.link:
-                self.position = offset + 1
-                return  # of another link that shares the topic
-            kind = record["kind"]
-            handler = None if "_" in kind else getattr(self, "_on_" + kind.replace("-", "_"), None)
-            if handler is None:
-                raise KeyError(kind)
-            handler(offset, record)
+            record = self._of_link(value)
+            if isinstance(record, dict):
+                kind = _text(record, "kind")
+                handler = self._handler(kind)
+                if handler is not None:
+                    handler(offset, record)
+                elif self.link is None:
+                    raise KeyError(kind)
+                else:
+                    skipped = f"this release knows no records of the kind {kind[:40]!r}"
+            else:
+                skipped = record
         except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError) as error:
             raise ControlError(
                 f"control record at offset {offset} can't be understood ({error!r}): "
                 "was it written by a newer release, or by something else?"
             ) from None
         self.position = offset + 1
+        return skipped
+
+    def _of_link(self, value: bytes | None) -> dict[str, Any] | str | None:
+        """The record, if it is this link's; else why it is none (None: it is another link's)."""
+        try:
+            record = orjson.loads(value or b"")
+        except orjson.JSONDecodeError:
+            # With this link's name in it, it may be one of its own that was cut.
+            if self.link is None or orjson.dumps(self.link) in (value or b""):
+                raise
+            return "it is not JSON"
+        if self.link is None:
+            return dict(record.items())
+        if not isinstance(record, dict):
+            return "it is no JSON object"
+        link = record.get("link")
+        if link == self.link:
+            return record
+        if isinstance(link, str):
+            return None
+        # Early releases named no link.
+        return (
+            record if link is None and self._handler(record.get("kind")) is not None else "it names no link"
+        )
+
+    def _handler(self, kind: Any) -> Callable[[int, dict[str, Any]], None] | None:
+        """What takes in the records of a kind; None where nothing does."""
+        if not isinstance(kind, str) or "_" in kind:
+            return None
+        return getattr(self, "_on_" + kind.replace("-", "_"), None)
 
     def deposed(self, application: str, term: int) -> bool:
         """Whether a newer leader than the one of `term` has taken over."""

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+TELL_SKIPPED = 10
+"""So many records that are skipped have a line each."""
+
 
 class ControlLog:
     """A tail of the control topic and its running sum, `state`. Safe to use from several threads.
@@ -37,14 +40,15 @@ class ControlLog:
     ) -> None:
         self.topic = topic
         self.link = link
-        self._admin = kafka.admin(admin_config)
+        self.admin = kafka.admin(admin_config)
         self.state = Control(link=link)
         self._lock = outside.Lock()
         self._appender = Appender(topic, producer_config, queue_buffering_max_kbytes=65536)
         self._consumer_config = consumer_config
         self._group = consumer_config.get("group.id")
         self._consumer = self._reader()
-        self._silence = Silence(self._admin)
+        self._silence = Silence(self.admin)
+        self._tell_skipped = TELL_SKIPPED
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -59,14 +63,16 @@ class ControlLog:
 
     @classmethod
     def in_lane(cls, plan: dict[str, Any]) -> Self:
-        """The same in a task, which knows its plan alone."""
-        return cls(
+        """The same in a task, which knows its plan alone. What is skipped its driver has told."""
+        made = cls(
             plan["control_topic"],
             plan["control_consumer"],
             plan["control_producer"],
             plan["control_admin"],
             plan["link"],
         )
+        made._tell_skipped = 0
+        return made
 
     def poll(self) -> Control:
         """Take in what has arrived, without waiting."""
@@ -77,7 +83,7 @@ class ControlLog:
     def refresh(self, deadline: Deadline) -> Control:
         """Take in everything up to the end that the log has now. Raises KafkaTimeout."""
         with self._lock:
-            _, end = kafka.watermarks(self._admin, self.topic, 0, deadline)
+            _, end = kafka.watermarks(self.admin, self.topic, 0, deadline)
             while self.state.position < end:
                 if deadline.passed():
                     raise KafkaTimeout(
@@ -124,7 +130,8 @@ class ControlLog:
         for message in self._waiting() if timeout == 0 else kafka.read(self._consumer, timeout, 1000):
             error = message.error()
             if error is None:
-                self.state.apply(message.offset(), message.value())
+                if (why := self.state.apply(message.offset(), message.value())) is not None:
+                    self._skipped(message.offset(), why)
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
                 raise LinkRefused(
                     f"the control topic {self.topic} was cut below offset {self.state.position} ({error.str()}); it must never be "
@@ -132,6 +139,12 @@ class ControlLog:
                 )
             elif error.code() in kafka.NO_RIGHTS:
                 raise kafka.denied(f"reading {self.topic}", error, self._group, "READ")
+
+    def _skipped(self, offset: int, why: str) -> None:
+        if self._tell_skipped:
+            self._tell_skipped -= 1
+            more = "" if self._tell_skipped else "; no more are told of"
+            log.error("%s offset %d: skipped, since %s%s", self.topic, offset, why, more)
 
     def _waiting(self) -> list[Received]:
         return cast("list[Received]", self._consumer.consume(1000, 0))

@@ -76,7 +76,7 @@ class CounterTail:
             if counters.get("term") == term and counters.get("epoch") == epoch:
                 for name, value in counters.items():
                     if name not in ("term", "epoch"):
-                        out[name] = out.get(name, 0) + int(value)
+                        out[name] = out.get(name, 0) + value
         return out
 
     def close(self) -> None:
@@ -91,7 +91,7 @@ class CounterTail:
         try:
             k, v = orjson.loads(key or b""), orjson.loads(value or b"")
             if k.get("metrics") == self._application:
-                self._lanes[int(k["lane"])] = v
+                self._lanes[int(k["lane"])] = {name: int(count) for name, count in v.items()}
         except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError):
             return  # a position, or nothing of ours
 

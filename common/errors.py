@@ -5,6 +5,7 @@ VerbatimError                 exit 1
 ├── LinkRefused               exit 2  a cluster, topic or right the link needs is not as it must be
 ├── GroupRefused              exit 2  a consumer group is as ON_ACTIVE_GROUP or ON_SEVERAL_TARGETS does not allow
 ├── FrameError                        a staging record is no readable frame (counts as missing)
+│   └── ImpossibleFrame               its headers say what no writer would
 ├── ControlError              exit 1  a control record can't be understood
 ├── StateError                exit 1  the Delta state can't be read, or moved under a fold
 ├── Deposed                           another instance leads: stop, and call no init_transactions
@@ -14,6 +15,8 @@ VerbatimError                 exit 1
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 
 class VerbatimError(Exception):
@@ -46,6 +49,14 @@ class GroupRefused(VerbatimError):
 
 class FrameError(VerbatimError):
     """A staging record that is no readable frame. It counts as missing: repair brings its records again."""
+
+
+class ImpossibleFrame(FrameError):
+    """A frame whose headers can be read and say what no writer would. `frame` (common.frame.Frame) is what they say, `crc` its value's checksum."""
+
+    def __init__(self, what: str, frame: Any, crc: int) -> None:
+        super().__init__(what)
+        self.frame, self.crc = frame, crc
 
 
 class ControlError(VerbatimError):

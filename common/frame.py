@@ -19,17 +19,17 @@ from typing import cast
 import pyarrow as pa
 
 try:
-    from isal.isal_zlib import crc32
+    from isal.isal_zlib import crc32 as crc32
 except ImportError:  # there is none for this machine
-    from zlib import crc32
+    from zlib import crc32 as crc32
 
-from common.errors import FrameError
+from common.errors import FrameError, ImpossibleFrame
 
 VERSION = b"1"
 BATCHES_VERSION = b"2"
 """Of a frame whose value is record batches as they were at the source (common/whole_batches.py)."""
 MAX_RECORDS = 1 << 20
-"""A frame that claims more is no frame of ours: it would only serve to fill the reader's memory."""
+"""No frame is written with more (replicator/chunks.py, answers.py), and one that claims more is none of ours: it would only serve to fill the reader's memory."""
 
 MAX_UNPACKED_BYTES = 128 << 20
 """A larger frame is not compressed: one that would unpack into more is none of ours either."""
@@ -268,12 +268,16 @@ def decode_headers(headers: Sequence[Header] | None) -> tuple[Frame, int]:
     if flags - {b"origin", b"gap"}:
         raise FrameError(f"frame with unknown flags {sorted(flags)}; a newer release may have written it")
     if frame.next < frame.start or frame.count > min(MAX_RECORDS, frame.next - frame.start):
-        raise FrameError(
-            f"frame of {_where(frame)} covers [{frame.start}, {frame.next}) with {frame.count} records"
+        raise ImpossibleFrame(
+            f"frame of {_where(frame)} covers [{frame.start}, {frame.next}) with {frame.count} records",
+            frame,
+            crc,
         )
     if frame.gap and frame.count:
-        raise FrameError(
-            f"frame of {_where(frame)} [{frame.start}, {frame.next}) is an accepted loss and holds records"
+        raise ImpossibleFrame(
+            f"frame of {_where(frame)} [{frame.start}, {frame.next}) is an accepted loss and holds records",
+            frame,
+            crc,
         )
     return frame, crc
 

@@ -36,7 +36,8 @@ class Health:
 
     application: str
     role: str = "starting"
-    source_reached: bool = False
+    source_reached: bool | None = False
+    """None: this application never uses the source, and tells nothing of it."""
     target_reached: bool = False
     halted: dict[str, str] = field(default_factory=dict)
     """partition name -> reason"""
@@ -54,19 +55,25 @@ class Health:
     def alive(self) -> bool:
         return time.monotonic() - self.turned < STALE_S
 
+    def reached(self) -> dict[str, bool]:
+        """Whether each cluster that is used can be reached."""
+        found = {"source": self.source_reached, "target": self.target_reached}
+        return {which: reached for which, reached in found.items() if reached is not None}
+
     def ready(self) -> bool:
-        return self.role == "standby" or (
-            self.role == "leader" and self.source_reached and self.target_reached
-        )
+        return self.role == "standby" or (self.role == "leader" and all(self.reached().values()))
+
+    def degraded(self) -> bool:
+        lost = self.role in ("leader", "standby") and not all(self.reached().values())
+        return bool(self.halted) or lost
 
     def report(self) -> dict[str, object]:
         heartbeat = {} if self.heartbeat is None else {"heartbeat": asdict(self.heartbeat)}
         return {
             "application": self.application,
-            "status": "degraded" if self.halted else "paused" if self.paused else "ok",
+            "status": "degraded" if self.degraded() else "paused" if self.paused else "ok",
             "role": self.role,
-            "source_reached": self.source_reached,
-            "target_reached": self.target_reached,
+            **{f"{which}_reached": reached for which, reached in self.reached().items()},
             "halted": dict(self.halted),
             "deleted_at_source": list(self.deleted),
             "paused": list(self.paused),
@@ -87,6 +94,9 @@ class Health:
             f"verbatim_paused_topics{label} {len(self.paused)}",
             *self._limits(),
         ]
+        for which, reached in self.reached().items():
+            name = f"verbatim_{which}_reached"
+            lines += [f"# TYPE {name} gauge", f"{name}{label} {int(reached)}"]
         if (seen := self.heartbeat) is not None:
             newest_s = None if seen.newest_ms is None else seen.newest_ms / 1000
             for name, seconds in (("delay", seen.delay_s), ("timestamp", newest_s)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any, Protocol, TypeVar, cast
 
@@ -19,13 +19,17 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from common import outside
-from common.errors import KafkaTimeout, LinkRefused
+from common.errors import KafkaTimeout, LinkRefused, SettingsError
+from common.folding import Folding
 
 log = logging.getLogger(__name__)
 client_log = logging.getLogger("librdkafka")
 client_log.addFilter(lambda record: record.levelno >= logging.ERROR or client_log.isEnabledFor(logging.DEBUG))
+client_log.addFilter(Folding())
 
 CONNECT_S = 5.0
+TRANSACTION_TIMEOUT_MS = 60_000
+"""Of every transaction of the link's; brokers allow fifteen minutes where `transaction.max.timeout.ms` says nothing else."""
 COMPRESSION = "lz4"
 """Where nothing else is set."""
 _BASE = {"socket.keepalive.enable": True, "reconnect.backoff.ms": 20}
@@ -143,6 +147,14 @@ def denied(what: str, error: KafkaError, group: object = None, right: str = "the
     return LinkRefused(f"{what}: not allowed: {words}; grant {right} or mend the credentials")
 
 
+def too_short(longest: object = "a shorter time") -> LinkRefused:
+    """What to raise where brokers allow no transaction of the length of ours."""
+    return LinkRefused(
+        f"the target's brokers have transaction.max.timeout.ms={longest}, and a transaction of the link may take {TRANSACTION_TIMEOUT_MS} ms: "
+        "set it to that or more in the brokers' configuration"
+    )
+
+
 def patiently(what: str, call: Callable[[float], T], deadline: Deadline) -> T:
     """Call until it succeeds, riding out what is retriable; `call` gets a time-out in seconds for one try.
 
@@ -172,6 +184,18 @@ def result(future: Future[T], timeout_s: float) -> T:
         raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
 
 
+@contextlib.contextmanager
+def making(what: str, config: Config) -> Iterator[None]:
+    """A client is made: where the library refuses its properties, raises SettingsError. (Most of that is found before: common/reaching.py.)"""
+    try:
+        yield
+    except KafkaException as error:
+        words = error.args[0].str().strip() if isinstance(error.args[0], KafkaError) else str(error)
+        raise SettingsError(
+            f"the {what} of {config.get('bootstrap.servers')} can't be made: {words}"
+        ) from None
+
+
 def consumer(config: Config, **own: Any) -> Consumer:
     """A consumer that never commits by itself and never jumps: out-of-range positions are errors.
 
@@ -187,7 +211,8 @@ def consumer(config: Config, **own: Any) -> Consumer:
         "topic.metadata.refresh.interval.ms": 30000,
     }
     fixed = {"enable.auto.commit": False, "enable.auto.offset.store": False, "auto.offset.reset": "error"}
-    return outside.Consumer({**base, **config, **fixed, **_spelled(own)}, logger=client_log)
+    with making("consumer", config):
+        return outside.Consumer({**base, **config, **fixed, **_spelled(own)}, logger=client_log)
 
 
 def reader(config: Config, **own: Any) -> Consumer:
@@ -223,7 +248,8 @@ def producer(config: Config, logger: Any = client_log, **own: Any) -> Producer:
     spelled = _spelled(own)
     if "transactional.id" not in spelled:
         fixed |= {"enable.gapless.guarantee": True, "message.timeout.ms": 0}
-    return outside.Producer({**base, **config, **fixed, **spelled}, logger=logger)
+    with making("producer", config):
+        return outside.Producer({**base, **config, **fixed, **spelled}, logger=logger)
 
 
 def connect(client: Producer | Consumer, topic: str, deadline: Deadline) -> None:
@@ -252,7 +278,8 @@ def read(client: Consumer, timeout_s: float, most: int) -> list[Received]:
 
 def admin(config: Config) -> AdminClient:
     """An admin client that finds its way again, whatever becomes of the brokers (common/renewing.py)."""
-    return cast("AdminClient", outside.AdminClient(admin_config(config), logger=client_log))
+    with making("admin client", config):
+        return cast("AdminClient", outside.AdminClient(admin_config(config), logger=client_log))
 
 
 def admin_config(config: Config) -> dict[str, Any]:

@@ -54,14 +54,18 @@ class LaneTerm:
         return now >= self._ends_at or self.state.epoch_ended(self.application, self.term, self.epoch)
 
     def must_lead(self, deadline: Deadline) -> None:
-        """Raise Deposed when a newer leader is on record.
+        """Raise Deposed when a newer leader is on record, or the end of this epoch.
 
         Asked before anything that fences, for two owners would otherwise fence each other for ever: A pauses; B leads and fences A; A
         wakes, takes its fencing for a time-out, and fences B. The new leader's record is in the control topic before B's first
-        fencing, so whoever was fenced by B finds it there.
+        fencing, so whoever was fenced by B finds it there. So is the end of an epoch that failed before the next one's, of the same term:
+        one lane fails, and the others may go on.
         """
-        if self.control.refresh(deadline).deposed(self.application, self.term):
-            raise Deposed(f"another instance of the {self.application} leads")
+        state = self.control.refresh(deadline)
+        if state.epoch_ended(self.application, self.term, self.epoch):
+            deposed = state.deposed(self.application, self.term)
+            over = "another instance leads" if deposed else f"epoch {self.epoch} is over"
+            raise Deposed(f"{self.application}: {over}")
 
     def end_epoch(self, deadline: Deadline) -> None:
         """Ask all lanes of this epoch to finish, so that the driver plans anew."""

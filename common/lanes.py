@@ -12,6 +12,7 @@ import contextlib
 import json
 import logging
 import os
+import queue
 import shutil
 import tempfile
 import threading
@@ -19,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -27,14 +28,25 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming import StreamingQuery
 
+if TYPE_CHECKING:
+    from common.control import Control
+
 log = logging.getLogger(__name__)
 
 Plan = dict[str, Any]
 """What one lane is to do, as JSON: it travels to an executor in a row."""
 
 PLAN_SCHEMA = "lane int, plan string"
-PROGRESS_SCHEMA = "lane int, kind string, body string"
-PROGRESS_ARROW = pa.schema([("lane", pa.int32()), ("kind", pa.string()), ("body", pa.string())])
+PROGRESS_SCHEMA = "lane int, term long, epoch long, kind string, body string"
+PROGRESS_ARROW = pa.schema(
+    [
+        ("lane", pa.int32()),
+        ("term", pa.int64()),
+        ("epoch", pa.int64()),
+        ("kind", pa.string()),
+        ("body", pa.string()),
+    ]
+)
 
 
 @dataclass
@@ -100,21 +112,58 @@ def in_arrow(run_lane: RunLane) -> Callable[[Iterator[pa.RecordBatch]], Iterator
         again = task is not None and task.attemptNumber() > 0
         for batch in batches:
             for row in batch.to_pylist():
-                for kind, body in run_lane(json.loads(row["plan"]) | {"again": again}):
-                    yield pa.RecordBatch.from_pylist(
-                        [{"lane": row["lane"], "kind": kind, "body": json.dumps(body)}], schema=PROGRESS_ARROW
-                    )
+                plan = json.loads(row["plan"])
+                of = {"lane": row["lane"], "term": plan["term"], "epoch": plan["epoch"]}
+                for kind, body in run_lane(plan | {"again": again}):
+                    said = {**of, "kind": kind, "body": json.dumps(body)}
+                    yield pa.RecordBatch.from_pylist([said], schema=PROGRESS_ARROW)
 
     return run
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What a lane reported at the end of its epoch."""
+    """What a lane reported at the end of its epoch, which `term` and `epoch` of its plan name."""
 
     lane: int
+    term: int
+    epoch: int
     kind: str
     body: dict[str, Any]
+
+    @classmethod
+    def of(cls, lane: int, plan: Plan, kind: str, body: dict[str, Any]) -> Progress:
+        """A row of the lane that runs by this plan."""
+        return cls(lane, plan["term"], plan["epoch"], kind, body)
+
+
+class Behind(NamedTuple):
+    """A position that was reached, and the end that was given."""
+
+    reached: int
+    end: int
+
+
+class Reports:
+    """The rows of one term's epochs, put in by a thread of the query's. Each term has its own: what a query of an older one still reports has
+    nowhere to go."""
+
+    def __init__(self, term: int, rows: queue.SimpleQueue[list[Progress]] | None = None) -> None:
+        self.term = term
+        self._rows = queue.SimpleQueue[list[Progress]]() if rows is None else rows
+        self.put = self._rows.put
+
+    def ended(self, epoch: int, timeout_s: float) -> list[Progress] | None:
+        """The rows of this epoch once it has ended; None where none comes within the time.
+
+        Each lane says something as it ends, so rows that are none are not its end. Spark plans an epoch as soon as the query has started, and
+        reports it without rows where the driver had no plan yet, also long after there is one.
+        """
+        try:
+            rows = self._rows.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+        return [row for row in rows if (row.term, row.epoch) == (self.term, epoch)] or None
 
 
 _UNWAITED = {
@@ -137,13 +186,13 @@ def rehearse(spark: SparkSession, name: str, run_lane: RunLane, lanes: int) -> t
     epochs to come find ready. Should it fail, nothing is lost by that.
     """
     ended = threading.Event()
-    query = LaneQuery(spark, name, partial(_no_lane, run_lane), lambda _: ended.set())
+    query = LaneQuery(spark, name, partial(_no_lane, run_lane), lambda rows: ended.set() if rows else None)
 
     def run() -> None:
         try:
             with contextlib.closing(query):
                 query.start()
-                query.submit([{}] * lanes)
+                query.submit([{"term": -1, "epoch": -1}] * lanes)
                 ended.wait(REHEARSAL_S)
         except Exception as error:  # noqa: BLE001 - the session may end meanwhile, and then anything comes
             log.debug("%s: %s", name, error)
@@ -154,7 +203,7 @@ def rehearse(spark: SparkSession, name: str, run_lane: RunLane, lanes: int) -> t
 
 
 def _no_lane(_: RunLane, plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
-    return iter(())
+    return iter([("rehearsed", {})])
 
 
 class LaneQuery:
@@ -170,6 +219,7 @@ class LaneQuery:
         self._on_epoch = on_epoch
         self._query: StreamingQuery | None = None
         self._epoch = -1
+        self._stopped = False
         self._lock = threading.Lock()
         # Plans hold client properties, so nobody else may read the folder: mkdtemp makes it 0700.
         self._scratch = Path(tempfile.mkdtemp(prefix="verbatim-"))
@@ -188,6 +238,7 @@ class LaneQuery:
 
     def start(self) -> None:
         """Start the query (again). It waits for a plan."""
+        self._stopped = False
         checkpoint = self._scratch / "checkpoint"
         shutil.rmtree(checkpoint, ignore_errors=True)
         (self._scratch / "plan.json").unlink(missing_ok=True)
@@ -212,6 +263,7 @@ class LaneQuery:
 
     def stop(self) -> None:
         """Stop the query; lanes that still run are killed, so end their epoch first."""
+        self._stopped = True
         if self._query is not None:
             self._query.stop()
             self._query = None
@@ -223,5 +275,41 @@ class LaneQuery:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
     def _epoch_ended(self, batch: DataFrame, batch_id: int) -> None:
-        rows = [Progress(row.lane, row.kind, json.loads(row.body)) for row in batch.collect()]
-        self._on_epoch(rows)
+        try:
+            found = batch.collect()
+        except Exception:
+            if not self._stopped:
+                raise
+            # Interrupted by `stop`. Told of it, Spark looks for that with a pattern that a stack of a megabyte is too small for, and dumps it.
+            return
+        self._on_epoch(
+            [Progress(row.lane, row.term, row.epoch, row.kind, json.loads(row.body)) for row in found]
+        )
+
+
+def missing_right(failure: str | None) -> str | None:
+    """The line that tells of a missing right, which no other try makes good."""
+    lines = [line.strip() for line in (failure or "").splitlines() if "authorization failed" in line]
+    # What says it by name, if anything does: the client's own words may stand behind it, where an error came while it was raised.
+    ours = "common.errors.LinkRefused: "
+    named = [line for line in lines if line.startswith(ours)]
+    return (named or lines)[-1].removeprefix(ours) if lines else None
+
+
+def first_line(text: str | None) -> str:
+    """The line of a failure that says most."""
+    lines = [line for line in (text or "unknown").splitlines() if line.strip()]
+    return next((line for line in reversed(lines) if "Error" in line or "Exception" in line), lines[0])
+
+
+def halted_lines(rows: list[Progress], control: Control, application: str) -> list[str]:
+    """One line for each partition that a bounded run could not copy."""
+    seen = {
+        (halt.topic, key[1]): halt.detail
+        for (name, key), halt in control.halts.items()
+        if name == application
+    }
+    for row in rows:
+        if row.kind == "halted":
+            seen[(row.body["topic"], row.body["partition"])] = row.body["detail"]
+    return [f"{topic}-{partition} halted: {detail}" for (topic, partition), detail in sorted(seen.items())]

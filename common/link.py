@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from common import kafka, link_topics, topics
+from common import kafka, link_topics, reaching, topics
 from common.control_log import ControlLog
-from common.errors import LinkRefused, VerbatimError
+from common.errors import LinkRefused, SettingsError, VerbatimError
 from common.kafka import Deadline
 from common.topic_configs import WIDE_TIMESTAMPS
 from common.topics import TopicInfo
@@ -67,31 +69,66 @@ def own_topics(settings: Settings) -> dict[str, tuple[int, dict[str, str]]]:
 def prepare(
     settings: Settings, needs_source: bool, deadline: Deadline, make: bool = True, ask_source: bool = True
 ) -> tuple[Link, ControlLog]:
-    """Reach the clusters, make and check the link's topics, check its identity.
+    """Reach the clusters, check the link's identity, make and check its topics.
 
     `needs_source`: the replicator can't do without the source; the deduplicator delivers what is staged even when it is gone.
     `make` false: nothing is written, and a link that is not there yet is refused. `ask_source` false: no connection is made to the source.
     Raises LinkRefused, naming what does not fit.
     """
-    target = kafka.admin(settings.client_config("destination", "admin"))
-    target_cluster = topics.cluster_id(target, "target", deadline)
+    target_cluster = reaching.cluster_id(settings, "destination", deadline)
     source_cluster = _source_cluster(settings, needs_source, deadline) if ask_source else None
-    check_target_version(target, deadline)
-    if not make and not topics.describe(target, [settings.control_topic], deadline):
+    target = kafka.admin(settings.client_config("destination", "admin"))
+    check_target(target, deadline)
+    there = topics.describe(target, [settings.control_topic], deadline)
+    if not make and not there:
         raise LinkRefused(
             f"there is no link {settings.application_name} on the target yet: start its replicator first"
         )
+    if make and source_cluster == target_cluster:
+        source = kafka.admin(settings.client_config("source", "admin"))
+        refuse_own_copies(settings, topics.names(source, "source", deadline), source_cluster)
+    # Read before anything is made, where it is there: what is refused leaves no topics behind.
+    control = ControlLog.of(settings) if there else None
+    if control is not None and make:
+        _refuse_another(settings, target, control, source_cluster, target_cluster, deadline)
     make_topics(settings, target, own_topics(settings), deadline, make)
-    control = ControlLog.of(settings)
+    control = control or ControlLog.of(settings)
     identity = identify(settings, target, control, source_cluster, target_cluster, deadline, make)
     name = settings.source_name or identity["source_cluster"]
     return Link(identity["source_cluster"], target_cluster, name, source_cluster is not None), control
 
 
+def refuse_own_copies(settings: Settings, names: Iterable[str], source_cluster: str) -> None:
+    """Raises LinkRefused where a copy would be a source topic of the link, on the one cluster that it copies from and to: copied again, and
+    again under each name that follows. (A topic copied to itself is refused by itself.)"""
+    for topic in sorted(filter(settings.selects, names)):
+        with contextlib.suppress(SettingsError):
+            copy = settings.destination_topic(topic, settings.source_name or source_cluster)
+            if copy != topic and settings.selects(copy):
+                raise LinkRefused(
+                    f"KAFKA_CLUSTERS_SOURCE_TOPIC: source and target are one cluster, and {copy}, the copy of {topic}, would be copied again: "
+                    "leave the copies out (KAFKA_CLUSTERS_SOURCE_TOPIC_EXCLUDE)"
+                )
+
+
+def _refuse_another(
+    settings: Settings,
+    target: AdminClient,
+    control: ControlLog,
+    source_cluster: str | None,
+    target_cluster: str,
+    deadline: Deadline,
+) -> None:
+    """Raises LinkRefused where the link was made with something else than is there, or has lost a topic."""
+    found = control.refresh(deadline).identity
+    if found is not None:
+        there = topics.describe(target, list(own_topics(settings)), deadline)
+        _compare(settings, found, _mine(settings, there, source_cluster, target_cluster))
+
+
 def _source_cluster(settings: Settings, needed: bool, deadline: Deadline) -> str | None:
-    source = kafka.admin(settings.client_config("source", "admin"))
     try:
-        return topics.cluster_id(source, "source", deadline if needed else Deadline(SOURCE_S))
+        return reaching.cluster_id(settings, "source", deadline if needed else Deadline(SOURCE_S))
     except (VerbatimError, KafkaException) as error:
         if needed:
             raise
@@ -99,8 +136,8 @@ def _source_cluster(settings: Settings, needed: bool, deadline: Deadline) -> str
         return None
 
 
-def check_target_version(target: AdminClient, deadline: Deadline) -> None:
-    """Raises LinkRefused where the target's brokers are too old to be written to safely."""
+def check_target(target: AdminClient, deadline: Deadline) -> None:
+    """Raises LinkRefused where the target's brokers are too old to be written to safely, or allow no transactions of the length of ours."""
     # No client tells a broker's version. This setting came with 3.6, and is the very thing needed: a broker that does not
     # verify that a partition belongs to the transaction can be left with one hanging by a late request.
     try:
@@ -119,6 +156,9 @@ def check_target_version(target: AdminClient, deadline: Deadline) -> None:
         raise LinkRefused(
             "the target's brokers have transaction.partition.verification.enable=false; Verbatim needs it on"
         )
+    longest = config.get("transaction.max.timeout.ms")
+    if longest is not None and int(longest) < kafka.TRANSACTION_TIMEOUT_MS:
+        raise kafka.too_short(longest)
 
 
 def make_topics(
@@ -211,13 +251,8 @@ def identify(
 
     `source_cluster` None: it can't be reached, or is not to be asked. Raises LinkRefused where something else is found.
     """
-    ids = {name: info.id for name, info in _described(target, list(own_topics(settings)), deadline).items()}
-    mine = {
-        "source_cluster": source_cluster,
-        "target_cluster": target_cluster,
-        "staging_partitions": settings.staging_partitions,
-        "topics": ids,
-    }
+    there = _described(target, list(own_topics(settings)), deadline)
+    mine = _mine(settings, there, source_cluster, target_cluster)
     state = control.refresh(deadline)
     if state.identity is None:
         if source_cluster is None:
@@ -231,6 +266,22 @@ def identify(
         state = control.refresh(deadline)
     found = state.identity
     assert found is not None
+    _compare(settings, found, mine)
+    return found
+
+
+def _mine(
+    settings: Settings, there: Mapping[str, TopicInfo], source_cluster: str | None, target_cluster: str
+) -> dict[str, Any]:
+    return {
+        "source_cluster": source_cluster,
+        "target_cluster": target_cluster,
+        "staging_partitions": settings.staging_partitions,
+        "topics": {name: info.id for name, info in there.items()},
+    }
+
+
+def _compare(settings: Settings, found: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
     for what, value in mine.items():
         if value is None or found.get(what) == value:
             continue
@@ -238,4 +289,3 @@ def identify(
             f"link {settings.application_name} was made with {what} {found.get(what)}, and now finds {value}: "
             "use another APPLICATION_NAME, or point it back"
         )
-    return found

@@ -1,5 +1,6 @@
 """Kafka record batches of magic 2 (KIP-98): sealed, told apart, and read. Pure; their records are written by common/record_encoding.py, and read many
 at a time by common/record_columns.py. What is read here is read record by record, with every length checked, since anybody may have written it.
+Messages of the formats before (magic 0 and 1) are only told apart here; common/old_messages.py reads them.
 
     batch   = base offset 8, length 4, leader epoch 4, magic 1, CRC-32C 4, then what that covers:
               attributes 2, last offset delta 4, base timestamp 8, max timestamp 8, producer id 8, epoch 2, sequence 4, count 4, records
@@ -12,27 +13,40 @@ All numbers of a record are zigzag varints; a length of -1 stands for null.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import google_crc32c
 import pyarrow as pa
 
-from common.frame import MAX_UNPACKED_BYTES, Header
+from common.frame import MAX_OFFSET, Header, crc32
+from common.unpacking import CODECS as CODECS
+from common.unpacking import XERIAL_HEAD, unpacked
+from common.unpacking import BatchError as BatchError
+from common.unpacking import TooManyAtOnce as TooManyAtOnce
 
-CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-"""compression.type, and what a batch's attributes say of it."""
 HEADER_BYTES = 61
+NO_EPOCH = -1
+NO_TIMESTAMP = -1
+"""What Kafka has for a record of magic 0."""
 
-_NAMES = {number: name for name, number in CODECS.items()}
 _LEVELS = {"gzip": 6, "zstd": 3}
 """Kafka's own defaults; Arrow's are 9 and 1."""
+_GREATEST = {"gzip": 9, "zstd": 22}
+"""A higher level counts as this, as in the client library."""
+HARDER = (("zstd", None), ("gzip", 9), ("zstd", 19))
+"""What a record that is too large is compressed with before it is refused. The last takes a second for each megabyte or two."""
 _CODEC, _LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
 _MAGIC = 2
 _LENGTH_FROM = 12
 """A batch's length counts what follows it."""
 _CHECKED_FROM = 21
+_OLD_CHECKED_FROM = 16
+_OLD_LEAST = (14, 22)
+"""What an old message's length is at least: checksum, magic, attributes, with magic 1 the time, and the lengths of key and value."""
+_OLD_HEADER = struct.Struct(">qiIbb")
+_OLD_TIME = struct.Struct(">q")
 _PREFIX = struct.Struct(">qiibI")
 _CHECKED = struct.Struct(">hiqqqhii")
 _HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -43,18 +57,10 @@ _LZ4_END = bytes(4)
 _LZ4_PLAIN = 1 << 31
 """Beside a block's size: it is not compressed."""
 _LZ4_BLOCK = 64 << 10
-_XERIAL = b"\x82SNAPPY\0"
-_XERIAL_HEAD = _XERIAL + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK = 32 << 10
-
-_READ_BYTES = 256 << 10
 
 Piece = bytes | Any
 """bytes or a pa.Buffer. A memoryview is none: google_crc32c would not take it."""
-
-
-class BatchError(ValueError):
-    """Bytes that are no record batch, or one that is damaged or older than magic 2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +170,27 @@ def seal(
     return [_PREFIX.pack(0, length, -1, _MAGIC, crc) + checked, *body]
 
 
+def seal_within(
+    most_bytes: int | None,
+    ways: Iterable[tuple[str, int | None]],
+    records: Records,
+    producer_id: int,
+    producer_epoch: int,
+    base_sequence: int,
+) -> tuple[list[Piece], str]:
+    """`seal`, for a transaction, with the first of these codecs and levels that makes it no larger than so many bytes, or the last; and, where none
+    does, what has been tried."""
+    pieces: list[Piece] = []
+    tried = [f"{len(records.data)} bytes"]
+    for codec, level in ways:
+        pieces = seal(records, codec, level, producer_id, producer_epoch, base_sequence, transactional=True)
+        size = sum(map(len, pieces))
+        if most_bytes is None or size <= most_bytes:
+            return pieces, ""
+        tried.append(f"{size} with {codec}")
+    return pieces, ", ".join(tried)
+
+
 def reseal(
     header: BatchHeader, batch: pa.Buffer, producer_id: int, producer_epoch: int, base_sequence: int
 ) -> list[Piece]:
@@ -191,7 +218,8 @@ def _compressed(data: pa.Buffer, codec: str, level: int | None) -> list[Piece]:
     if codec == "snappy":
         return _snappy(data)
     # Not kept: a codec of Arrow's has a state, and these are called from several threads.
-    return [pa.Codec(codec, compression_level=_LEVELS[codec] if level is None else level).compress(data)]
+    level = _LEVELS[codec] if level is None else min(level, _GREATEST[codec])
+    return [pa.Codec(codec, compression_level=level).compress(data)]
 
 
 def _lz4(data: pa.Buffer) -> list[Piece]:
@@ -214,7 +242,7 @@ def _snappy(data: pa.Buffer) -> list[Piece]:
     """Blocks as Java's producers frame them; its consumers read no other."""
     codec = pa.Codec("snappy")
     pieces: list[Piece] = []
-    head = _XERIAL_HEAD
+    head = XERIAL_HEAD
     for begin in range(0, len(data), _XERIAL_BLOCK):
         packed = codec.compress(data.slice(begin, min(_XERIAL_BLOCK, len(data) - begin)))
         pieces += (head + len(packed).to_bytes(4, "big"), packed)
@@ -225,111 +253,88 @@ def _snappy(data: pa.Buffer) -> list[Piece]:
 # Reading.
 
 
-def headers(data: Any) -> Iterator[tuple[int, BatchHeader]]:
+def headers(data: Any, old: bool = False) -> Iterator[tuple[int, BatchHeader]]:
     """Where each batch begins, and its header; the last one is left out where it was cut off, as what is fetched may be.
 
-    data: bytes or any buffer. Raises BatchError for an older magic, and for what can't be a batch.
+    data: bytes or any buffer. old: messages of magic 0 and 1 count as batches of one record, whose offset is the last one of what a compressed
+    one holds. Raises BatchError for an older magic, and for what can't be a batch.
     """
     at, end = 0, len(data)
     while end - at >= _CHECKED_FROM:
-        _, length, _, magic, _ = _PREFIX.unpack_from(data, at)
+        offset, length, _, magic, _ = _PREFIX.unpack_from(data, at)
+        least = HEADER_BYTES - _LENGTH_FROM
         if magic != _MAGIC:
-            raise BatchError(f"batch of magic {magic} at byte {at}; only {_MAGIC} is read")
-        if length < HEADER_BYTES - _LENGTH_FROM:
-            raise BatchError(f"batch at byte {at} that says it has {length} bytes")
+            if not old or magic not in (0, 1):
+                raise BatchError(
+                    f"batch at offset {offset} is of magic {magic}; {'0 to 2 are' if old else f'only {_MAGIC} is'} read"
+                )
+            least = _OLD_LEAST[magic]
+        if length < least:
+            raise BatchError(f"batch at offset {offset} says that it has {length} bytes")
         if end - at < _LENGTH_FROM + length:
             return
-        yield at, BatchHeader(*_HEADER.unpack_from(data, at))
+        yield at, BatchHeader(*_HEADER.unpack_from(data, at)) if magic == _MAGIC else _old_header(data, at)
         at += _LENGTH_FROM + length
+
+
+def _old_header(data: Any, at: int) -> BatchHeader:
+    offset, length, crc, magic, attributes = _OLD_HEADER.unpack_from(data, at)
+    time = _OLD_TIME.unpack_from(data, at + _OLD_HEADER.size)[0] if magic else NO_TIMESTAMP
+    return BatchHeader(offset, length, -1, magic, crc, attributes, 0, time, time, -1, -1, -1, 1)
+
+
+def cut_off(data: Any) -> BatchError:
+    """What to say of an answer that has no whole batch, though brokers send no others."""
+    if len(data) < _LENGTH_FROM:
+        return BatchError(f"{len(data)} bytes, which are no batch")
+    offset, length = struct.unpack_from(">qi", data)
+    return BatchError(
+        f"batch at offset {offset} says that it has {length} bytes, of which {len(data) - _LENGTH_FROM} have come"
+    )
 
 
 def intact(data: pa.Buffer, at: int, header: BatchHeader) -> bool:
     """Whether the batch that begins there is what its checksum is of."""
+    if header.magic < _MAGIC:
+        checked = data.slice(at + _OLD_CHECKED_FROM, header.size - _OLD_CHECKED_FROM)
+        return bool(crc32(checked) == header.crc)
     checked = data.slice(at + _CHECKED_FROM, header.size - _CHECKED_FROM)
     return bool(google_crc32c.value(checked) == header.crc)
 
 
-def codec_name(codec: int) -> str:
-    """Raises BatchError."""
-    if codec not in _NAMES:
-        raise BatchError(f"a codec {codec}, which this release does not know")
-    return _NAMES[codec]
+def must_be_sound(data: pa.Buffer, at: int, header: BatchHeader) -> None:
+    """Raises BatchError unless a batch is what its checksum is of, and counts as it may. What lies before that (base offset, length, leader
+    epoch) the checksum does not cover: its length has been believed by then, its offset is for whoever knows what is before and behind it."""
+    where = f"batch at offset {header.base_offset}"
+    if not intact(data, at, header):
+        raise BatchError(f"{where} fails its checksum")
+    if not 0 <= header.count <= header.last_offset_delta + 1 or header.last_offset_delta < 0:
+        raise BatchError(f"{where} of {header.count} records up to {header.next_offset - 1}")
+    if not 0 <= header.base_offset <= MAX_OFFSET - header.last_offset_delta:
+        raise BatchError(f"{where} reaches beyond the offsets there are")
+    if header.leader_epoch < NO_EPOCH:
+        raise BatchError(f"{where} is of leader epoch {header.leader_epoch}")
 
 
-def decode(data: Any) -> list[Record]:
-    """The records of one whole batch: bytes or any buffer. Raises BatchError where anything in it is not as it must be."""
+def decode(data: Any, most_bytes: int | None = None) -> list[Record]:
+    """The records of one whole batch: bytes or any buffer. Raises BatchError where anything in it is not as it must be, and TooManyAtOnce where
+    its records unpack into more than so many bytes."""
     buffer = pa.py_buffer(data)
     header = next((header for _, header in headers(buffer)), None)
     if header is None or header.size != len(buffer):
         raise BatchError(f"{len(buffer)} bytes, which are not one whole batch")
-    if not intact(buffer, 0, header):
-        raise BatchError(f"batch at offset {header.base_offset} fails its checksum")
+    must_be_sound(buffer, 0, header)
     packed = buffer.slice(HEADER_BYTES)
-    if header.count < 0 or header.last_offset_delta < 0:
-        raise BatchError(
-            f"batch at offset {header.base_offset} of {header.count} records up to {header.next_offset - 1}"
-        )
     if not header.count and not len(packed):
         return []  # Compaction keeps one without records for its producer's sequence.
     try:
-        plain = _unpacked(packed, header.codec)
-        return _records(header, plain)
+        return _records(header, unpacked(packed, header.codec, most_bytes))
+    except TooManyAtOnce:
+        raise
     except BatchError as error:
         raise BatchError(f"batch at offset {header.base_offset}: {error}") from None
     except Exception as error:  # noqa: BLE001 - hostile bytes: whatever a codec makes of them, it is no batch
         raise BatchError(f"batch at offset {header.base_offset} does not decode: {error}") from None
-
-
-def _unpacked(packed: pa.Buffer, codec: int) -> bytes:
-    name = codec_name(codec)
-    if name == "none":
-        return bytes(packed)
-    if name == "snappy":
-        return b"".join(unsnapped(packed))
-    out, size = [], 0
-    with pa.CompressedInputStream(pa.BufferReader(packed), name) as stream:
-        while part := stream.read(_READ_BYTES):
-            size += len(part)
-            allow(size)
-            out.append(part)
-    return b"".join(out)
-
-
-def unsnapped(packed: pa.Buffer) -> Iterator[bytes]:
-    """Either framed as Java's producers do it, or one block as it is, as librdkafka does it."""
-    codec = pa.Codec("snappy")
-    if len(packed) < len(_XERIAL_HEAD) or bytes(packed.slice(0, len(_XERIAL))) != _XERIAL:
-        size = _snappy_size(packed)
-        allow(size)
-        yield codec.decompress(packed, size, asbytes=True)
-        return
-    at, total = len(_XERIAL_HEAD), 0
-    while at < len(packed):
-        length = int.from_bytes(bytes(packed.slice(at, min(4, len(packed) - at))), "big")
-        at += 4
-        if length > len(packed) - at:
-            raise BatchError("a snappy block is cut off")
-        block = packed.slice(at, length)
-        total += (size := _snappy_size(block))
-        allow(total)
-        yield codec.decompress(block, size, asbytes=True)
-        at += length
-
-
-def _snappy_size(block: pa.Buffer) -> int:
-    """What a block says that it unpacks into: a varint, not zigzag."""
-    size = 0
-    for group, byte in enumerate(bytes(block.slice(0, min(5, len(block))))):
-        size |= (byte & 0x7F) << 7 * group
-        if byte < 0x80:
-            return size
-    raise BatchError("a snappy block without its size")
-
-
-def allow(size: int) -> None:
-    """Raises BatchError where a batch would unpack into more than anybody is to make room for."""
-    if size > MAX_UNPACKED_BYTES:
-        raise BatchError(f"it would unpack into more than {MAX_UNPACKED_BYTES} bytes")
 
 
 class _Reader:

@@ -1,97 +1,60 @@
 """Fetched record batches to Arrow columns, without a Python object for each record. Pure; which batches count is left to the caller.
 
 A batch at a time: its checksum, its records unpacked behind those of the batches before, and where each record begins, which is the only step
-for each record. Then all records of several batches at once, field by field: numpy reads the varint at each record's position and moves that on.
-Keys and values are told to Arrow as views of what was unpacked, and at the end it copies each byte once.
-
-What is refused is what `common.record_batch.decode` refuses. Positions only ever grow, so a record is well-formed if each length is at least
--1 and its last field ends where the record does: no field needs a look of its own at the record's end. The format: `common.record_batch`.
+for each record. Then all records of several batches at once, field by field (common/record_fields.py). What is refused is what
+`common.record_batch.decode` refuses. The format: `common.record_batch`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import repeat
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from common.frame import HEADERS, MAX_OFFSET, MAX_UNPACKED_BYTES, NO_ROWS, ROWS, encode_rows
+from common.frame import MAX_OFFSET, MAX_UNPACKED_BYTES, NO_ROWS, encode_rows
 from common.record_batch import (
     HEADER_BYTES,
     BatchError,
     BatchHeader,
-    allow,
-    codec_name,
+    Record,
     decode,
-    intact,
-    unsnapped,
+    must_be_sound,
 )
+from common.record_batch import TooManyAtOnce as TooManyAtOnce
+from common.record_fields import PADDING, Ints, Part, part_of, rows_of
+from common.unpacking import allow, codec_name, pieces, unsnapped
 
 MOST_TOGETHER_BYTES = 2 * MAX_UNPACKED_BYTES
 """What several batches may unpack into. One may do so into half of that, a fetch holds hundreds, and a hostile one has 250 times its size."""
+RECORD_BYTES = 100
+"""What a record counts for beside its bytes where there is a limit: about what numpy's and Arrow's arrays take for it on the way."""
 
 _FEW = 32
 """So many records and batches together are read sooner one by one: to begin with all at once takes 0.15 ms."""
-_FEW_HEADERS = 12
-"""The same for records that still have a header to be read."""
 _PART = 8192
 """After so many records their fields are read, while what was unpacked is still in the processor's cache."""
 _LEAST_RECORD = 7
-_LEAST_HEADER = 2
-_HEADER_FIELDS = list(HEADERS.value_type)
 _MOST_ALONE_BYTES = (1 << 31) - 4096
 """Arrow's offsets have 31 bits. Of a single batch only one that is not compressed could come near."""
 _EXPANSION = 3
 """About what codecs achieve. More is found room for when it comes."""
-_PADDING = 64
-"""Behind the unpacked records: the fields between two lengths take up to 26 bytes, and reading one takes up to 16 from where it begins."""
-_INLINE = 12
-"""Arrow's views hold up to so many bytes themselves, behind 4 of length; of more they say where these lie."""
 
-_Ints = npt.NDArray[np.int64]
-_Words = npt.NDArray[np.uint64]
-_STOPS = np.uint64(0x8080808080808080)
-_ONE = np.uint64(1)
-_SEVEN = np.uint64(0x7F)
-
-
-def _tables() -> tuple[_Ints, npt.NDArray[np.int8]]:
-    """Of any two bytes: the varint that they begin with, and its size; 3 where it goes on."""
-    pairs = np.arange(1 << 16)
-    sizes = np.where(pairs & 0x80, np.where(pairs & 0x8000, 3, 2), 1)
-    zigzag = np.where(sizes == 1, pairs & 0x7F, pairs & 0x7F | pairs >> 1 & 0x3F80)
-    return (zigzag >> 1) ^ -(zigzag & 1), sizes.astype(np.int8)
-
-
-_VALUES, _SIZES = _tables()
 # A length of two bytes, and these: what each of them adds. Python adds sooner than it shifts.
 _LOW = [2 + ((byte & 0x7F) >> 1) for byte in range(0x100)]
 _HIGH = [byte << 6 for byte in range(0x80)]
 
-
-class TooManyAtOnce(BatchError):
-    """Each batch may be well, but together they unpack into more than `MOST_TOGETHER_BYTES`. Read fewer at once; one alone is never too many."""
-
-
-class _IllFormedError(Exception):
-    """A record that is not as it must be: its number among all records, and what is wrong."""
-
-    def __init__(self, record: int, what: str) -> None:
-        super().__init__(what)
-        self.record = record
+Batches = Sequence[tuple[int, BatchHeader]]
+"""Where each begins, and its header, as `record_batch.headers` has them."""
 
 
-def columns(
-    data: pa.Buffer | bytes | memoryview, batches: Sequence[tuple[int, BatchHeader]]
-) -> pa.RecordBatch:
+def columns(data: pa.Buffer | bytes | memoryview, batches: Batches) -> pa.RecordBatch:
     """The records of whole batches as one batch of `common.frame.ROWS`, in order.
 
-    batches: where each begins in `data`, and its header, as `record_batch.headers` has them. Control batches and aborted ones are for the caller
-    to leave out; a batch without records adds none.
+    Control batches and aborted ones are for the caller to leave out; a batch without records adds none.
 
     Timestamps in ms, of type 1 CreateTime or 2 LogAppendTime; the latter are the batch's. Headers are null where a record has none.
 
@@ -103,47 +66,122 @@ def columns(
             raise BatchError(f"batch at offset {header.base_offset} reaches beyond what was fetched")
         if header.base_offset + header.last_offset_delta > MAX_OFFSET:
             raise BatchError(f"batch at offset {header.base_offset} reaches beyond the last offset there is")
-    if sum(1 + header.count for _, header in batches) <= _FEW:
-        return _one_by_one(buffer, batches)
-    return _at_once(buffer, batches)
+    return (_one_by_one if _few(batches) else _at_once)(buffer, batches)
 
 
-def _one_by_one(buffer: pa.Buffer, batches: Sequence[tuple[int, BatchHeader]]) -> pa.RecordBatch:
+def leading(
+    data: pa.Buffer, batches: Batches, position: int, most_bytes: int
+) -> tuple[pa.RecordBatch, int, int]:
+    """The first records at or behind a position, of whole batches that are known to be sound: as many as unpack into about so many bytes, but one at
+    least; the position behind them; and about what they took, unpacked.
+
+    Of a batch that alone is more, a part: its other records come when it is read again from that position. Raises BatchError where the first batch
+    is ill-formed; what is sound before another one comes first.
+    """
+    while True:
+        try:
+            rows, taken, size = (_first_one_by_one if _few(batches) else _first_at_once)(
+                data, batches, most_bytes
+            )
+        except TooManyAtOnce:
+            return _windowed(data, *batches[0], position, most_bytes)
+        except BatchError:
+            if len(batches) == 1:
+                raise
+            batches = batches[: len(batches) // 2]
+            continue
+        return _from(rows, position), batches[taken - 1][1].next_offset, size
+
+
+def _from(rows: pa.RecordBatch, position: int) -> pa.RecordBatch:
+    """A batch comes whole, also where the position is in the middle of it."""
+    if not len(rows) or rows.column(0)[0].as_py() >= position:
+        return rows
+    return rows.slice(int(np.searchsorted(rows.column(0).to_numpy(), position)))
+
+
+def _few(batches: Batches) -> bool:
+    return sum(1 + header.count for _, header in batches) <= _FEW
+
+
+def _one_by_one(buffer: pa.Buffer, batches: Batches) -> pa.RecordBatch:
     """For a few records, where the other way would spend its time on beginning."""
     records = [record for at, header in batches for record in decode(buffer.slice(at, header.size))]
+    return _encoded(records)
+
+
+def _first_one_by_one(buffer: pa.Buffer, batches: Batches, most: int) -> tuple[pa.RecordBatch, int, int]:
+    """The records of as many batches as are not too many, of how many these are, and their bytes. Raises TooManyAtOnce where the first one is."""
+    records: list[Record] = []
+    size = 0
+    for number, (at, header) in enumerate(batches):
+        try:
+            some = decode(buffer.slice(at, header.size), max(most - size, 0))
+        except TooManyAtOnce:
+            if not number:
+                raise
+            return _encoded(records), number, size
+        records += some
+        size += sum(len(r.key or b"") + len(r.value or b"") + RECORD_BYTES for r in some)
+    return _encoded(records), len(batches), size
+
+
+def _encoded(records: Sequence[Record]) -> pa.RecordBatch:
     if not records:
         return NO_ROWS.batch
     offsets, timestamps, types, keys, values, headers = zip(*records, strict=True)
     return encode_rows(offsets, timestamps, types, keys, values, headers if any(headers) else None)
 
 
-def _at_once(buffer: pa.Buffer, batches: Sequence[tuple[int, BatchHeader]]) -> pa.RecordBatch:
+def _at_once(buffer: pa.Buffer, batches: Batches) -> pa.RecordBatch:
+    for at, header in batches:
+        must_be_sound(buffer, at, header)
+    most = MOST_TOGETHER_BYTES if len(batches) > 1 else _MOST_ALONE_BYTES
+    rows, taken, _ = _first_at_once(buffer, batches, most, _MOST_ALONE_BYTES)
+    if taken < len(batches):
+        raise TooManyAtOnce(f"batches that unpack into more than {most} bytes")
+    return rows
+
+
+def _first_at_once(
+    buffer: pa.Buffer, batches: Batches, most: int, most_records: int | None = None
+) -> tuple[pa.RecordBatch, int, int]:
+    """As `_first_one_by_one`."""
     packed = sum(header.length for _, header in batches)
     room = _EXPANSION * packed if any(header.codec for _, header in batches) else packed
-    unpacked = _Unpacked(room, MOST_TOGETHER_BYTES if len(batches) > 1 else _MOST_ALONE_BYTES)
-    parts: list[_Part] = []
+    unpacked = _Unpacked(room, most)
+    left = most // RECORD_BYTES if most_records is None else most_records
+    parts: list[Part] = []
     kept: list[BatchHeader] = []
-    bounds: list[_Ints] = []
-    records = 0
+    bounds: list[Ints] = []
+    records = taken = total = 0
     for at, header in batches:
+        begin = unpacked.size
+        if (total := total + header.count) > left:
+            break
         try:
             found = _section(buffer, at, header, unpacked)
         except TooManyAtOnce:
-            raise
+            unpacked.size = begin
+            break
         except BatchError as error:
             raise BatchError(f"batch at offset {header.base_offset}: {error}") from None
         except Exception as error:  # noqa: BLE001 - hostile bytes: whatever a codec makes of them, it is no batch
             raise BatchError(f"batch at offset {header.base_offset} does not decode: {error}") from None
+        taken += 1
         if header.count:
             kept.append(header)
             bounds.append(found)
             records += header.count
         if records >= _PART:
-            parts.append(_part(kept, bounds, unpacked))
+            parts.append(part_of(kept, bounds, unpacked.buffer, unpacked.size))
             kept, bounds, records = [], [], 0
+    if batches and not taken:
+        raise TooManyAtOnce(f"a batch of {batches[0][1].count} records")
     if kept:
-        parts.append(_part(kept, bounds, unpacked))
-    return _rows(parts, unpacked.buffer) if parts else NO_ROWS.batch
+        parts.append(part_of(kept, bounds, unpacked.buffer, unpacked.size))
+    rows = rows_of(parts, unpacked.buffer) if parts else NO_ROWS.batch
+    return rows, taken, unpacked.size + len(rows) * RECORD_BYTES
 
 
 # A batch at a time.
@@ -157,7 +195,7 @@ class _Unpacked:
         self._allocate(min(room, most))
 
     def _allocate(self, room: int) -> None:
-        self.buffer = pa.allocate_buffer(room + _PADDING)
+        self.buffer = pa.allocate_buffer(room + PADDING)
         self.bytes = memoryview(self.buffer).cast("B")
         self.room = room
 
@@ -200,16 +238,12 @@ class _Unpacked:
         return self.size == self.room
 
 
-def _section(buffer: pa.Buffer, at: int, header: BatchHeader, unpacked: _Unpacked) -> _Ints:
+def _section(buffer: pa.Buffer, at: int, header: BatchHeader, unpacked: _Unpacked) -> Ints:
     """Unpack a batch's records; where each of them begins, and the last one ends. That these are their bounds is all that is sure yet.
 
     Raises BatchError, and whatever Arrow does.
     """
     size, count = header.size, header.count
-    if not intact(buffer, at, header):
-        raise BatchError("it fails its checksum")
-    if count < 0 or header.last_offset_delta < 0:
-        raise BatchError(f"{count} records up to {header.next_offset - 1}")
     if not count and size == HEADER_BYTES:
         return np.empty(0, np.int64)  # Compaction keeps one without records for its producer's sequence.
     begin = unpacked.size
@@ -251,318 +285,72 @@ def _bounds(data: memoryview, at: int, count: int) -> Iterator[int]:
     yield at
 
 
-# All at once.
+# A part of a batch at a time.
 
 
-@dataclass(frozen=True, slots=True)
-class _Pieces:
-    """Some rows of a column of bytes, as views of what was unpacked."""
-
-    views: npt.NDArray[np.uint32]
-    nulls: npt.NDArray[np.bool_]
-    null_count: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Some rows, column by column."""
-
-    offsets: _Ints
-    timestamps: _Ints
-    types: npt.NDArray[np.int8]
-    keys: _Pieces
-    values: _Pieces
-    headers: pa.Array
-
-
-def _rows(parts: list[_Part], unpacked: pa.Buffer) -> pa.RecordBatch:
-    headers = [part.headers for part in parts]
-    return pa.RecordBatch.from_arrays(
-        [
-            _array(pa.int64(), [part.offsets for part in parts]),
-            _array(pa.int64(), [part.timestamps for part in parts]),
-            _array(pa.int8(), [part.types for part in parts]),
-            _binary([part.keys for part in parts], unpacked),
-            _binary([part.values for part in parts], unpacked),
-            headers[0] if len(headers) == 1 else pa.concat_arrays(headers),
-        ],
-        schema=ROWS,
-    )
-
-
-def _joined(arrays: list[Any]) -> Any:
-    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
-
-
-def _array(kind: pa.DataType, parts: list[Any]) -> pa.Array:
-    values = _joined(parts)
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)], null_count=0)
-
-
-def _validity(nulls: Any) -> pa.Buffer:
-    return pa.py_buffer(np.packbits(~nulls, bitorder="little"))
-
-
-def _binary(parts: list[_Pieces], unpacked: pa.Buffer) -> pa.Array:
-    views = _joined([part.views for part in parts])
-    count, null_count = len(views), sum(part.null_count for part in parts)
-    if null_count == count:
-        return pa.nulls(count, pa.binary())
-    validity = _validity(_joined([part.nulls for part in parts])) if null_count else None
-    buffers = [validity, pa.py_buffer(views), unpacked]
-    array = pa.Array.from_buffers(pa.binary_view(), count, buffers, null_count=null_count)
-    return array.cast(pa.binary())
-
-
-def _part(kept: list[BatchHeader], bounds: list[_Ints], unpacked: _Unpacked) -> _Part:
-    """The records of these batches, with their bounds."""
+def _windowed(
+    buffer: pa.Buffer, at: int, header: BatchHeader, position: int, most: int
+) -> tuple[pa.RecordBatch, int, int]:
+    """As `leading`, of one batch, whose records are unpacked so many bytes at a time; those below the position are let go."""
     try:
-        return _read(kept, bounds, _Plain(unpacked.buffer, unpacked.size))
-    except _IllFormedError as error:
-        counts = np.cumsum([header.count for header in kept])
-        base = kept[int(np.searchsorted(counts, error.record, "right"))].base_offset
-        raise BatchError(f"batch at offset {base}: {error}") from None
+        for rows, end, size in _windows(
+            buffer.slice(at + HEADER_BYTES, header.size - HEADER_BYTES), header, most
+        ):
+            if end > position and len(rows := _from(rows, position)):
+                return rows, end, size
+        return NO_ROWS.batch, header.next_offset, 0
+    except BatchError as error:
+        raise BatchError(f"batch at offset {header.base_offset}: {error}") from None
+    except Exception as error:  # noqa: BLE001 - hostile bytes: whatever a codec makes of them, it is no batch
+        raise BatchError(f"batch at offset {header.base_offset} does not decode: {error}") from None
 
 
-def _read(kept: list[BatchHeader], bounds: list[_Ints], plain: _Plain) -> _Part:
-    """Raises _IllFormedError."""
-    one = len(kept) == 1
-    counts = np.array([header.count for header in kept])
-    firsts = np.cumsum(counts) - counts
-    begins = _joined([each[:-1] for each in bounds])
-    ends = _joined([each[1:] for each in bounds])
-    count = len(begins)
-
-    def spread(values: list[int]) -> Any:
-        """A number of each batch, for its records."""
-        return values[0] if one else np.repeat(np.array(values, np.int64), counts)
-
-    reader = _Reader(plain, begins, np.arange(count))
-    lengths = reader.numbers()
-    # Where they begin and end was found as if none were negative.
-    reader.refuse(reader.at + lengths != ends, "a length below 0")
-    reader.at = reader.at + 1
-    timestamps = reader.numbers(10)
-    deltas = reader.numbers()
-    steps = np.empty(count, np.int64)
-    np.subtract(deltas[1:], deltas[:-1], out=steps[1:])
-    steps[firsts] = deltas[firsts] + 1
-    reader.refuse(steps <= 0, "a record's place does not ascend")
-    reader.refuse(deltas > spread([h.last_offset_delta for h in kept]), "a record's place is behind the last")
-    keys = reader.blobs()
-    values = reader.blobs()
-    headers = _headers(reader, ends)
-    reader.refuse(reader.at != ends, "a record with bytes left over or missing")
-
-    # Two's complement: a delta that wraps, wraps back.
-    timestamps = timestamps + spread([h.base_timestamp for h in kept])
-    types: npt.NDArray[np.int8]
-    appended = [h.log_append_time for h in kept]
-    if any(appended):
-        late = np.repeat(appended, counts)
-        timestamps = np.where(late, spread([h.max_timestamp for h in kept]), timestamps)
-        types = np.where(late, np.int8(2), np.int8(1))
-    else:
-        types = np.ones(count, np.int8)
-    offsets = deltas + spread([h.base_offset for h in kept])
-    return _Part(offsets, timestamps, types, _pieces(plain, *keys), _pieces(plain, *values), headers)
+def _windows(packed: pa.Buffer, header: BatchHeader, most: int) -> Iterator[tuple[pa.RecordBatch, int, int]]:
+    """All records of a batch, some at a time: rows, the position behind them, and their bytes."""
+    coming = pieces(packed, header.codec)
+    window = bytearray()
+    done, end, room, more = 0, header.base_offset, most, True
+    while done < header.count:
+        while more and len(window) < room:
+            piece = next(coming, None)
+            more = piece is not None
+            window += b"" if piece is None else memoryview(piece).cast("B")
+        bounds = _complete(window, min(header.count - done, max(1, most // RECORD_BYTES)))
+        count = len(bounds) - 1
+        if not count and not more:
+            raise BatchError("a record is cut off")
+        if not count:
+            # A record that is larger than the window: room is made for it alone.
+            room *= 2
+            continue
+        rows = rows_of(*_part_of(replace(header, count=count), bounds, window))
+        if rows.column(0)[0].as_py() < end:
+            raise BatchError("a record's place does not ascend")
+        size = int(bounds[-1])
+        del window[:size]
+        done, room = done + count, most
+        end = rows.column(0)[-1].as_py() + 1 if done < header.count else header.next_offset
+        if done == header.count and (window or next(coming, None) is not None):
+            raise BatchError(f"{done} records that don't end where it does")
+        yield rows, end, size + count * RECORD_BYTES
 
 
-class _Plain:
-    """What was unpacked, and how many bytes of it count."""
-
-    def __init__(self, buffer: pa.Buffer, size: int) -> None:
-        self.buffer, self.size = buffer, size
-        self.bytes = np.frombuffer(buffer, np.uint8, size + _PADDING)
-        # So many bytes from any place on. They are of a type without an alignment, so numpy gathers them as fast as others.
-        self.pairs = self._gathered(2)
-        self.words = self._gathered(8)
-        self.views = self._gathered(16)
-
-    def _gathered(self, width: int) -> Any:
-        return np.ndarray((len(self.bytes) - width + 1,), f"V{width}", self.bytes, 0, (1,))
+def _part_of(header: BatchHeader, bounds: Ints, window: bytearray) -> tuple[list[Part], pa.Buffer]:
+    size = int(bounds[-1])
+    plain = pa.py_buffer(bytes(memoryview(window)[:size]) + bytes(PADDING))
+    return [part_of([header], [bounds], plain, size)], plain
 
 
-class _Reader:
-    """Reads a field of each record, and moves the positions on. `records` are their numbers, for errors.
-
-    Only behind a length it makes sure not to leave what was unpacked, so what it reads may be padding or another record's. That a position left
-    its own record is for the caller to find out, once.
-    """
-
-    def __init__(self, plain: _Plain, at: _Ints, records: _Ints) -> None:
-        self.plain, self.at, self.records = plain, at, records
-
-    def refuse(self, bad: Any, what: str) -> None:
-        if np.count_nonzero(bad):
-            raise _IllFormedError(int(self.records[bad.argmax()]), what)
-
-    def numbers(self, most: int = 5) -> _Ints:
-        """A varint of at most so many bytes: of 5 for an int32, of 10 for an int64.
-
-        One of 5 bytes may have 35 bits. Then it is larger than any length, count or place that is let pass.
-        """
-        pairs = self.plain.pairs[self.at].view(np.uint16)
-        sizes = _SIZES.take(pairs)
-        if b"\3" in sizes.tobytes():
-            return self._any_numbers(most)
-        self.at = self.at + sizes
-        values: _Ints = _VALUES.take(pairs)
-        return values
-
-    def _any_numbers(self, most: int) -> _Ints:
-        words = self.plain.words[self.at].view(np.uint64)
-        # The lowest bit that says of a byte that it is the last.
-        stops = ~words & _STOPS
-        lowest = stops & (~stops + _ONE)
-        longest = int(lowest.max()).bit_length() // 8 if lowest.all() else 9
-        if longest > most:
-            self.refuse((lowest == 0) | (lowest >= np.uint64(1 << 8 * most)), "a number that has no end")
-        below = words & (lowest - _ONE)
-        zigzag = below & _SEVEN
-        sizes = np.ones(len(words), np.int64)
-        for group in range(1, min(longest, 8)):
-            zigzag |= (below >> np.uint64(group)) & np.uint64(0x7F << 7 * group)
-            sizes += lowest >= np.uint64(0x80 << 8 * group)
-        if longest > 8:
-            self._long(lowest == 0, zigzag, sizes)
-        self.at = self.at + sizes
-        values: _Ints = ((zigzag >> _ONE) ^ (~(zigzag & _ONE) + _ONE)).view(np.int64)
-        return values
-
-    def _long(self, which: Any, zigzag: _Words, sizes: _Ints) -> None:
-        """Put in those of nine or ten bytes."""
-        at = self.at[which]
-        words = self.plain.words[at].view(np.uint64)
-        low = np.zeros(len(at), np.uint64)
-        for group in range(8):
-            low |= (words >> np.uint64(group)) & np.uint64(0x7F << 7 * group)
-        ninth, tenth = self.plain.bytes[at + 8], self.plain.bytes[at + 9]
-        more = ninth >= 0x80
-        bad = np.zeros(len(zigzag), bool)
-        bad[which] = more & (tenth > 1)
-        self.refuse(bad, "a number that is too large")
-        low |= (ninth & np.uint8(0x7F)).astype(np.uint64) << np.uint64(56)
-        low |= np.where(more, tenth, np.uint8(0)).astype(np.uint64) << np.uint64(63)
-        zigzag[which] = low
-        sizes[which] = 9 + more
-
-    def blobs(self) -> tuple[_Ints, _Ints]:
-        """Where each begins, and its length: -1 for null."""
-        lengths = self.numbers()
-        begins = self.at
-        self.refuse(lengths < -1, "a length below 0")
-        self.at = begins + np.maximum(lengths, 0)
-        self.refuse(self.at > self.plain.size, "a record is cut off")
-        return begins, lengths
-
-
-def _pieces(plain: _Plain, begins: Any, lengths: Any) -> _Pieces:
-    """What begins there, and is so long; -1 for null."""
-    count = len(lengths)
-    nulls = lengths < 0
-    null_count = int(np.count_nonzero(nulls))
-    if null_count == count:
-        return _Pieces(np.zeros((count, 4), np.uint32), nulls, count)
-    sizes = np.maximum(lengths, 0) if null_count else lengths
-    # Nobody will see these views, so they may lack what a cast has no use for: a long one's first bytes, and zeros behind a short one.
-    (short,) = (sizes <= _INLINE).nonzero()
-    if len(short) == count:
-        # At least the record's own length and its attributes lie before.
-        views = plain.views[begins - 4].view(np.uint32).reshape(-1, 4)
-        views[:, 0] = sizes
-    else:
-        halves = np.empty((count, 2), np.int64)
-        halves[:, 0] = sizes
-        halves[:, 1] = begins
-        halves[:, 1] <<= 32
-        views = halves.view(np.uint32)
-        if len(short):
-            inline = plain.views[begins[short] - 4].view(np.uint32).reshape(-1, 4)
-            inline[:, 0] = sizes[short]
-            views[short] = inline
-    return _Pieces(views, nulls, null_count)
-
-
-def _headers(reader: _Reader, ends: _Ints) -> pa.Array:
-    """The column of headers; the positions are behind them then."""
-    counts = reader.numbers()
-    count = len(counts)
-    if not counts.any():
-        return pa.nulls(count, HEADERS)
-    reader.refuse(counts < 0, "a record with a negative number of headers")
-    reader.refuse(counts > (ends - reader.at) // _LEAST_HEADER, "a record with more headers than bytes")
-    bounds = np.zeros(count + 1, np.int64)
-    np.cumsum(counts, out=bounds[1:])
-    total = int(bounds[-1])
-    # Where each name and each value begins, and its length, by header.
-    spans = np.empty((4, total), np.int32)
-    left = np.flatnonzero(counts)
-    part = _Reader(reader.plain, reader.at[left], left)
-    done = reader.at.copy()
-    turn = 0
-    # The first header of each record, then the second of each that has one, and so on.
-    while len(left) > _FEW_HEADERS:
-        to = bounds[left] + turn
-        spans[0, to], spans[1, to] = part.blobs()
-        spans[2, to], spans[3, to] = part.blobs()
-        turn += 1
-        done[left] = part.at
-        more = counts[left] > turn
-        if not more.all():
-            left = left[more]
-            part = _Reader(reader.plain, part.at[more], left)
-    # With fewer it takes longer to begin than to read; and a record may have a million.
-    for record in left.tolist():
-        first, end = int(bounds[record]) + turn, int(bounds[record + 1])
-        read = _header_spans(reader.plain, record, int(done[record]), end - first)
-        spans[:, first:end] = np.fromiter(read, np.int32, 4 * (end - first)).reshape(-1, 4).T
-        done[record] = spans[2, end - 1] + max(spans[3, end - 1], 0)
-    reader.at = done
-    names = _binary([_pieces(reader.plain, spans[0], spans[1])], reader.plain.buffer)
-    if names.null_count:
-        record = int(np.searchsorted(bounds, np.argmin(spans[1]), "right")) - 1
-        raise _IllFormedError(record, "a header without a name")
-    values = _binary([_pieces(reader.plain, spans[2], spans[3])], reader.plain.buffer)
-    structs = pa.StructArray.from_arrays([_text(names, bounds), values], fields=_HEADER_FIELDS)
-    nulls = counts == 0
-    null_count = int(np.count_nonzero(nulls))
-    buffers = [_validity(nulls) if null_count else None, pa.py_buffer(bounds.astype(np.int32))]
-    return pa.Array.from_buffers(HEADERS, count, buffers, null_count=null_count, children=[structs])
-
-
-def _text(names: pa.Array, bounds: _Ints) -> pa.Array:
-    try:
-        return names.cast(pa.string())
-    except pa.ArrowInvalid:
-        pass
-    for at, name in enumerate(names):
+def _complete(window: bytearray, most: int) -> Ints:
+    """The bounds of the records that are there whole, no more than so many."""
+    found: list[int] = []
+    size = len(window)
+    with memoryview(window) as data:
         try:
-            name.as_py().decode()
-        except UnicodeDecodeError as error:
-            record = int(np.searchsorted(bounds, at, "right")) - 1
-            raise _IllFormedError(record, f"a header's name is no text: {error}") from None
-    raise BatchError("a header's name is no text")
-
-
-def _header_spans(plain: _Plain, record: int, at: int, count: int) -> Iterator[int]:
-    """Of each header of one record: where its name begins, its length, the same of its value."""
-    data, size = memoryview(plain.buffer).cast("B"), plain.size
-    for _ in range(2 * count):
-        value = 0
-        for group in range(5):
-            if at >= size:
-                raise _IllFormedError(record, "a record is cut off")
-            byte = data[at]
-            at += 1
-            value |= (byte & 0x7F) << 7 * group
-            if byte < 0x80:
-                break
-        else:
-            raise _IllFormedError(record, "a number that has no end")
-        length = (value >> 1) ^ -(value & 1)
-        if not -1 <= length <= size - at:
-            raise _IllFormedError(record, f"a length of {length}")
-        yield at
-        yield length
-        at += max(length, 0)
+            for at in _bounds(data, 0, most):
+                if at > size:
+                    break
+                found.append(at)
+        except IndexError:
+            pass
+    return np.array(found or [0], np.int64)

@@ -96,6 +96,8 @@ class AdminClient:
                     missing_s,
                 )
                 self._before, self._client, self._answers = self._client, self._made(), Answers()
+            # What it logs is handed out by this alone: why it got no answer the last time.
+            self._client.poll(0)
             return self._client, self._answers
 
     def _made(self) -> confluent_kafka.admin.AdminClient:

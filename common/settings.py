@@ -1,7 +1,7 @@
 """The settings of a link: declared once, read from flags, environment and file, checked; starts nothing, connects nowhere.
 
 A value comes from the first of: flag, environment variable, YAML file (`--config`, the same keys), default. An empty
-variable counts as not set. `python -m common.settings` prints the table for the README.
+variable counts as not set; APPLICATION_NAME, and what is required, may not be. `python -m common.settings` prints the table for the README.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from common import client_properties, link_topics, topic_selection
+from common import client_properties, durations, link_topics, state_path, topic_selection
 from common.acls import Policy
 from common.client_properties import Given, Kind
 from common.errors import SettingsError
+from common.near_misses import near_misses
 from common.start_offsets import checked as checked_start
 
 Cluster = Literal["source", "destination"]
@@ -83,11 +84,10 @@ def _duration(value: str | float) -> float:
     """Seconds. A bare number is refused in text, for its unit would be a guess."""
     if isinstance(value, int | float):
         return float(value)
-    units = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-    found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)\s*(ms|s|m|h|d)", value.strip(), re.ASCII)
-    if not found or float(found[1]) == 0:
+    found = durations.seconds(value)
+    if not found:
         raise ValueError(f"expected a duration such as 500ms, 30s, 5m or 7d, not {value[:40]!r}")
-    return float(found[1]) / 1000 if found[2] == "ms" else float(found[1]) * units[found[2]]
+    return found
 
 
 def _duration_or_off(value: str | float) -> float:
@@ -267,6 +267,11 @@ class Settings(BaseModel):
     state_path: str = _setting(
         "STATE_PATH", "./state", "where the Delta tables live: a local path, or any Hadoop file system URL"
     )
+    state_sharing: Literal["checked", "one-driver", "shared-volume"] = _setting(
+        "STATE_SHARING", "checked", "whether deduplicators on several machines can write `STATE_PATH`: `checked`, else refused; `one-driver`, "
+        "your word that there is never more than one; `shared-volume`, your word that a local path is one volume, mounted there by every "
+        "driver and executor, whose file locks hold for all (`ReadWriteMany`, NFS 4)",
+    )  # fmt: skip
     spark_master: Annotated[str, BeforeValidator(_master)] = _setting(
         "SPARK_MASTER", "local[*]", "Spark master"
     )
@@ -371,6 +376,7 @@ class Settings(BaseModel):
         "that one only (`offset-mappings:retention.ms=1209600000`)", "none",
     )  # fmt: skip
     client_properties: dict[str, dict[str, str | int]] = Field(default_factory=dict)
+    config_file: str | None = None
     spark_conf: dict[str, str] = Field(default_factory=dict)
     warnings: list[str] = Field(default_factory=list)
 
@@ -386,10 +392,14 @@ class Settings(BaseModel):
 
         Raises SettingsError, one line that begins with the name of the variable at fault.
         """
-        sources = _Sources.read(os.environ if environ is None else environ, config_file, flags or {})
+        environ = os.environ if environ is None else environ
+        sources = _Sources.read(environ, config_file, flags or {})
         values: dict[str, Any] = {}
         labels: dict[str, str] = {}
-        warnings: list[str] = []
+        warnings = [
+            f"{name}: there is no such setting, so it has no effect; did you mean {meant}?"
+            for name, meant in near_misses(environ, [*FIELDS, *OLD_VARIABLES], _is_setting).items()
+        ]
         old = {}
         for variable, successor in OLD_VARIABLES.items():
             given = sources.get(variable)
@@ -412,6 +422,8 @@ class Settings(BaseModel):
             if given and older and variable not in OLD_VARIABLES and given.value != older.value:
                 warnings.append(f"{older.label}: ignored, {variable} is set")
             given = given or older
+            if given is None and variable in _NEVER_EMPTY and sources.mentions(variable):
+                raise SettingsError(f"{variable}: is empty; give it a value, or leave it out")
             if given:
                 values[field], labels[field] = given.value.strip(), given.label
         settings = _validated(cls, values, labels)
@@ -428,7 +440,12 @@ class Settings(BaseModel):
             raise SettingsError("SPARK_MASTER: set it instead of --conf spark.master")
         _check_state_path(settings, labels)
         return settings.model_copy(
-            update={"client_properties": properties, "spark_conf": conf, "warnings": warnings}
+            update={
+                "client_properties": properties,
+                "config_file": str(config_file) if config_file else None,
+                "spark_conf": conf,
+                "warnings": warnings,
+            }
         )
 
     @classmethod
@@ -450,7 +467,7 @@ class Settings(BaseModel):
             key: "[hidden]" if _SECRET_CONF.search(key) or _SECRET_CONF.search(value) else value
             for key, value in self.spark_conf.items()
         }
-        shown["state_path"] = re.sub(r"//[^/@]*:[^/@]*@", "//[hidden]@", self.state_path)
+        shown["state_path"] = state_path.redacted(self.state_path)
         return shown
 
     def __repr_args__(self) -> Any:
@@ -621,6 +638,10 @@ OLD_VARIABLES: dict[str, Successor] = {
     "STREAMS_NUM_STANDBY_REPLICAS": Successor("ignored, it has no meaning here"),
     "STREAMS_BUFFER_CONFIG_MAX_BYTES": Successor("ignored, it has no meaning here"),
 }
+_NEVER_EMPTY = {"APPLICATION_NAME"} | {
+    variable for variable, field in FIELDS.items() if Settings.model_fields[field].is_required()
+}
+"""Elsewhere an empty variable counts as not set. Here that would be another link, or is no link at all."""
 _SAME_ANYWAY = {
     ("KAFKA_CONFIG_PRODUCER_ACKS", "all"),
     ("KAFKA_CONFIG_PRODUCER_ACKS", "-1"),
@@ -668,6 +689,9 @@ class _Sources:
                 return Given(variable, values[variable], f"{variable} ({where})" if where else variable)
         return None
 
+    def mentions(self, variable: str) -> bool:
+        return any(variable in values for _, values in self._layers)
+
     def family(self, cluster: Cluster, group: str) -> list[Given]:
         """Properties of `KAFKA_CLUSTERS_<cluster>_<group>_<KEY>`; an empty one is a value, for some have a meaning."""
         found: dict[str, Given] = {}
@@ -687,8 +711,12 @@ class _Sources:
         return list(found.values())
 
 
+def _is_setting(name: str) -> bool:
+    return name in FIELDS or name in OLD_VARIABLES or _FAMILY.fullmatch(name) is not None
+
+
 def _refuse_unknown(name: str, label: str) -> None:
-    if name in FIELDS or name in OLD_VARIABLES or _FAMILY.fullmatch(name):
+    if _is_setting(name):
         return
     near = difflib.get_close_matches(name, FIELDS, n=1, cutoff=0.8)
     raise SettingsError(f"{label}: there is no such setting" + (f"; did you mean {near[0]}?" if near else ""))
@@ -769,8 +797,28 @@ def _client_properties(
         (True, sources.family(cluster, kind.upper())),
     ]
     return client_properties.resolve(
-        kind, layers, Given("bootstrap.servers", servers, prefix + "BOOTSTRAP_SERVERS")
+        kind,
+        layers,
+        Given("bootstrap.servers", servers, prefix + "BOOTSTRAP_SERVERS"),
+        settings.whole_batches and (cluster, kind) in (("source", "consumer"), ("destination", "producer")),
     )
+
+
+def client_properties_here(
+    cluster: Cluster,
+    kind: Kind,
+    servers: str,
+    file: str | None,
+    config_file: str | None,
+    environ: Mapping[str, str],
+) -> dict[str, str | int]:
+    """One kind of client's properties as another machine than the driver's has them; a file that is not there says nothing."""
+    sources = _Sources.read(environ, config_file if config_file and Path(config_file).exists() else None, {})
+    given: dict[str, Any] = {f"{cluster}_bootstrap_servers": servers}
+    if file and Path(file).exists():
+        given[f"{cluster}_client_config"] = file
+    labels = {f"{cluster}_client_config": f"{_PREFIX}{cluster.upper()}_CLIENT_CONFIG"}
+    return _client_properties(Settings.model_construct(**given), sources, labels, cluster, kind)[0]
 
 
 def _doubts(settings: Settings) -> list[str]:
@@ -832,18 +880,21 @@ def _check_heartbeats(settings: Settings) -> None:
 
 
 def _check_state_path(settings: Settings, labels: Mapping[str, str]) -> None:
-    """Several machines can't share a local path. Raises SettingsError."""
-    master, path = settings.spark_master, settings.state_path
-    scheme = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):", path)
-    if master.startswith("local") or (scheme and scheme[1].lower() != "file"):
+    """Several machines can't share a local path, unless somebody says that they do. Raises SettingsError."""
+    master, place = settings.spark_master, state_path.parse(settings.state_path)
+    if place.local is None or settings.state_sharing == "shared-volume" or on_one_machine(master):
         return
-    if master.startswith("spark://"):
-        hosts = {re.sub(r":\d+$", "", host) for host in master.removeprefix("spark://").split(",")}
-        if hosts <= {"localhost", "127.0.0.1", "[::1]"}:
-            return
     raise SettingsError(
         f"{labels.get('state_path', 'STATE_PATH')}: a local path can't be shared by the machines of SPARK_MASTER {master}; "
-        "give the URL of a file system that all of them reach"
+        "give the URL of a file system that all of them reach, or say STATE_SHARING=shared-volume"
+    )
+
+
+def on_one_machine(master: str) -> bool:
+    """Whether all of this Spark master's processes run where the driver does."""
+    hosts = {re.sub(r":\d+$", "", host) for host in master.removeprefix("spark://").split(",")}
+    return master.startswith("local") or (
+        master.startswith("spark://") and hosts <= {"localhost", "127.0.0.1", "[::1]"}
     )
 
 

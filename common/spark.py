@@ -26,8 +26,9 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from common import class_data, jars, worker_daemon, worker_python
-from common.errors import SettingsError
+from common import class_data, jars, java, state_path, worker_daemon, worker_python
+from common.errors import SettingsError, VerbatimError
+from common.settings import on_one_machine
 
 if TYPE_CHECKING:
     from common.settings import Settings
@@ -39,6 +40,7 @@ _SETTLED_S = 5.0
 """Executors register one by one: without a wanted number of lanes, the count must have stood still this long."""
 
 _CLASS_PATH = "spark.driver.extraClassPath"
+_SECRET = "spark.authenticate.secret"  # noqa: S105 - its name
 _LANES_KEY = "spark.verbatim.lanes"
 _JVM_FLAGS = (
     "-XX:+UseSerialGC",
@@ -50,12 +52,20 @@ _JVM_FLAGS = (
     "-XX:MaxHeapFreeRatio=30",
     "-Xss1m",
     "-XX:-UsePerfData",
+    java.OUT_OF_MEMORY,
 )
 _LOG4J = """\
 rootLogger.level = error
 # The level Spark thinks a shell's: where it differs from the root's, Spark says so and changes the root's.
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = error
+# What a step of Spark's own stop failed at, before it goes on with the next: the API server of Kubernetes that does not answer in time, say.
+logger.stop.name = org.apache.spark.util.Utils
+logger.stop.level = error
+logger.stop.filter.tidying.type = RegexFilter
+logger.stop.filter.tidying.regex = Uncaught exception in thread .*
+logger.stop.filter.tidying.onMatch = DENY
+logger.stop.filter.tidying.onMismatch = NEUTRAL
 rootLogger.appenderRef.stderr.ref = stderr
 appender.stderr.type = Console
 appender.stderr.name = stderr
@@ -180,7 +190,7 @@ def effective_conf(
 ) -> dict[str, str]:
     """Every Spark property of the session: built-in defaults < SPARK_CONF_DIR < `settings.spark_conf` < what slots demand.
 
-    `jars` are Delta's; a session without Delta has them on a local class path too, so that one archive of classes serves both. Raises SettingsError for speculation and for a PARALLELISM below one. Pure, but for reading spark-defaults.conf.
+    `jars` are Delta's; a session without Delta has them on a local class path too, so that one archive of classes serves both. Raises SettingsError for speculation, for a PARALLELISM below one, and for a state path that two drivers would spoil. Pure, but for reading spark-defaults.conf.
     """
     given = {**spark_defaults(environ), **settings.spark_conf}
     if given.get("spark.speculation", "false").strip().lower() == "true":
@@ -189,6 +199,8 @@ def effective_conf(
         )
     if lanes is not None and lanes < 1:
         raise SettingsError(f"PARALLELISM: {lanes} lanes copy nothing; set at least 1")
+    if delta:
+        state_path.check_writers(settings.state_path, settings.state_sharing, given)
     master = parse_master(settings.spark_master)
     conf = {**_DEFAULTS, "spark.app.name": settings.application_name}
     if master.local:
@@ -217,9 +229,29 @@ def effective_conf(
         [*_JVM_FLAGS, given.get("spark.driver.extraJavaOptions", "")]
     ).strip()
     conf["spark.master"] = url
+    _protect(conf, environ)
     if lanes is not None:
         conf[_LANES_KEY] = str(lanes)
     return conf
+
+
+def _protect(conf: dict[str, str], environ: Mapping[str, str]) -> None:
+    """Have Spark's processes prove who they are to each other and encrypt what they say, where they are on several machines.
+
+    YARN and Kubernetes hand a secret to executors that Spark makes up for each application; a standalone cluster's daemons must have it before.
+    """
+    master = conf["spark.master"]
+    if on_one_machine(master):
+        return
+    if conf.setdefault("spark.authenticate", "true").strip().lower() != "true":
+        return
+    if conf.get("spark.ssl.rpc.enabled", "false").strip().lower() != "true":
+        conf.setdefault("spark.network.crypto.enabled", "true")
+    if master.startswith("spark://") and not (conf.get(_SECRET) or environ.get("_SPARK_AUTH_SECRET")):
+        raise SettingsError(
+            f"{_SECRET}: not set; drivers of {master} need the secret of its masters and workers (in spark-defaults.conf under SPARK_CONF_DIR); "
+            "spark.authenticate=false goes without, and lets plans and progress go in clear"
+        )
 
 
 def build_session(
@@ -247,7 +279,8 @@ def build_session(
     os.environ.setdefault(
         "MALLOC_ARENA_MAX", "2"
     )  # glibc gives each of the JVM's threads 64 MB of arena otherwise
-    gateway = _launch(conf)
+    with java.starting():
+        gateway = _launch(conf)
     gateway.sockets = sockets
     try:
         spark_conf = SparkConf(_jvm=gateway.jvm)
@@ -263,8 +296,11 @@ def build_session(
             count = _await_lanes(session, lanes, extra_slots)
             session.conf.set(_LANES_KEY, str(count))
         return session
-    except BaseException:
+    except BaseException as error:
+        why = java.ended(gateway) if isinstance(error, Exception) else None
         stop_session(gateway=gateway)
+        if why is not None:
+            raise VerbatimError(why) from None
         raise
 
 
@@ -283,6 +319,11 @@ def slots(spark: SparkSession) -> int:
     executors = context._jsc.sc().statusStore().executorList(True)
     found = (executors.apply(index) for index in range(executors.size()))
     return sum(executor.maxTasks() for executor in found if executor.id() != "driver")
+
+
+def jvm_ended() -> str | None:
+    """Why this process' session can't be used any more, if its JVM has ended."""
+    return java.ended(SparkContext._gateway)
 
 
 def stop_session(spark: SparkSession | None = None, *, gateway: Any = None, timeout_s: float = 8.0) -> None:
@@ -307,7 +348,8 @@ def stop_session(spark: SparkSession | None = None, *, gateway: Any = None, time
             process.wait()
     if (sockets := getattr(gateway, "sockets", None)) is not None:
         sockets.cleanup()
-    SparkContext._gateway = SparkContext._jvm = None
+    # Where the JVM was gone already, Spark's own stop has left the context behind.
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
     SparkSession._instantiatedSession = None
 
 

@@ -89,7 +89,7 @@ def compiled(text: str) -> tuple[frozenset[str], tuple[re.Pattern[str], ...]]:
             names.add(check_topic_name(entry))
             continue
         try:
-            expressions.append(re.compile(entry))
+            expressions.append(re.compile(entry, re.DOTALL))
         except (re.error, OverflowError, RecursionError) as error:
             hint = f"; for any name write .{entry}" if entry in ("*", "+") else ""
             raise ValueError(f"entry {entry!r} is no regular expression: {error}{hint}") from None
@@ -219,4 +219,4 @@ def source_group(template: str, *, name: str, source: str) -> str | None:
     """The source group that has this name at the target, or None where the template makes no such name."""
     before, after = (part.replace("{source}", source) for part in template.split("{group}"))
     group = name[len(before) : len(name) - len(after)]
-    return group if group and before + group + after == name else None
+    return group if before + group + after == name else None

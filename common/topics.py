@@ -48,18 +48,6 @@ def id_text(topic_id: Uuid) -> str:
     return str(topic_id).translate({ord("+"): "-", ord("/"): "_"})
 
 
-def cluster_id(client: AdminClient, which: str, deadline: Deadline) -> str:
-    """The cluster's id. `which` is source or target, for errors."""
-
-    def ask(timeout: float) -> str:
-        found = kafka.result(client.describe_cluster(request_timeout=timeout), timeout + 1).cluster_id
-        if not found:
-            raise LinkRefused(f"the {which} cluster does not tell its cluster id")
-        return str(found)
-
-    return kafka.patiently(f"reaching the {which} cluster", ask, deadline)
-
-
 def names(client: AdminClient, which: str, deadline: Deadline) -> list[str]:
     """The names of all topics of the cluster that can be seen."""
     found = kafka.patiently(

@@ -14,8 +14,11 @@ import importlib
 import os
 import runpy
 import sys
+import traceback
+from collections.abc import Callable
 from importlib.abc import MetaPathFinder
 from importlib.machinery import PathFinder
+from typing import Any
 
 ARCHIVES = ("/pyspark.zip", "-src.zip")
 IMPORTS = "VERBATIM_WORKER_IMPORTS"
@@ -53,9 +56,23 @@ def import_ahead(module: str) -> None:
     gc.freeze()
 
 
+def say_nothing_of_broken_pipes(report: Callable[..., None] = traceback.print_exc) -> None:
+    """From now on `traceback.print_exc` says nothing of a connection that the other side has closed.
+
+    The daemon reports so each worker that Spark has ended while it still had something to say: at each stop, and at starts.
+    """
+
+    def print_exc(*args: Any, **options: Any) -> None:
+        if not isinstance(sys.exc_info()[1], BrokenPipeError | ConnectionResetError):
+            report(*args, **options)
+
+    traceback.print_exc = print_exc
+
+
 if __name__ == "__main__":
     sys.path[:] = without_archive(sys.path)
     leave_out_pandas()
+    say_nothing_of_broken_pipes()
     if module := os.environ.get(IMPORTS):
         import_ahead(module)
     runpy.run_module("pyspark.daemon", run_name="__main__", alter_sys=True)

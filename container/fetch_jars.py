@@ -1,6 +1,6 @@
 """Resolves the image's jars when it is built: the project's into VERBATIM_JARS, others flat into a folder of their own.
 
-    python container/fetch_jars.py [--extra "GROUP:ARTIFACT:VERSION ..." --extra-folder DIR] DELTA [KAFKA KAFKA_LOGGING]
+    python container/fetch_jars.py [--extra "GROUP:ARTIFACT:VERSION ..." --extra-folder DIR] [DELTA KAFKA KAFKA_LOGGING]
 
 The names are those of common/jars.py. Extra jars must not lie in pyspark's own folder: what is there decides which jars
 DELTA leaves out, and so in which folder it is looked for.
@@ -20,17 +20,24 @@ from common import jars
 NAMES = {"DELTA": jars.DELTA, "KAFKA": jars.KAFKA, "KAFKA_LOGGING": jars.KAFKA_LOGGING}
 
 
+def named(name: str) -> str:
+    """The coordinate of that name. Not argparse's `choices`, which refuses no name at all."""
+    if name not in NAMES:
+        raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(NAMES)}")
+    return NAMES[name]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--extra", default="", metavar="COORDINATES", help="space-separated")
     parser.add_argument("--extra-folder", type=Path, default=Path("extra-jars"), metavar="DIR")
-    parser.add_argument("names", nargs="+", choices=NAMES, metavar="NAME", help=", ".join(NAMES))
+    parser.add_argument("names", nargs="*", type=named, metavar="NAME", help=", ".join(NAMES))
     given = parser.parse_args()
     try:
-        for name in given.names:
-            print(f"{name}: {len(jars.resolve(NAMES[name]))} jars")
+        for coordinate in given.names:
+            print(f"{coordinate}: {len(jars.resolve(coordinate))} jars")
         given.extra_folder.mkdir(parents=True, exist_ok=True)
         for coordinate in given.extra.split():
             # Two versions of a class on one class path are a riddle for later: what Spark ships stays out.

@@ -281,7 +281,8 @@ class Delivery:
         # Not the start of staging as it is by now: it moves with what another owner delivers, who may have fenced this one since.
         start = max(start, found.staging_start)
         self.owned.position = start
-        self.owned.committed = found.position
+        # A bounded run commits the group's offset at its end whatever it was: the driver goes by that.
+        self.owned.committed = found.position if self.end is None else -1
         self.restart = False
         self.read_from.append((self.inbox.restart(), start))
         log.info("%s: owned, %d partitions known, reading from %d", self.name, len(self.owned.next), start)

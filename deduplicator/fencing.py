@@ -19,7 +19,6 @@ log = logging.getLogger(__name__)
 
 SLOW_COMMIT_S = 5.0
 """Past this, librdkafka may have sent EndTxn again: the first request, delayed, could end this producer's next transaction."""
-TRANSACTION_TIMEOUT_MS = 60_000
 LINGER_MS = 10_000
 """Longer than any transaction: full batches go at once, the others with the flush before the commit. librdkafka's thread polls without a
 pause while a batch has lingered that may not go before the one in flight is acknowledged."""
@@ -72,7 +71,7 @@ class FencingProducer:
             self.client = BatchProducer(
                 plan["producer"],
                 self._transactional_id,
-                TRANSACTION_TIMEOUT_MS,
+                kafka.TRANSACTION_TIMEOUT_MS,
                 plan["group"],
                 [(self._mappings_topic, partition)],
             )
@@ -84,7 +83,7 @@ class FencingProducer:
             logger=self._trouble,
             debug=f"{debug},broker" if debug else "broker",
             transactional_id=self._transactional_id,
-            transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
+            transaction_timeout_ms=kafka.TRANSACTION_TIMEOUT_MS,
             batch_size=batch_bytes,
             linger_ms=LINGER_MS,
             queue_buffering_max_kbytes=queue_kbytes,
@@ -101,7 +100,12 @@ class FencingProducer:
         fencing = f"fencing {self._name} as transactional id {self._transactional_id}"
         if not self.whole_batches:
             kafka.connect(cast("Producer", producer), self._mappings_topic, deadline)
-        kafka.patiently(fencing, lambda t: producer.init_transactions(t), deadline)
+        try:
+            kafka.patiently(fencing, lambda t: producer.init_transactions(t), deadline)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+                raise kafka.too_short() from None
+            raise
         fence: list[int] = []
         denied: list[KafkaError] = []
         self.begin()

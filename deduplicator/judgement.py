@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError
 
 from common import whole_batches
 from common.control import Control, Destination, Key
-from common.errors import FrameError
+from common.errors import FrameError, ImpossibleFrame
 from common.frame import Frame, Rows, decode_headers, decode_rows
 from common.kafka import Deadline, Received
 from common.lane import LaneTerm
@@ -61,6 +61,8 @@ class Judgement:
         self.owned = owned
         self._transaction = transaction
         self._troubles = troubles
+        self._refused: dict[Key, tuple[int, int]] = {}
+        """Of each partition, the frame that could not be read last: where it lies in staging, and its checksum."""
 
     def take(self, message: Received) -> None:
         """Judge a message, and move the position past it: but not where it raises Waiting, GoBack or Again."""
@@ -81,6 +83,9 @@ class Judgement:
         offset = message.offset()
         try:
             frame, crc = decode_headers(message.headers())
+        except ImpossibleFrame as error:
+            self._refuse(error.frame, error.crc, offset, error)
+            return
         except (FrameError, UnicodeDecodeError) as error:
             log.error(
                 "%s offset %d: %s; left out: if it was a frame, its records will be asked for again",
@@ -90,7 +95,7 @@ class Judgement:
             )
             return
         key = (frame.topic_id, frame.partition)
-        if frame.cluster != self.plan["cluster"]:
+        if frame.cluster != self.plan["cluster"] or frame.next <= self.owned.next.get(key, -1):
             log.error(
                 "%s offset %d: frame of cluster %s, which is not this link's source; left out",
                 self.owned.name,
@@ -126,8 +131,7 @@ class Judgement:
         try:
             rows = self._decoded(key, frame, crc, message.value(), decision.from_offset, destination)
         except FrameError as error:
-            log.error("%s offset %d: %s; asking for it again", self.owned.name, offset, error)
-            self._troubles.skip(key, frame, offset, stuck.MISSING, str(error))
+            self._refuse(frame, crc, offset, error)
             return
         except BatchError as error:
             name = f"{frame.topic}-{frame.partition}"
@@ -136,6 +140,21 @@ class Judgement:
             return
         self._deliver(key, frame, rows, decision, destination, offset)
         self._transaction.bytes += max(len(message), rows.unpacked)
+
+    def _refuse(self, frame: Frame, crc: int, offset: int, error: FrameError) -> None:
+        """Ask for a frame again that can't be read; where the same has come again, it would for ever, and the partition halts."""
+        key = (frame.topic_id, frame.partition)
+        if frame.cluster != self.plan["cluster"] or frame.next <= self.owned.next.get(key, -1):
+            log.error("%s offset %d: %s; left out", self.owned.name, offset, error)
+            return
+        before = self._refused.setdefault(key, (offset, crc))
+        if before[0] < offset and before[1] == crc:
+            why = f"{error}; sent again, it was the same (checksum {crc:08x}): the replicator is of another release, or has a fault"
+            self._troubles.skip(key, frame, offset, stuck.UNREADABLE, why)
+            return
+        self._refused[key] = (offset, crc)
+        log.error("%s offset %d: %s; asking for it again", self.owned.name, offset, error)
+        self._troubles.skip(key, frame, offset, stuck.MISSING, str(error))
 
     def _decoded(
         self,

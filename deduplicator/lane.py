@@ -10,11 +10,11 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from common import kafka, outside
+from common import credentials, kafka, outside
 from common.control import DEDUPLICATOR
 from common.control_log import ControlLog
 from common.counters import Counters, lag
-from common.errors import KafkaTimeout
+from common.errors import KafkaTimeout, SettingsError
 from common.kafka import Deadline, Received
 from common.lane import LaneTerm, tame_garbage_collector
 from common.silence import Silence
@@ -44,7 +44,11 @@ def run(plan: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Run a lane for one epoch and yield its progress rows."""
     logging.basicConfig(level=plan["log_level"], format="%(asctime)s %(levelname)s %(name)s %(message)s")
     tame_garbage_collector()
-    lane = Lane(plan)
+    try:
+        lane = Lane(credentials.found_in_plan(plan))
+    except SettingsError as error:
+        yield "refused", {"detail": str(error)}
+        return
     try:
         yield from lane.run()
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import time
@@ -13,18 +14,21 @@ from confluent_kafka.admin import OffsetSpec
 from pyspark.sql.streaming import StreamingQuery
 
 from common import kafka, outside, topics
-from common.application import Application, halted_lines
+from common.application import Application
 from common.cli import entry, live_file, settings_options
-from common.connection import unsupported
 from common.control import Key
+from common.credentials import for_plan
+from common.direct_properties import library_only
 from common.errors import LinkRefused, StateError, VerbatimError
 from common.kafka import Deadline
-from common.lanes import Plan, Progress
+from common.lanes import Behind, Plan, Progress, halted_lines
 from common.routing import spread
 from deduplicator import lane, recovery
 from deduplicator.copied_acls import CopiedAcls
 from deduplicator.destinations import Destinations
-from deduplicator.state import FoldResult, Snapshot, StateTable, start_state_query
+from deduplicator.snapshot import FoldResult, Snapshot
+from deduplicator.state import StateTable
+from deduplicator.state_query import start_state_query
 from deduplicator.trim import limits, trim
 
 if TYPE_CHECKING:
@@ -70,11 +74,17 @@ class Deduplicator(Application):
         self._folded_with: dict[str, int] = {}
         self._told = False
         """Whether it was said why records are produced one by one."""
+        self._given: dict[int, int] = {}
+        """In a bounded run, the end of each staging partition that the last plan gave."""
         self._left: dict[int, recovery.Snapshot] = {}
         """What the lanes of the epoch that just ended left of each staging partition, for the next plan alone."""
 
     def took_over(self) -> None:
         self.state = StateTable.of(self.spark, self.settings)
+        try:
+            self.state.check()
+        except StateError as error:
+            log.warning("%s; it is tried again before anything is written there", error)
         self.destinations = Destinations(self.settings, self.link, self.control)
         self.destinations.settle(again=True)
         self.acls = CopiedAcls(self.settings, self.control)
@@ -87,9 +97,6 @@ class Deduplicator(Application):
         for row in rows:
             if row.kind == "left":
                 self._left[row.body["partition"]] = recovery.Snapshot.from_plan(row.body)
-            if row.kind == "refused":
-                # Another epoch would end in the same way.
-                raise LinkRefused(row.body["detail"])
 
     def take_over(self, settings: Settings) -> bool:
         if hasattr(self, "destinations"):
@@ -107,6 +114,7 @@ class Deduplicator(Application):
     def plan(self) -> list[Plan]:
         count = self.settings.staging_partitions
         ends = self._ends(self.settings.staging_topic, Deadline(CALL_S)) if self.bounded else {}
+        self._given = ends
         known, self._left = self._left, {}
         if any(p not in known for p in range(count)):
             # Nothing flows while it is read.
@@ -116,9 +124,9 @@ class Deduplicator(Application):
         ]
         s = self.settings
         common: Plan = {
-            "consumer": s.client_config("destination", "consumer"),
-            "reader": s.client_config("destination", "consumer"),
-            "producer": s.client_config("destination", "producer"),
+            "consumer": for_plan(s, "destination", "consumer"),
+            "reader": for_plan(s, "destination", "consumer"),
+            "producer": for_plan(s, "destination", "producer"),
             "group": s.deduplicator_group,
             "whole_batches": self._whole_batches(),
         }
@@ -129,7 +137,7 @@ class Deduplicator(Application):
     def _whole_batches(self) -> bool:
         if not self.settings.whole_batches:
             return False
-        why = unsupported(self.settings.client_config("destination", "producer"))
+        why = library_only(self.settings.client_config("destination", "producer"))
         if why is not None and not self._told:
             log.info("records are produced one by one, since only the client library knows %s", why)
         self._told = why is not None
@@ -180,6 +188,15 @@ class Deduplicator(Application):
             done.get(what, 0) - self._folded_with.get(what, 0) >= most
             for what, most in (("bytes_total", FOLD_BYTES), ("mappings_total", FOLD_MAPPINGS))
         )
+
+    def behind(self, rows: list[Progress]) -> dict[str, Behind]:
+        """By staging partition, as the group's offsets say, which a bounded run's deliveries commit at the end."""
+        topic, deadline = self.settings.staging_topic, Deadline(CALL_S)
+        group = self.settings.deduplicator_group
+        config = self.settings.client_config("destination", "consumer")
+        with contextlib.closing(kafka.reader(config, group_id=group)) as reader:
+            reached = {p: recovery.committed(reader, group, topic, p, deadline) or 0 for p in self._given}
+        return {f"{topic}-{p}": Behind(reached[p], end) for p, end in self._given.items() if reached[p] < end}
 
     def caught_up(self, rows: list[Progress]) -> int | None:
         # The lanes' last words, that a partition goes on above all, may have only just been written.

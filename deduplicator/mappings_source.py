@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from common import credentials
 from common.errors import KafkaTimeout, StateError
 from common.kafka import Received
 from common.ranges import TIMEOUT_S, records
@@ -63,7 +64,7 @@ TIME = "time"
 LOOK_S = 300.0
 
 
-def options(config: Mapping[str, str | int], topic: str) -> dict[str, str]:
+def options(config: Mapping[str, Any], topic: str) -> dict[str, str]:
     """The options both readers need: the consumer's librdkafka properties, and the name of the mappings topic."""
     return {CONFIG_OPTION: orjson.dumps(dict(config)).decode(), "topic": topic}
 
@@ -76,12 +77,12 @@ def range_options(start: Mapping[int, int], end: Mapping[int, int]) -> dict[str,
     }
 
 
-def consumer(config: Mapping[str, str | int]) -> Consumer:
+def consumer(config: Mapping[str, Any]) -> Consumer:
     """A consumer of committed records that never commits, and that answers an offset out of range with an error."""
     return Consumer(
         {
             "group.id": "verbatim",  # required by librdkafka, unless settings bring the link's; never joined and never committed
-            **config,
+            **credentials.found(config),
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,
@@ -137,7 +138,7 @@ class _Reading:
     """Shared by both readers: reading given ranges of the topic."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self.config: dict[str, str | int] = orjson.loads(options[CONFIG_OPTION])
+        self.config: dict[str, Any] = orjson.loads(options[CONFIG_OPTION])
         self.topic = options["topic"]
         self.timeout_s = float(options.get("timeout_s", TIMEOUT_S))
 

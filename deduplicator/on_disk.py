@@ -10,7 +10,11 @@ from typing import Any
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
-    """All rows of the table's newest version. Raises whatever deltalake or pyarrow does: Spark's reader says what is wrong with a table."""
+    """All rows of the table's newest version; `folder` is absolute. Raises whatever deltalake or pyarrow does: Spark's reader says what is
+    wrong with a table."""
+    if unfit := {character for character in "%\\" if character in str(folder)}:
+        # It decodes one and takes the other for a slash, and so may look into another folder.
+        raise ValueError(f"its path has {' and '.join(sorted(unfit))}")
     from deltalake import DeltaTable
 
     found: list[dict[str, Any]] = DeltaTable(folder).to_pyarrow_table().to_pylist()

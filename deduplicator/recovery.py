@@ -88,7 +88,7 @@ def recover(
             return Recovered(dict(snapshot.next), snapshot.complete, snapshot.staging_offset, at, staging[0])
     reader = kafka.reader(config, group_id=group)
     try:
-        committed = _committed(reader, group, staging_topic, partition, deadline)
+        of_group = committed(reader, group, staging_topic, partition, deadline)
         # Else the client, which has not heard of the topic yet, lets a second pass before it fetches (librdkafka 2.16).
         kafka.patiently(
             f"looking up {mappings_topic}", lambda t: reader.list_topics(mappings_topic, timeout=t), deadline
@@ -102,7 +102,7 @@ def recover(
             reader, mappings_topic, partition, max(low, snapshot.folded), until, deadline
         ):
             known[key] = after
-        position = _position(staging, committed, staging_offset)
+        position = _position(staging, of_group, staging_offset)
         return Recovered(known, complete, staging_offset, position, staging[0])
     finally:
         reader.close()
@@ -137,7 +137,8 @@ def _read(
     return out
 
 
-def _committed(reader: Consumer, group: str, topic: str, partition: int, deadline: Deadline) -> int | None:
+def committed(reader: Consumer, group: str, topic: str, partition: int, deadline: Deadline) -> int | None:
+    """The offset that the group has committed, None without one. Waits where a transaction that commits one is being completed."""
     answer = kafka.patiently(
         f"reading the offset of {topic}-{partition} that group {group} has committed",
         lambda t: reader.committed([TopicPartition(topic, partition)], timeout=t)[0],

@@ -19,23 +19,26 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import logging
+import os
+import socket
 import threading
 import time
+import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import urlsplit
+from typing import IO, TYPE_CHECKING, Any
 
-from common.errors import KafkaTimeout, StateError
+from common import state_path
+from common.credentials import for_plan
+from common.errors import KafkaTimeout, SettingsError, StateError
 from deduplicator import on_disk
+from deduplicator.delta_rows import HISTORY_PROPERTIES, STATE_DDL, STATE_PROPERTIES, first_line, local, struct
+from deduplicator.snapshot import FoldPlan, FoldResult, Snapshot
 
 if TYPE_CHECKING:
     from delta.tables import DeltaTable
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
-    from pyspark.sql.types import StructType
 
     from common.settings import Settings
 
@@ -45,112 +48,33 @@ MAX_OFFSETS_PER_COMMIT = 200_000
 """A long backlog (a lost table) is folded in pieces of so many mappings, which bounds the memory of one."""
 
 LOCK_TIMEOUT_S = 60.0
-
-STATE_DDL = (
-    "kind string, mappings_partition int, cluster string, topic string, topic_id string, partition int, "
-    "next bigint, destination_topic string, destination_partition int, records bigint, duplicates bigint, "
-    "lost bigint, mappings_offset bigint, folded bigint, staging_offset bigint, hole bigint, updated timestamp"
-)
-"""kind "source": a source partition; mappings_offset is the last mapping folded into it. kind "mappings": a partition of
-the mappings topic (`partition` too is its number; cluster and topic_id are ""): folded is M, hole as in Snapshot."""
-
-_STATE_PROPERTIES = {
-    "delta.isolationLevel": "Serializable",
-    "delta.enableDeletionVectors": "false",
-    "delta.checkpointInterval": "20",
-    # A commit a minute, and nobody travels back in time here. (A reader is done within seconds.)
-    "delta.logRetentionDuration": "interval 1 hours",
-    "delta.deletedFileRetentionDuration": "interval 1 hours",
-}
-_HISTORY_PROPERTIES = {
-    **_STATE_PROPERTIES,
-    "delta.logRetentionDuration": "interval 1 days",
-    "delta.deletedFileRetentionDuration": "interval 1 days",
-    "delta.dataSkippingNumIndexedCols": "10",
-}
-
-
-@dataclass(frozen=True)
-class PartitionState:
-    """What the table holds of one source partition. `stale`: a mapping of it may have been lost before it was folded."""
-
-    next: int
-    topic: str
-    destination_topic: str
-    destination_partition: int
-    mappings_partition: int
-    records: int
-    duplicates: int
-    lost: int
-    stale: bool
-
-
-@dataclass(frozen=True)
-class Snapshot:
-    """What the state table said at one moment; pure, and safe when old.
-
-    `folded`: mappings partition → M, every mapping below it is in `states` (absent: 0). `staging`: mappings partition →
-    staging offset that those mappings reach. `states`: (cluster, topic id, partition) → state. `holes`: mappings
-    partition → log start that a fold had to jump to, mappings below it being lost unfolded; absent means complete.
-    `updated`: when the last fold was, in seconds since the epoch (None: there was none).
-    """
-
-    exists: bool = False
-    folded: dict[int, int] = field(default_factory=dict)
-    staging: dict[int, int] = field(default_factory=dict)
-    states: dict[tuple[str, str, int], PartitionState] = field(default_factory=dict)
-    holes: dict[int, int] = field(default_factory=dict)
-    updated: float | None = None
-
-    @classmethod
-    def empty(cls) -> Snapshot:
-        """The snapshot of no table: M is 0 everywhere."""
-        return cls()
-
-    def complete(self, mappings_partition: int, log_start: int) -> bool:
-        """Whether an unknown source partition may be taken for new, with the mappings' log start as it is now."""
-        return mappings_partition not in self.holes and self.folded.get(mappings_partition, 0) >= log_start
-
-
-@dataclass(frozen=True)
-class FoldPlan:
-    """What a fold is about to do: `expected` is the M it read; it reads [start, end); `holes` where start is above M."""
-
-    expected: dict[int, int]
-    start: dict[int, int]
-    end: dict[int, int]
-    holes: dict[int, int]
-
-
-@dataclass(frozen=True)
-class FoldResult:
-    """What a fold did: M before and after, the staging offsets recorded, mappings and source partitions touched."""
-
-    start: dict[int, int]
-    end: dict[int, int]
-    staging: dict[int, int]
-    mappings: int
-    source_partitions: int
-    holes: dict[int, int]
-    commits: int
-    seconds: float
+TASKS = 16
+"""Spread over the executors to look what each has on its disk."""
 
 
 class StateTable:
     """The tables of one link. Thread-safe; several drivers may share a path (of one machine, where it is a local one)."""
 
     def __init__(
-        self, spark: SparkSession, path: str, *, config: Mapping[str, str | int], topic: str
+        self,
+        spark: SparkSession,
+        path: str,
+        *,
+        config: Mapping[str, Any],
+        topic: str,
+        sharing: str = "checked",
     ) -> None:
-        """`path` holds both tables; `config` are librdkafka consumer properties of the target; `topic` the mappings."""
+        """`path` holds both tables; `config` are consumer properties of the target, as in a plan; `topic` the mappings; `sharing` is STATE_SHARING."""
         from deduplicator.mappings_source import MappingsDataSource
 
         self.spark = spark
         self.topic = topic
-        self.state_path = f"{path.rstrip('/')}/state"
-        self.history_path = f"{path.rstrip('/')}/history"
+        place = state_path.parse(path)
+        self._sharing = sharing
+        self._folder = place.local
+        self.state_path, self.history_path = (place.child(name).hadoop for name in ("state", "history"))
         self.max_offsets_per_commit = MAX_OFFSETS_PER_COMMIT
-        self._config = dict(config)
+        self.config = dict(config)
         self._lock = threading.RLock()
         spark.dataSource.register(MappingsDataSource)
 
@@ -159,57 +83,52 @@ class StateTable:
         """The link's tables, under STATE_PATH."""
         return cls(
             spark,
-            f"{settings.state_path.rstrip('/')}/{settings.application_name}",
-            config=settings.client_config("destination", "consumer"),
+            f"{settings.state_path}/{settings.application_name}",
+            config=for_plan(settings, "destination", "consumer"),
             topic=settings.mappings_topic,
+            sharing=settings.state_sharing,
         )
+
+    def check(self) -> None:
+        """Raise SettingsError where executors have another disk than this machine at STATE_PATH: nobody else would find what they write.
+
+        StateError where that can't be told; a fold asks again then, before it writes.
+        """
+        if self._folder is None or self._sharing != state_path.VOLUME:
+            return
+        file = self._folder / f".executors-{uuid.uuid4().hex}"
+        with self._reporting("look at"):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            file.touch()
+            try:
+                context = self.spark.sparkContext
+                tasks = context.parallelize(range(TASKS), TASKS)
+                without = tasks.flatMap(_where_missing(str(file))).collect()
+            finally:
+                file.unlink()
+        if without:
+            raise SettingsError(
+                f"STATE_PATH: {self._folder} is not the same on executor {without[0]} as here, so it is no shared volume: mount it there too"
+            )
+        self._sharing = "checked"
 
     def load(self, partitions: Collection[int] | None = None) -> Snapshot:
         """The snapshot for these mappings partitions (None: all). Raises StateError for a table that is damaged."""
         if not self._exists(self.state_path):
             return Snapshot.empty()
-        rows = self._rows()
-        if partitions is not None:
-            rows = [row for row in rows if row["mappings_partition"] in partitions]
-        own = [row for row in rows if row["kind"] == "mappings"]
-        holes = {row["partition"]: row["hole"] for row in own if row["hole"] is not None}
-        return Snapshot(
-            exists=True,
-            folded={row["partition"]: row["folded"] for row in own},
-            staging={
-                row["partition"]: row["staging_offset"] for row in own if row["staging_offset"] is not None
-            },
-            states={
-                (row["cluster"], row["topic_id"], row["partition"]): PartitionState(
-                    next=row["next"],
-                    topic=row["topic"],
-                    destination_topic=row["destination_topic"],
-                    destination_partition=row["destination_partition"],
-                    mappings_partition=row["mappings_partition"],
-                    records=row["records"],
-                    duplicates=row["duplicates"],
-                    lost=row["lost"],
-                    stale=row["mappings_offset"] < holes.get(row["mappings_partition"], 0),
-                )
-                for row in rows
-                if row["kind"] == "source"
-            },
-            holes=holes,
-            updated=max((row["updated"].timestamp() for row in own), default=None),
-        )
+        with self._reporting("read"):
+            return Snapshot.of(self._rows(), partitions)
 
     def _rows(self) -> list[dict[str, Any]]:
-        folder = _local_path(self.state_path)
-        if folder is not None:
+        if self._folder is not None:
             try:
-                return on_disk.rows(folder)
+                return on_disk.rows(self._folder / "state")
             except Exception as error:  # noqa: BLE001 - Spark reads it, or tells what is wrong with it
-                log.info("%s is read by Spark: %s", self.state_path, _short(error))
+                log.info("%s is read by Spark: %s", self.state_path, first_line(error))
         return self._rows_by_spark()
 
     def _rows_by_spark(self) -> list[dict[str, Any]]:
-        with self._reporting("read"):
-            return [row.asDict() for row in self.spark.read.format("delta").load(self.state_path).collect()]
+        return [row.asDict() for row in self.spark.read.format("delta").load(self.state_path).collect()]
 
     def fold(self, end: Mapping[int, int] | None = None, attempts: int = 3) -> FoldResult:
         """Fold the mappings up to `end` (None: their read-committed end now), each attempt from the M in the table.
@@ -237,6 +156,7 @@ class StateTable:
         touched: set[tuple[str, str, int]] = set()
         mappings = commits = 0
         with self._locked():
+            self._check_first()
             while True:
                 plan = self.begin(end)
                 first = first or plan
@@ -262,12 +182,18 @@ class StateTable:
             seconds=time.monotonic() - began,
         )
 
+    def _check_first(self) -> None:
+        try:
+            self.check()
+        except SettingsError as error:
+            raise StateError(str(error)) from error
+
     def begin(self, end: Mapping[int, int] | None = None) -> FoldPlan:
         """Read M from the table and the bounds from Kafka: what a fold from here would read. Writes nothing."""
         from deduplicator import mappings_source
 
         known = self.load(None)
-        reader = mappings_source.consumer(self._config)
+        reader = mappings_source.consumer(self.config)
         try:
             low, high = mappings_source.bounds(reader, self.topic)
         except KafkaTimeout as error:
@@ -277,7 +203,7 @@ class StateTable:
         for partition, folded in known.folded.items():
             if high.get(partition, 0) < folded:
                 raise StateError(
-                    f"{self.topic}/{partition} ends at {high.get(partition, 0)}, but {self.state_path} has folded it up "
+                    f"{self.topic}/{partition} ends at {high.get(partition, 0)}, but {state_path.redacted(self.state_path)} has folded it up "
                     f"to {folded}: the topic was deleted or cut. Restore it, or remove the table to fold it anew"
                 )
         wanted = {p: min(o, high[p]) for p, o in end.items() if p in high} if end is not None else high
@@ -306,7 +232,7 @@ class StateTable:
         with self._reporting("fold"):
             frame = (
                 self.spark.read.format("mappings")
-                .options(**options(self._config, self.topic), **range_options(plan.start, plan.end))
+                .options(**options(self.config, self.topic), **range_options(plan.start, plan.end))
                 .load()
                 .persist()
             )
@@ -358,9 +284,9 @@ class StateTable:
             own = {"kind": "mappings", "cluster": "", "topic_id": "", "topic": self.topic, "partition": p}
             own |= {"mappings_partition": p, "folded": end, "expected": plan.expected[p], "updated": now}
             rows.append({**own, "hole": plan.holes.get(p), "staging_offset": staging.get(p)})
-        source = _local(self.spark, rows, _struct(f"{STATE_DDL}, expected bigint"))
+        source = local(self.spark, rows, struct(f"{STATE_DDL}, expected bigint"))
         moved = "CAST(raise_error('the fold began from another M than the table has now') AS BIGINT)"
-        columns: dict[str, str | Column] = {name: f"s.{name}" for name in _struct(STATE_DDL).names}
+        columns: dict[str, str | Column] = {name: f"s.{name}" for name in struct(STATE_DDL).names}
         # An M row that is not there stands for M = 0.
         inserted: dict[str, str | Column] = columns | {
             "folded": f"CASE WHEN coalesce(s.expected, 0) <> 0 THEN {moved} ELSE s.folded END"
@@ -374,7 +300,7 @@ class StateTable:
             "staging_offset": "greatest(t.staging_offset, s.staging_offset)",
             "hole": "greatest(t.hole, s.hole)",
         }
-        table = self._table(self.state_path, STATE_DDL, _STATE_PROPERTIES)
+        table = self._table(self.state_path, STATE_DDL, STATE_PROPERTIES)
         key = " AND ".join(f"t.{name} = s.{name}" for name in ("kind", "cluster", "topic_id", "partition"))
         (
             table.alias("t")
@@ -397,7 +323,7 @@ class StateTable:
         dated = frame.withColumn("date", f.to_date("timestamp"))
         dates = {date for row in folded for date in row["dates"]}
         low = min(row["first_offset"] for row in folded)
-        table = self._table(self.history_path, f"date date, {SCHEMA}", _HISTORY_PROPERTIES, "date")
+        table = self._table(self.history_path, f"date date, {SCHEMA}", HISTORY_PROPERTIES, "date")
         listed = ", ".join(f"DATE'{date}'" for date in sorted(dates))
         (
             table.alias("t")
@@ -444,7 +370,7 @@ class StateTable:
         jvm.org.apache.spark.sql.delta.DeltaLog.invalidateCache(
             self.spark._jsparkSession, jvm.org.apache.hadoop.fs.Path(path)
         )
-        builder = DeltaTable.createIfNotExists(self.spark).location(path).addColumns(_struct(ddl))
+        builder = DeltaTable.createIfNotExists(self.spark).location(path).addColumns(struct(ddl))
         for key, value in properties.items():
             builder = builder.property(key, value)
         if partitioned_by:
@@ -468,7 +394,7 @@ class StateTable:
             names = [status.getPath().getName() for status in files.listStatus(root)]
         if any(name.endswith(".parquet") or "=" in name for name in names):
             raise StateError(
-                f"{path} has data files but no Delta log; remove it, the mappings will be folded anew"
+                f"{state_path.redacted(path)} has data files but no Delta log; remove it, the mappings will be folded anew"
             )
         return False
 
@@ -477,10 +403,11 @@ class StateTable:
         """Turns whatever Spark, Delta or a reading task raises into a StateError of one line that names the table."""
         try:
             yield
-        except StateError:
+        except (StateError, SettingsError):
             raise
         except Exception as error:
-            raise StateError(f"could not {doing} {self.state_path}: {_short(error)}") from error
+            where = state_path.redacted(self.state_path)
+            raise StateError(f"could not {doing} {where}: {first_line(error)}") from error
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -490,106 +417,34 @@ class StateTable:
         """
         deadline = time.monotonic() + LOCK_TIMEOUT_S
         with self._lock, contextlib.ExitStack() as stack:
-            directory = _local_path(self.state_path)
-            if directory is not None:
-                directory.parent.mkdir(parents=True, exist_ok=True)
-                file = stack.enter_context(open(directory.parent / ".lock", "w"))
-                while True:
-                    try:
-                        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                        break
-                    except BlockingIOError:
-                        if time.monotonic() > deadline:
-                            raise StateError(
-                                f"{directory.parent} is being written by another process"
-                            ) from None
-                        time.sleep(0.05)
+            if self._folder is not None:
+                stack.enter_context(_file_lock(self._folder, deadline))
             yield
 
 
-def start_state_query(
-    table: StateTable,
-    *,
-    interval_s: float = 60.0,
-    due: Callable[[], bool] = lambda: True,
-    on_folded: Callable[[FoldResult], None] | None = None,
-    on_error: Callable[[StateError], None] | None = None,
-    history_days: int = 30,
-    maintain_interval_s: float = 6 * 3600.0,
-    checkpoint: str | None = None,
-) -> StreamingQuery:
-    """Start the query that folds when it is `due`, which it asks every `interval_s` when the mappings have moved, and tidies up now and then.
+def _where_missing(file: str) -> Callable[[int], list[str]]:
+    return lambda _: [] if os.path.exists(file) else [socket.gethostname()]
 
-    It needs one slot, for seconds at a time. A fold that fails is logged, handed to `on_error`, and made up for by the
-    next one; the query goes on. `checkpoint` None: a temporary directory, which is all the checkpoint is worth.
-    """
-    from deduplicator.mappings_source import options
 
-    tidy_at = time.monotonic() + min(600.0, maintain_interval_s)
-
-    def fold(_: DataFrame, __: int) -> None:
-        # The batch's own rows are left unread: they start at the checkpoint, and the fold starts at M.
-        nonlocal tidy_at
-        if not due():
-            return
+@contextlib.contextmanager
+def _file_lock(folder: Path, deadline: float) -> Iterator[None]:
+    """The lock of what lies in a folder. It holds on a volume of several machines too (NFS 4 and the like)."""
+    with contextlib.ExitStack() as stack:
         try:
-            result = table.fold()
-            if on_folded is not None:
-                on_folded(result)
-            if time.monotonic() >= tidy_at:
-                tidy_at = time.monotonic() + maintain_interval_s
-                table.maintain(history_days)
-        except StateError as error:
-            log.warning("%s", error)
-            if on_error is not None:
-                on_error(error)
-
-    writer = (
-        table.spark.readStream.format("mappings")
-        .options(**options(table._config, table.topic))
-        .load()
-        .writeStream.queryName("state")
-        .trigger(processingTime=f"{interval_s} seconds")
-        .foreachBatch(fold)
-    )
-    if checkpoint is not None:
-        writer = writer.option("checkpointLocation", checkpoint)
-    return writer.start()
+            folder.mkdir(parents=True, exist_ok=True)
+            file = stack.enter_context(open(folder / ".lock", "w"))
+            while not _got(file):
+                if time.monotonic() > deadline:
+                    raise StateError(f"{folder} is being written by another process")
+                time.sleep(0.05)
+        except OSError as error:
+            raise StateError(f"{folder} can't be locked: {error.strerror}") from error
+        yield
 
 
-def _local_path(state_path: str) -> Path | None:
-    """The directory that STATE_PATH means on this machine, or None for another file system's URL."""
-    parts = urlsplit(state_path)
-    if len(parts.scheme) > 1 and parts.scheme != "file":
-        return None
-    return Path(parts.path if parts.scheme == "file" else state_path).absolute()
-
-
-def _struct(ddl: str) -> StructType:
-    """A row's schema; fromDDL also reads the DDL of other types, and says DataType."""
-    from pyspark.sql.types import StructType
-
-    return cast("StructType", StructType.fromDDL(ddl))
-
-
-def _local(spark: SparkSession, rows: list[dict[str, Any]], schema: StructType) -> DataFrame:
-    """Rows as a local relation: Delta takes it for deterministic and reads it without a job of its own."""
-    import pyarrow as pa
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    return spark.createDataFrame(
-        pa.Table.from_pylist(rows, schema=to_arrow_schema(schema, timezone="UTC")), schema
-    )
-
-
-def _short(error: Exception) -> str:
-    """The line of a Spark error that says what happened: a task's traceback ends with it, a Java one begins with it."""
-    lines = [
-        line.strip()
-        for line in str(error).splitlines()
-        if line.strip() and not line.strip().startswith("at ")
-    ]
-    telling = [
-        line for line in lines if "common.errors." in line or "raise_error" in line or "USER_RAISED" in line
-    ]
-    return (telling or lines or [type(error).__name__])[0][:500]
+def _got(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -233,7 +233,8 @@ class Transaction:
             moved.runs += runs
             self._runs += len(runs)
             reported = partial(self._batch_reported, runs)
-            producer.produce_batch(topic, moved.frame.partition, records, reported)
+            most_bytes = moved.destination.max_message_bytes
+            producer.produce_batch(topic, moved.frame.partition, records, reported, most_bytes)
 
     def _produce_wholes(self, producer: BatchProducer, moved: Moved, wholes: Wholes) -> None:
         topic, partition = moved.destination.topic, moved.frame.partition
@@ -480,7 +481,7 @@ class Transaction:
         if self._failed:
             run, error = self._failed[0]
             if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-                self._too_large(run)
+                self._too_large(run, error)
             raise UncleanTransaction(f"a record was not acknowledged: {error.str()}")
         for i, moved in enumerate(self.moved.values()):
             broken = [run.length for run in moved.runs if not contiguous(run)]
@@ -499,7 +500,7 @@ class Transaction:
                 self._one_by_one.add(topic)
                 raise Again("run of destination offsets broken by another writer")
 
-    def _too_large(self, run: Run | None) -> None:
+    def _too_large(self, run: Run | None, error: KafkaError) -> None:
         for key, moved in self.moved.items():
             if run is not None and any(run is r for r in moved.runs):
                 where = f"{moved.frame.topic}-{moved.frame.partition}"
@@ -507,7 +508,7 @@ class Transaction:
                     self.bad[key] = (
                         run.source,
                         stuck.TOO_LARGE,
-                        f"record {run.source} of {where} is larger than max.message.bytes of {moved.destination.topic} allows; raise it",
+                        f"record {run.source} of {where} is larger than max.message.bytes of {moved.destination.topic} allows; raise it ({error.str()})",
                     )
                 else:
                     self._one_by_one.add(moved.destination.topic)

@@ -21,6 +21,7 @@ Outcome = Literal[
     "several-sources",
     "beyond-source",
     "failed",
+    "unmovable",
 ]
 MEANINGS: dict[str, str] = {
     "written": "the translated offset was written",
@@ -34,6 +35,7 @@ MEANINGS: dict[str, str] = {
     "several-sources": "records of several source topics are in the destination: no position there is one of this topic alone",
     "beyond-source": "the source's group stands beyond the end of its log: the offset is of another log",
     "failed": "Kafka refused it",
+    "unmovable": "a group of this kind has no offsets that could be translated",
 }
 
 

@@ -12,8 +12,9 @@ from common import topics
 from common.cli import aligned
 from common.errors import KafkaTimeout
 from common.kafka import Deadline
-from offsets.groups import At
-from offsets.survey import Row, Survey
+from offsets.group_protocol import At
+from offsets.groups import shown
+from offsets.survey import Row, Survey, Unmoved
 
 CALL_S = 30.0
 
@@ -33,24 +34,36 @@ COLUMNS = {
 
 
 def describe(survey: Survey) -> list[dict[str, Any]]:
-    """One mapping for each partition of each group: the table's fields and more. None stands for what is not known.
+    """One mapping for each partition of each group: the table's fields and more. None stands for what is not known. A group of which nothing
+    is translated has one, without topic and partition.
 
     `outcome` is what a round would do now ("due" instead of "written"); without the source, what the last round did.
     """
     live = survey.link.source_reached
-    rows = survey.look().rows if live else _recorded(survey)
+    found = survey.look() if live else None
+    rows = found.rows if found is not None else _recorded(survey)
     source = [(row.key.topic, row.key.partition) for row in rows] if live else []
     target = [(row.record.destination_topic, row.record.destination_partition) for row in rows]
     source_ends = _ends(survey.source_admin, source)
     target_ends = _ends(survey.target_admin, target)
-    return [_line(row, source_ends, target_ends, live) for row in rows]
+    lines = [_line(row, source_ends, target_ends, live) for row in rows]
+    return lines + [_unmoved_line(left) for left in (found.unmoved if found is not None else ())]
 
 
 def table(lines: list[dict[str, Any]]) -> str:
     """The lines as aligned text, with a heading."""
     cells = [list(COLUMNS.values())]
-    cells += [["-" if line[name] is None else str(line[name]) for name in COLUMNS] for line in lines]
+    for line in lines:
+        cells.append(["-" if line[name] is None else str(line[name]) for name in COLUMNS])
+        cells[-1][0] = shown(line["group"])
     return aligned(cells)
+
+
+def _unmoved_line(left: Unmoved) -> dict[str, Any]:
+    empty = dict.fromkeys(
+        (*COLUMNS, "target_group", "destination_topic", "destination_partition", "exact", "time")
+    )
+    return {**empty, "group": left.group, "outcome": left.outcome, "translation": left.detail}
 
 
 def _recorded(survey: Survey) -> list[Row]:

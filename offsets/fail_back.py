@@ -6,6 +6,7 @@ source that has members, or is ahead, is left alone.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 
 from common import topics
@@ -13,10 +14,13 @@ from common.errors import LinkRefused
 from common.kafka import Deadline
 from common.topic_selection import source_group
 from offsets.decision import Outcome, decide_back
-from offsets.groups import NOT_EMPTY, At, Committed
+from offsets.group_protocol import MOVABLE, At, Committed
+from offsets.groups import NOT_EMPTY, shown
 from offsets.index import Destination, Translation
 from offsets.records import GroupKey
-from offsets.survey import Survey, within
+from offsets.survey import Survey, unmoved, within
+
+log = logging.getLogger(__name__)
 
 CALL_S = 60.0
 
@@ -38,17 +42,22 @@ def look(survey: Survey) -> list[Back]:
     """What each group of the target comes to at the source. Raises KafkaTimeout, KafkaException, LinkRefused."""
     deadline = Deadline(CALL_S)
     settings = survey.settings
+    listed = survey.target.listed(deadline)
     names = {
         name: group
-        for name in survey.target.members(deadline)
+        for name in listed
         if (group := source_group(settings.group_name_template, name=name, source=survey.link.source_name))
+        is not None
         and settings.selects_group(group)
     }
     sources = _sources(survey, deadline)
+    movable, failed = sorted(name for name in names if listed[name].kind in MOVABLE), dict[str, str]()
     offsets: dict[str, dict[At, Committed]] = {
         names[name]: {source: c for at, c in of_group.items() for source in sources.get(at, ())}
-        for name, of_group in survey.target.committed(sorted(names), deadline).items()
+        for name, of_group in survey.target.committed(movable, deadline, failed).items()
     }
+    for left in unmoved(settings, {names[name]: listed[name] for name in names}, failed):
+        log.error("group %s at the target is left out: %s", shown(left.group), left.detail)
     survey.catch_up(deadline)
     wanted = sorted({at for of_group in offsets.values() for at in of_group})
     bounds = topics.bounds(survey.source_admin, wanted, deadline)

@@ -1,11 +1,15 @@
-"""Consumer groups of one cluster through the admin client: who is there, what is committed, and setting it. Decides nothing."""
+"""Consumer groups of one cluster: who is there, what is committed, and setting it. Decides nothing.
+
+Through the admin client, but for what the client library can't ask (offsets/group_calls.py).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from concurrent.futures import Future
+import logging
+import warnings
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from confluent_kafka import (
     ConsumerGroupState,
@@ -17,43 +21,83 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 
 from common import kafka
-from common.kafka import Deadline
+from common.errors import KafkaTimeout
+from common.kafka import Config, Deadline
+from offsets import group_calls
+from offsets.group_calls import Unlisted
+from offsets.group_protocol import At, Committed, Group
 
-At = tuple[str, int]
-"""Topic, partition."""
+log = logging.getLogger(__name__)
+
 _AT_ONCE = 100
 """Requests under way at the same time: each names one group."""
 NOT_EMPTY = frozenset({KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS})
 """What a broker answers when offsets are set while the group has members."""
+_OF_ALL = kafka.NO_RIGHTS - {KafkaError.GROUP_AUTHORIZATION_FAILED}
+"""Errors that are about no single group."""
+_SHOWN = 80
 
 
-class Committed(NamedTuple):
-    """A committed offset, with the text that its consumer put beside it."""
-
-    offset: int
-    metadata: str
+def shown(group: str) -> str:
+    """A group's id for people: quoted where it is empty or holds blanks at an end or what can't be seen, cut where it is long."""
+    if not group or group != group.strip() or not group.isprintable():
+        group = repr(group)
+    return (
+        group
+        if len(group) <= _SHOWN
+        else f"{group[: _SHOWN // 2]}…{group[-_SHOWN // 4 :]} ({len(group)} characters)"
+    )
 
 
 class Groups:
     """The groups of the source or the target; `which` is for errors."""
 
-    def __init__(self, client: AdminClient, which: str) -> None:
+    def __init__(self, client: AdminClient, which: str, config: Config) -> None:
+        """`config`: the client's, for what is asked without it."""
         self._client = client
         self._which = which
+        self._config = config
+        self._said_unlisted = False
+
+    def listed(self, deadline: Deadline) -> dict[str, Group]:
+        """Every group that can be seen and consumes, of whatever kind. Raises KafkaTimeout, KafkaException, LinkRefused."""
+
+        def ask(timeout: float) -> dict[str, Group]:
+            try:
+                return group_calls.listed(self._config, timeout)
+            except Unlisted as why:
+                self._say_unlisted(why)
+                return self._listed_by_library(timeout)
+
+        return kafka.patiently(f"listing the {self._which}'s consumer groups", ask, deadline)
 
     def members(self, deadline: Deadline) -> dict[str, bool]:
         """Every group that can be seen -> whether it has members, or may have some in a moment."""
+        return {group: found.active for group, found in self.listed(deadline).items()}
 
-        def ask(timeout: float) -> dict[str, bool]:
-            found = kafka.result(self._client.list_consumer_groups(request_timeout=timeout), timeout + 1)
-            if found.errors:
-                # A broker that did not answer may be the one with the group that matters.
-                error = found.errors[0]
-                raise error if isinstance(error, KafkaException) else KafkaException(error)
-            idle = (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD)
-            return {g.group_id: g.state not in idle for g in found.valid}
+    def _say_unlisted(self, why: Unlisted) -> None:
+        if not self._said_unlisted:
+            self._said_unlisted = True
+            log.warning("the kinds of the %s's groups can't be told: %s", self._which, why)
 
-        return kafka.patiently(f"listing the {self._which}'s consumer groups", ask, deadline)
+    def _listed_by_library(self, timeout: float) -> dict[str, Group]:
+        """What the client library knows: groups of the consumers' protocols with their states, and that there are others."""
+        found = kafka.result(self._client.list_consumer_groups(request_timeout=timeout), timeout + 1)
+        if found.errors:
+            # A broker that did not answer may be the one with the group that matters.
+            error = found.errors[0]
+            raise error if isinstance(error, KafkaException) else KafkaException(error)
+        idle = (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD)
+        groups = {g.group_id: Group("classic", g.state not in idle) for g in found.valid}
+        with warnings.catch_warnings():
+            # What the client library has instead of it leaves out those that are sought here.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            others = self._client.list_groups(timeout=timeout)
+        # Of a kind that is not described as others are, a group comes without its protocol.
+        for other in others:
+            if not other.protocol_type:
+                groups.setdefault(other.id, Group("unknown", True))
+        return groups
 
     def hidden(self, groups: Iterable[str], deadline: Deadline) -> set[str]:
         """Those of the groups that may not be described: a list of groups leaves them out, and does not say so."""
@@ -71,28 +115,68 @@ class Groups:
                     raise
 
         for group in groups:
+            if _only_direct(group):
+                continue  # nobody grants a right on it by that name
             kafka.patiently(f"describing the {self._which}'s group {group}", partial(ask, group), deadline)
         return out
 
-    def committed(self, groups: list[str], deadline: Deadline) -> dict[str, dict[At, Committed]]:
-        """What each group has committed, of all its topics. A group that does not exist has committed nothing."""
+    def committed(
+        self, groups: list[str], deadline: Deadline, failed: dict[str, str] | None = None
+    ) -> dict[str, dict[At, Committed]]:
+        """What each group has committed, of all its topics. A group that does not exist has committed nothing.
+
+        With `failed`, a group whose offsets can't be read is put there, with the reason, instead of ending it for all; half of the time
+        is spent on waiting for it. Raises KafkaTimeout, KafkaException, LinkRefused.
+        """
         out: dict[str, dict[At, Committed]] = {}
-
-        def ask(batch: list[str], timeout: float) -> None:
-            asked = {
-                group: self._client.list_consumer_group_offsets(
-                    [ConsumerGroupTopicPartitions(group)], request_timeout=timeout
-                )[group]
-                for group in batch
-            }
-            for group, future in asked.items():
-                out[group] = _committed(future, timeout)
-
         for begin in range(0, len(groups), _AT_ONCE):
-            batch = groups[begin : begin + _AT_ONCE]
-            what = f"reading the {self._which}'s offsets of group {batch[0]}"
-            kafka.patiently(what, partial(ask, batch), deadline)
+            left = groups[begin : begin + _AT_ONCE]
+            what = f"reading the {self._which}'s offsets of group {shown(left[0])}"
+            ask = partial(self._read, left, out, failed)
+            try:
+                kafka.patiently(what, ask, deadline if failed is None else Deadline(deadline.left() / 2))
+            except KafkaTimeout as error:
+                if failed is None or not out:
+                    raise
+                failed |= dict.fromkeys(left, str(error))
         return out
+
+    def _read(
+        self,
+        left: list[str],
+        out: dict[str, dict[At, Committed]],
+        failed: dict[str, str] | None,
+        timeout: float,
+    ) -> None:
+        """One try; those of `left` that were answered are taken out of it."""
+        passing: KafkaException | None = None
+        for group, answer in [(group, self._ask(group, timeout)) for group in left]:
+            try:
+                out[group] = answer()
+            except KafkaException as exception:
+                error = kafka.kafka_error(exception)
+                if error is None or error.code() in _OF_ALL:
+                    raise
+                if kafka.retriable(error):
+                    passing = exception
+                    continue
+                if error.code() == KafkaError.GROUP_ID_NOT_FOUND:
+                    out[group] = {}  # gone since it was listed
+                elif failed is None:
+                    raise
+                else:
+                    failed[group] = error.str()
+            left.remove(group)
+        if passing is not None:
+            raise passing
+
+    def _ask(self, group: str, timeout: float) -> Callable[[], dict[At, Committed]]:
+        """Ask for a group's offsets; what waits for the answer."""
+        if _only_direct(group):
+            return lambda: group_calls.committed(self._config, group, timeout)
+        asked = ConsumerGroupTopicPartitions(group)
+        future = self._client.list_consumer_group_offsets([asked], request_timeout=timeout)[group]
+        return lambda: _committed(kafka.result(future, timeout + 1))
 
     def commit(
         self, wanted: dict[str, dict[At, Committed]], deadline: Deadline
@@ -103,15 +187,9 @@ class Groups:
         for begin in range(0, len(groups), _AT_ONCE):
             batch = groups[begin : begin + _AT_ONCE]
             timeout = max(0.1, deadline.left(10.0))
-            asked = {group: self._set(group, wanted[group], timeout) for group in batch}
-            for group, future in asked.items():
+            for group, answer in [(group, self._set(group, wanted[group], timeout)) for group in batch]:
                 try:
-                    answer = kafka.result(future, timeout + 1)
-                    refused |= {
-                        (group, (p.topic, p.partition)): p.error
-                        for p in answer.topic_partitions
-                        if p.error is not None
-                    }
+                    refused |= {(group, at): error for at, error in answer().items()}
                 except KafkaException as exception:
                     error = kafka.kafka_error(exception)
                     if error is None:
@@ -119,25 +197,31 @@ class Groups:
                     refused |= {(group, at): error for at in wanted[group]}
         return refused
 
-    def _set(self, group: str, offsets: dict[At, Committed], timeout: float) -> Future[Any]:
+    def _set(
+        self, group: str, offsets: dict[At, Committed], timeout: float
+    ) -> Callable[[], dict[At, KafkaError]]:
+        if _only_direct(group):
+            return lambda: group_calls.commit(self._config, group, offsets, timeout)
         # Without a leader epoch: the source's means nothing here.
         partitions = [
             TopicPartition(topic, partition, c.offset, metadata=c.metadata)
             for (topic, partition), c in offsets.items()
         ]
         request = [ConsumerGroupTopicPartitions(group, partitions)]
-        return self._client.alter_consumer_group_offsets(request, request_timeout=timeout)[group]
+        future = self._client.alter_consumer_group_offsets(request, request_timeout=timeout)[group]
+        return lambda: {
+            (p.topic, p.partition): p.error
+            for p in kafka.result(future, timeout + 1).topic_partitions
+            if p.error is not None
+        }
 
 
-def _committed(future: Future[Any], timeout: float) -> dict[At, Committed]:
-    try:
-        answer = kafka.result(future, timeout + 1)
-    except KafkaException as exception:
-        error = kafka.kafka_error(exception)
-        # Gone since it was listed, or of a kind without offsets (a share group).
-        if error is not None and error.code() == KafkaError.GROUP_ID_NOT_FOUND:
-            return {}
-        raise
+def _only_direct(group: str) -> bool:
+    """Whether the client library refuses a group's id before it asks anybody."""
+    return not group or "\0" in group
+
+
+def _committed(answer: Any) -> dict[At, Committed]:
     return {
         (p.topic, p.partition): Committed(p.offset, p.metadata or "")
         for p in answer.topic_partitions

@@ -23,8 +23,8 @@ log = logging.getLogger(__name__)
 AGAIN_S = 600.0
 """What was absent when it was asked for is asked for again after so long."""
 
-NO_GROUP = ("group", "")
-"""What is said of all groups together: no group has an empty name."""
+NO_GROUP = ("groups", "")
+"""What is said of all groups together."""
 
 
 class Hidden:

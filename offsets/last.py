@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from common import topics
 from common.kafka import Deadline
-from offsets.groups import Committed
+from offsets.group_protocol import Committed
 from offsets.index import Destination
 from offsets.records import GroupKey
 from offsets.survey import Row, Survey
@@ -38,7 +38,8 @@ def last_look(survey: Survey) -> list[Row]:
     bounds = survey.bounds(to.values(), deadline)
     targets = {key: survey.target_name(key.group) for key in to}
     # Members after offsets, as in Survey.look.
-    committed = survey.target.committed(sorted(set(targets.values())), deadline)
+    refused: dict[str, str] = {}
+    committed = survey.target.committed(sorted(set(targets.values())), deadline, refused)
     members = survey.target.members(deadline)
     rows = []
     for key, place in to.items():
@@ -54,6 +55,7 @@ def last_look(survey: Survey) -> list[Row]:
                 record.outcome == "beyond-source",
                 have.offset if have else None,
                 members.get(targets[key], False),
+                refused.get(targets[key]),
             )
         )
     return rows

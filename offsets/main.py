@@ -13,8 +13,9 @@ from offsets import fail_back
 from offsets.decision import MEANINGS
 from offsets.describe import describe, table
 from offsets.fail_back import Back
+from offsets.groups import shown
 from offsets.service import Service, read_only, refusal
-from offsets.survey import Row
+from offsets.survey import Row, Unmoved
 
 if TYPE_CHECKING:
     from common.settings import Settings
@@ -54,7 +55,7 @@ def command(
         service = Service(settings, once, live_file())
         code = service.run()
         if once:
-            _summarise(service.rows)
+            _summarise(service.rows, service.unmoved)
         raise SystemExit(code)
 
 
@@ -69,14 +70,17 @@ def _describe(settings: Settings, output: str) -> None:
 
 def _dry_run(settings: Settings) -> None:
     with closing(read_only(settings, needs_source=True)) as survey:
-        rows = survey.look().rows
+        found = survey.look()
+    rows = found.rows
     for row in rows:
         r = row.record
         what = "would be written" if r.outcome == "written" else f"{r.outcome}: {MEANINGS[r.outcome]}"
         click.echo(
-            f"group {r.target_group}, {r.destination_topic}-{r.destination_partition}: {_or_none(row.committed)} -> "
+            f"group {shown(r.target_group)}, {r.destination_topic}-{r.destination_partition}: {_or_none(row.committed)} -> "
             f"{_or_none(r.offset)} ({'exact' if r.exact else r.why}; source offset {r.source_offset} of {row.key.topic}): {what}"
         )
+    for left in found.unmoved:
+        click.echo(f"group {shown(left.group)}: not moved ({left.outcome}): {left.detail}")
     if (refused := refusal(rows, settings)) is not None:
         raise GroupRefused(refused[0])
 
@@ -94,14 +98,14 @@ def _fail_back(settings: Settings, dry_run: bool) -> None:
         if dry_run and row.outcome == "written":
             what = "would be written"
         click.echo(
-            f"group {row.key.group}, {row.key.topic}-{row.key.partition}: {_or_none(row.committed)} -> {_or_none(row.found.offset)} "
+            f"group {shown(row.key.group)}, {row.key.topic}-{row.key.partition}: {_or_none(row.committed)} -> {_or_none(row.found.offset)} "
             f"({'exact' if row.found.exact else row.found.why}; target offset {row.target.offset}): {what}"
             + (f" ({row.detail})" if row.detail else "")
         )
     if failed := [row for row in rows if row.outcome == "failed"]:
         key = failed[0].key
         raise GroupRefused(
-            f"{len(failed)} offsets could not be written at the source: group {key.group}, {key.topic}-{key.partition}: {failed[0].detail}"
+            f"{len(failed)} offsets could not be written at the source: group {shown(key.group)}, {key.topic}-{key.partition}: {failed[0].detail}"
         )
 
 
@@ -121,16 +125,19 @@ def _refuse_back(settings: Settings, rows: list[Back]) -> None:
         if setting == "fail" and refused:
             key = refused[0]
             raise GroupRefused(
-                f"group {key.group}, {key.topic}-{key.partition}: {outcome} at the source ({name}=fail)"
+                f"group {shown(key.group)}, {key.topic}-{key.partition}: {outcome} at the source ({name}=fail)"
             )
 
 
-def _summarise(rows: list[Row]) -> None:
+def _summarise(rows: list[Row], unmoved: list[Unmoved]) -> None:
     written = sum(row.record.outcome == "written" for row in rows)
     inexact = sum(row.record.offset is not None and not row.record.exact for row in rows)
     groups = len({row.key.group for row in rows})
     shared = sum(row.record.outcome == "several-sources" for row in rows)
+    failed = sum(row.record.outcome == "failed" for row in rows)
     more = f", {shared} never translated (several-sources)" if shared else ""
+    more += f", {failed} failed" if failed else ""
+    more += f", {len(unmoved)} groups not moved" if unmoved else ""
     click.echo(
         f"offsets: {groups} groups, {len(rows)} partitions, {written} written, {inexact} not exact{more}"
     )

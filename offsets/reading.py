@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -14,10 +15,12 @@ from common.errors import KafkaTimeout, StateError
 from common.kafka import Deadline, Received
 from common.ranges import records
 from offsets.index import Destination, Index, Point
-from offsets.records import GroupKey, GroupOffset, decode
+from offsets.records import GroupKey, GroupOffset, Stray, decode
 
 if TYPE_CHECKING:
     from common.settings import Settings
+
+log = logging.getLogger(__name__)
 
 CALL_S = 30.0
 _BREATHE = 20_000
@@ -97,7 +100,14 @@ def read_records(settings: Settings, admin: AdminClient) -> dict[GroupKey, Group
     try:
         low, high = kafka.watermarks(admin, topic, 0, deadline)
         for message in records(reader, topic, {0: (low, high)}, CALL_S):
-            key, value = decode(message.key(), message.value())
+            where = f"{topic} offset {message.offset()}"
+            try:
+                key, value = decode(message.key(), message.value())
+            except Stray as stray:
+                log.error("%s: skipped: %s", where, stray)
+                continue
+            except StateError as error:
+                raise StateError(f"{where}: {error}") from None
             if value is None:
                 found.pop(key, None)
             else:

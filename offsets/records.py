@@ -80,11 +80,23 @@ def encode_value(record: GroupOffset, timeless: bool = False) -> bytes:
     return orjson.dumps(value)
 
 
-def decode(key: bytes | None, value: bytes | None) -> tuple[GroupKey, GroupOffset | None]:
-    """A record; without a value it says that the key is gone. Raises StateError for what is none."""
+class Stray(StateError):
+    """What carries no group's key was written by something else."""
+
+
+def decode_key(key: bytes | None) -> GroupKey:
+    """Raises Stray."""
     try:
         k = orjson.loads(key or b"")
-        found = GroupKey(_text(k["group"]), _text(k["topic"]), _number(k["partition"]))
+        return GroupKey(_text(k["group"]), _text(k["topic"]), _number(k["partition"]))
+    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+        raise Stray(f"no record of a group's offset: {error!r}") from None
+
+
+def decode(key: bytes | None, value: bytes | None) -> tuple[GroupKey, GroupOffset | None]:
+    """A record; without a value it says that the key is gone. Raises Stray for what is none, StateError for one that is damaged."""
+    found = decode_key(key)
+    try:
         if not value:
             return found, None
         r = orjson.loads(value)

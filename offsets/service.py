@@ -14,6 +14,7 @@ from confluent_kafka import KafkaException
 
 from common import kafka, link, topics
 from common.cli import setup_logging
+from common.cluster_watch import ClusterWatch
 from common.control_log import ControlLog
 from common.errors import Deposed, GroupRefused, LinkRefused, VerbatimError
 from common.health import Health, serving
@@ -21,8 +22,9 @@ from common.kafka import Deadline
 from common.leadership import TICK_S, Leadership, wait_for_lead
 from common.link import Link
 from common.stopping import stop_on_signals
+from offsets.groups import shown
 from offsets.records import GroupKey
-from offsets.survey import Row, Survey, refuse_provenance
+from offsets.survey import Row, Survey, Unmoved, refuse_provenance
 from offsets.writing import RecordLog, write_offsets
 
 if TYPE_CHECKING:
@@ -50,6 +52,8 @@ class Service:
         self.stopping = threading.Event()
         self.rows: list[Row] = []
         """What became of each partition of each group in the last round."""
+        self.unmoved: list[Unmoved] = []
+        """Groups of which nothing was translated."""
         self.term = -1
         self.totals: Counter[str] = Counter()
         self.link: Link
@@ -84,6 +88,7 @@ class Service:
             s.client_config("destination", "consumer"),
         )
         survey = Survey(s, self.link, self.control)
+        watch = ClusterWatch(self.health, {"source": survey.source_admin, "target": survey.target_admin})
         try:
             while wait_for_lead(self.leadership, self.health, self.stopping):
                 try:
@@ -96,6 +101,7 @@ class Service:
             return 0
         finally:
             self.health.role = "stopping"
+            watch.close()
             self.leadership.close()
             survey.close()
 
@@ -123,7 +129,6 @@ class Service:
                         # The target failed, perhaps while records were on their way: read them again.
                         record_log.close()
                         record_log = None
-                self.health.source_reached = survey.source_reached
                 if self.once:
                     return
                 while time.monotonic() < at and not self.stopping.is_set():
@@ -160,7 +165,6 @@ class Service:
         )
         if self.once or not passing:
             raise error
-        self.health.target_reached = not survey.source_reached
         which = "" if survey.source_reached else "the source can't be reached: "
         log.warning("this round ends here: %s%s", which, error)
 
@@ -174,9 +178,9 @@ class Service:
         self._go_on()
         if survey.control.refresh(deadline).deposed(NAME, self.term):
             raise Deposed("another instance leads now")
+        self.unmoved = found.unmoved
         self.rows = write_offsets(found.rows, survey.target, record_log, deadline)
         record_log.write(((key, None) for key in found.gone), deadline)
-        self.health.target_reached = True
         self._tell()
 
     def _tell(self) -> None:
@@ -188,7 +192,12 @@ class Service:
         said = {row.key: row.record.outcome for row in self.rows}
         for key, outcome in said.items():
             if outcome not in ("written", "in-step") and self._said.get(key) != outcome:
-                log.info("group %s, %s-%d: %s", key.group, key.topic, key.partition, outcome)
+                log.info("group %s, %s-%d: %s", shown(key.group), key.topic, key.partition, outcome)
+        for left in self.unmoved:
+            key = GroupKey(left.group, "", 0)
+            said[key] = left.detail
+            if self._said.get(key) != left.detail:
+                log.error("group %s is not moved (%s): %s", shown(left.group), left.outcome, left.detail)
         self._said = said
 
 
@@ -203,7 +212,7 @@ def refusal(rows: list[Row], settings: Settings) -> tuple[str, list[Row]] | None
         refused = [row for row in rows if row.record.outcome == outcome]
         if setting == "fail" and refused:
             key = refused[0].key
-            return f"group {key.group}, {key.topic}-{key.partition}: it {what}", refused
+            return f"group {shown(key.group)}, {key.topic}-{key.partition}: it {what}", refused
     return None
 
 

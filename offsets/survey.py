@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -20,7 +20,8 @@ from common.link import Link
 from common.topic_selection import expand_group_template
 from offsets import index
 from offsets.decision import Outcome, Written, decide
-from offsets.groups import At, Committed, Groups
+from offsets.group_protocol import MOVABLE, At, Committed, Group
+from offsets.groups import Groups
 from offsets.hidden import Hidden
 from offsets.index import Destination, PartitionIndex, Translation
 from offsets.reading import MappingTail, read_records, seed
@@ -61,11 +62,21 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class Unmoved:
+    """A group that is selected, and nothing of which is translated: `outcome` as rows have it, `detail` for people."""
+
+    group: str
+    outcome: Outcome
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
 class Found:
-    """`rows`, and the keys of records whose group or offset the source has no more."""
+    """`rows`, the keys of records whose group or offset the source has no more, and the groups that have no rows."""
 
     rows: list[Row]
     gone: list[GroupKey]
+    unmoved: list[Unmoved]
 
 
 class Survey:
@@ -79,7 +90,7 @@ class Survey:
         self.records: dict[GroupKey, GroupOffset] = {}
         """The group-offsets topic, as it was read last and written since."""
         self.target_admin = kafka.admin(settings.client_config("destination", "admin"))
-        self.target = Groups(self.target_admin, "target")
+        self.target = Groups(self.target_admin, "target", settings.client_config("destination", "admin"))
         self.tail = MappingTail(settings, self.target_admin)
         self._hidden = Hidden(settings)
         self._ids: dict[str, str] = {}
@@ -92,7 +103,7 @@ class Survey:
 
     @cached_property
     def source(self) -> Groups:
-        return Groups(self.source_admin, "source")
+        return Groups(self.source_admin, "source", self.settings.client_config("source", "admin"))
 
     def close(self) -> None:
         self.tail.close()
@@ -122,7 +133,7 @@ class Survey:
         self.control.refresh(deadline)
         self.source_reached = False
         source_deadline = Deadline(SOURCE_S)
-        listed, offsets = self._source_offsets(source_deadline)
+        listed, offsets, failed = self._source_offsets(source_deadline)
         seen = {topic for of_group in offsets.values() for topic, _ in of_group}
         known = {key.group for key in self.records}
         self._hidden.look(
@@ -135,7 +146,8 @@ class Survey:
         source_ends = self._ends_beyond(offsets)
         names = {group: self.target_name(group) for group in offsets}
         # Members after offsets: had somebody committed since, the group would show members, unless they left again at once.
-        committed = self.target.committed(sorted(set(names.values())), deadline)
+        refused: dict[str, str] = {}
+        committed = self.target.committed(sorted(set(names.values())), deadline, refused)
         members = self.target.members(deadline)
         rows = []
         for group, of_group in sorted(offsets.items()):
@@ -155,9 +167,10 @@ class Survey:
                         beyond,
                         have.offset if have else None,
                         members.get(name, False),
+                        refused.get(name),
                     )
                 )
-        return Found(rows, self._gone(listed))
+        return Found(rows, self._gone(listed), unmoved(self.settings, listed, failed))
 
     def target_name(self, group: str) -> str:
         return expand_group_template(
@@ -209,18 +222,23 @@ class Survey:
 
     # the source
 
-    def _source_offsets(self, deadline: Deadline) -> tuple[set[str], dict[str, dict[At, Committed]]]:
-        """All groups that there are, and of those selected what they have committed of copied topics.
+    def _source_offsets(
+        self, deadline: Deadline
+    ) -> tuple[dict[str, Group], dict[str, dict[At, Committed]], dict[str, str]]:
+        """All groups that there are, of those selected what they have committed of copied topics, and those of which that can't be read.
 
         A topic counts only if it had the same id before and after: an offset of a topic that was deleted, taken for one of the topic
         made after it, could skip records of that.
         """
         copied = self.copied_topics()
-        listed = set(self.source.members(deadline))
-        selected = sorted(group for group in listed if self.settings.selects_group(group))
+        listed = self.source.listed(deadline)
+        selected = sorted(
+            group for group, of in listed.items() if of.kind in MOVABLE and self.settings.selects_group(group)
+        )
         before = self._ids
         while True:
-            found = self.source.committed(selected, deadline)
+            failed: dict[str, str] = {}
+            found = self.source.committed(selected, deadline, failed)
             offsets = {
                 group: {at: c for at, c in of_group.items() if at[0] in copied}
                 for group, of_group in found.items()
@@ -230,11 +248,12 @@ class Survey:
             if stable == after.keys() or deadline.passed():
                 break
             before = after
-        return listed, {
+        kept = {
             group: of_stable
             for group, of_group in offsets.items()
             if (of_stable := {at: c for at, c in of_group.items() if at[0] in stable})
         }
+        return listed, kept, failed
 
     def _ends_beyond(self, offsets: dict[str, dict[At, Committed]]) -> dict[At, int]:
         """The source's ends, of partitions where a group stands beyond what has been copied."""
@@ -283,9 +302,10 @@ class Survey:
         beyond: bool,
         committed: int | None,
         active: bool,
+        refused: str | None = None,
     ) -> Row:
         """What is to be said of a partition of a group. `beyond`: its offset lies beyond the source's log; `committed` and `active`: the
-        target's group. The topic's id was asked for, or recalled."""
+        target's group; `refused`: why its offsets can't be read. The topic's id was asked for, or recalled."""
         at = (key.topic, key.partition)
         known = self.partition(at)
         assert known is not None
@@ -305,6 +325,8 @@ class Survey:
             outcome, found = "several-sources", Translation(None, False, "several-sources")
         elif beyond:
             outcome, found = "beyond-source", Translation(None, False, "beyond-source")
+        elif refused is not None:
+            outcome = "failed"
         else:
             assert found.offset is not None
             outcome = decide(found.offset, source.offset, committed, written, active, self.settings.rewind)
@@ -320,19 +342,32 @@ class Survey:
             found.exact,
             found.why,
             outcome,
-            "",
+            (refused or "") if outcome == "failed" else "",
             int(time.time() * 1000),
             source.metadata,
             written,
         )
         return Row(key, record, committed)
 
-    def _gone(self, listed: set[str]) -> list[GroupKey]:
+    def _gone(self, listed: Container[str]) -> list[GroupKey]:
         """Records, older than mappings are kept, of groups that the source has no more."""
         oldest = time.time() * 1000 - self.settings.mappings_retention_s * 1000
         return [
             key for key, record in self.records.items() if key.group not in listed and record.time_ms < oldest
         ]
+
+
+def unmoved(settings: Settings, listed: Mapping[str, Group], failed: Mapping[str, str]) -> list[Unmoved]:
+    """Selected groups that have no rows, each with the reason: of another kind than consumers', or `failed` when they were asked. Pure."""
+    out = [
+        Unmoved(
+            group, "unmovable", f"it is a {of.kind} group, whose progress is not an offset for each partition"
+        )
+        for group, of in listed.items()
+        if of.kind not in MOVABLE and settings.selects_group(group)
+    ]
+    out += [Unmoved(group, "failed", f"its offsets can't be read: {why}") for group, why in failed.items()]
+    return sorted(out, key=lambda found: found.group)
 
 
 def within(found: Translation, bounds: tuple[int, int]) -> Translation:

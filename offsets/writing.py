@@ -13,7 +13,8 @@ from common import kafka
 from common.appending import Appender
 from common.errors import KafkaTimeout
 from common.kafka import Deadline
-from offsets.groups import NOT_EMPTY, At, Committed, Groups
+from offsets.group_protocol import At, Committed
+from offsets.groups import NOT_EMPTY, Groups, shown
 from offsets.records import GroupKey, GroupOffset, encode_key, encode_value
 from offsets.survey import Row
 
@@ -91,11 +92,11 @@ def write_offsets(rows: list[Row], groups: Groups, record_log: RecordLog, deadli
 def _refused(row: Row, error: KafkaError, before: GroupOffset | None) -> Row:
     if kafka.retriable(error):
         # Perhaps it was written all the same: the record stays as it is, and the next round sees.
-        log.warning("group %s: %s", row.record.target_group, error.str())
+        log.warning("group %s: %s", shown(row.record.target_group), error.str())
         return row
     active = error.code() in NOT_EMPTY
     if not active:
-        log.error("group %s: its offsets can't be written: %s", row.record.target_group, error.str())
+        log.error("group %s: its offsets can't be written: %s", shown(row.record.target_group), error.str())
     record = replace(
         row.record,
         outcome="active" if active else "failed",

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from common.frame import MAX_RECORDS
 from common.record_batch import BatchHeader
 from common.record_columns import columns
 
@@ -89,18 +90,28 @@ class Chunks:
         return self._cut_rows(most_records, most_bytes)
 
     def _take_apart(self) -> None:
-        first = self._chunks[0]
-        if first.wholes:
-            parts = [columns(batch, [(0, header)]) for header, batch in first.wholes]
-            first.rows, first.wholes = _joined(parts), []
-            before, first.left = first.left, first.bytes
-            self.bytes += first.left - before
+        """One batch: each unpacks into much more, and the others wait as they are."""
+        chunk = self._chunks[0]
+        if not chunk.wholes:
+            return
+        header, batch = chunk.wholes[0]
+        first = Chunk(chunk.topic, chunk.partition, header.next_offset, chunk.leader_epoch)
+        first.rows = columns(batch, [(0, header)])
+        first.left = first.bytes
+        self.bytes += first.left - header.size
+        chunk.left -= header.size
+        del chunk.wholes[0]
+        if not chunk.wholes:
+            first.next = chunk.next
+            self._chunks.popleft()
+        self._chunks.appendleft(first)
 
     def _cut_wholes(self, most_bytes: int) -> Piece:
         chunk = self._chunks[0]
-        size = taken = 0
+        size = taken = count = 0
         for header, _ in chunk.wholes:
-            if taken and size + header.size > most_bytes:
+            count += header.count
+            if taken and (size + header.size > most_bytes or count > MAX_RECORDS):
                 break
             size += header.size
             taken += 1

@@ -24,7 +24,7 @@ from common.control import Key
 from common.errors import FrameError
 from common.frame import Frame, Header, encode_rows, headers_of, pack
 from common.provenance import came_from
-from common.record_batch import BatchError
+from common.record_batch import NO_TIMESTAMP, BatchError
 from common.record_columns import columns
 from replicator.chunks import Chunk, Chunks, Whole
 
@@ -100,6 +100,8 @@ class Copying:
     paused: bool = False
     """Whether an operator has paused its topic: it is not read, whatever its status."""
     asked_at: int = -1
+    gone: tuple[int, int, int] | None = None
+    """While it is asking: the position that its source no longer has, and where the log there begins and ends."""
     generation: int = 0
     answered: int = field(init=False)
     read: int = field(init=False)
@@ -200,7 +202,13 @@ class Copying:
         cuts = []
         left = self.waiting if most is None else most
         while self.waiting and left > 0 and (all_of_it or self.full()):
-            cuts.append(self._cut_one(left) if self.pending else self._cut_chunks(left, most is None))
+            try:
+                cuts.append(self._cut_one(left) if self.pending else self._cut_chunks(left, most is None))
+            except BatchError:
+                # Nothing was taken of it: it is met again, behind those that are cut already.
+                if cuts:
+                    return cuts
+                raise
             left -= cuts[-1].frame.count
         if all_of_it and not self.waiting and self.cut_at < self.read:
             cuts.append(self._cut(self.read, 0, b"", None))
@@ -327,7 +335,8 @@ class Copying:
         stamps = [r.timestamp() for r in records]
         rows = encode_rows(
             [r.offset() for r in records],
-            [stamp for _, stamp in stamps],
+            # The client's 0 with no type stands for none, which to Kafka is -1; 0 would be a time, by which retention goes.
+            [stamp if kind else NO_TIMESTAMP for kind, stamp in stamps],
             [kind for kind, _ in stamps],
             [r.key() for r in records],
             [r.value() for r in records],

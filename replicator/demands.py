@@ -71,13 +71,14 @@ class Demands:
             # Not a loss yet: whoever asked may have been fenced before the record arrived, and the destination be further by now.
             copy.status = Status.ASKING
             copy.rewind(copy.acked)
+            copy.gone = (position, low, high)
             self._ask(copy, outside.monotonic())
             return False
         if position < low:
             self.halts.halt(
                 copy,
                 "source-lost",
-                f"records [{position}, {low}) of {copy.name} are gone from the source before they reached the destination",
+                f"records [{position}, {low}) of {copy.name} are gone from the source before they reached the destination; its log is [{low}, {high}) now",
                 position,
                 low,
             )
@@ -137,6 +138,7 @@ class Demands:
             # Only if something is lost: the position may merely be behind the deduplicator's.
             copy.status = Status.ASKING
             copy.rewind(copy.acked)
+            copy.gone = (copy.read, low, high)
             self._ask(copy, now)
         else:
             log.warning(
@@ -157,14 +159,20 @@ class Demands:
 
     def _ask(self, copy: Copying, now: float) -> None:
         log.warning(
-            "%s: the source no longer has position %d; asking how far the destination is",
+            "%s: %s; asking how far the destination is",
             copy.name,
-            copy.read,
+            no_longer_there(copy),
         )
         copy.asked_at = self.term.control.append(
             "ask", Deadline(CALL_S), topic=copy.topic, topic_id=copy.topic_id, partition=copy.partition
         )
         copy.asked_since = now
+
+
+def no_longer_there(copy: Copying) -> str:
+    """Of a copy that is asking: what its source was asked for, and what it has by now."""
+    assert copy.gone is not None
+    return "the source no longer has position {}: its log is [{}, {}) now".format(*copy.gone)
 
 
 def given_up(resend: Request, consent: Consent) -> bool:

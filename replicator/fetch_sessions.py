@@ -17,12 +17,14 @@ from common import kafka, outside
 from common.broker_connections import DATA, Address, BrokerConnections, Line, Partition, Question
 from common.broker_tries import TRIES
 from common.connection import UnsupportedVersion, wait_for
-from replicator import fetch_protocol
+from replicator import answers, fetch_protocol
+from replicator.answers import Budget
 from replicator.fetch_protocol import FETCH, NO_SESSION, Fetched, Topic, Wanted
 
 log = logging.getLogger(__name__)
 
 FETCH_BYTES = 8 << 20
+LEAST_FETCH_BYTES = 64 << 10
 AHEAD_BYTES = 64 << 10
 """A broker whose answer has less is asked again when that is waited for, not before: it would answer with the next record alone, and all behind
 that would wait for another one."""
@@ -59,13 +61,17 @@ class Position:
     replica: int | None = None
     rests_until: float = 0.0
     unknown_since: float | None = None
+    aligned: bool = False
+    doubted: tuple[int, int] | None = None
+    room: int = 0
+    """The last three are replicator/answers.py's."""
 
     @property
     def name(self) -> Partition:
         return self.topic, self.partition
 
     def wanted(self, most_bytes: int) -> Wanted:
-        return Wanted(self.offset, self.epoch, most_bytes, self.leader_epoch)
+        return Wanted(self.offset, self.epoch, max(most_bytes, self.room), self.leader_epoch)
 
 
 @dataclass(slots=True)
@@ -90,7 +96,7 @@ class FetchSessions:
         self.brokers = BrokerConnections(config)
         self._wait_ms = int(config.get("fetch.wait.max.ms", 500))
         self._least_bytes = int(config.get("fetch.min.bytes", 1))
-        self._most_bytes = int(config.get("fetch.max.bytes", FETCH_BYTES))
+        self._most_bytes = self._asked_bytes = int(config.get("fetch.max.bytes", FETCH_BYTES))
         self._partition_bytes = int(config.get("max.partition.fetch.bytes", 1 << 20))
         self._rack = str(config.get("client.rack", ""))
         self._age_s = int(config.get("metadata.max.age.ms", METADATA_AGE_MS)) / 1000
@@ -243,7 +249,7 @@ class FetchSessions:
             session.epoch,
             self._wait_ms,
             self._least_bytes,
-            self._most_bytes,
+            self._asked_bytes,
             self._rack,
         )
         self.brokers[line].send(FETCH, [body], None)
@@ -252,6 +258,16 @@ class FetchSessions:
             del known[key]
         session.untold = set()
         session.answer_by = outside.monotonic() + self._wait_ms / 1000 + ANSWER_S
+
+    def ask_for_less(self, spent: Budget) -> None:
+        """Ask for as much as can be unpacked at once, going by how this has: what is beyond that would only be sent again."""
+        if spent.exceeded:
+            self._asked_bytes = max(
+                LEAST_FETCH_BYTES, answers.UNPACKED_BYTES * spent.packed // max(1, spent.unpacked)
+            )
+        elif spent.packed:
+            self._asked_bytes += self._asked_bytes // 8
+        self._asked_bytes = min(self._asked_bytes, self._most_bytes)
 
     def _fail(self, leader: Address, why: KafkaException, now: float) -> None:
         """A broker can't be reached or makes no sense: it may lead nothing any more."""

@@ -14,19 +14,18 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
 from confluent_kafka import OFFSET_INVALID, KafkaError, TopicPartition
 
-from common import kafka, outside, record_batch
+from common import kafka, outside
 from common.broker_connections import Address, Partition
-from common.record_batch import BatchError, BatchHeader
-from common.record_columns import TooManyAtOnce, columns
-from replicator import fetch_protocol
+from common.record_batch import BatchError
+from replicator import answers, fetch_protocol
+from replicator.answers import Budget
 from replicator.chunks import Chunk
-from replicator.fetch_protocol import Aborted, Part
+from replicator.fetch_protocol import Part
 from replicator.fetch_sessions import FetchSessions, Position, Unsupported
 
-__all__ = ["BatchConsumer", "Event", "Unsupported", "committed"]
+__all__ = ["BatchConsumer", "Event", "Unsupported"]
 
 WHOLE_BYTES = 64 << 10
 """From this size on a batch stays whole. Smaller ones become records, which phase 2 makes larger batches of: each costs a request there."""
@@ -34,8 +33,6 @@ JUST_ASKED_S = 0.004
 """How long to wait at least for an answer to what was just asked: who does not wait at all has waited before, and cuts what there is now."""
 UNKNOWN_S = 2.0
 """For how long a topic may be unknown to a broker that has not heard of it yet."""
-_DELETE_HORIZON = 0x40
-"""Compaction has written when tombstones may go where the first time stood (KIP-534)."""
 _ELSEWHERE = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -82,6 +79,8 @@ class BatchConsumer:
         self._positions = self._sessions.positions
         self._named: dict[Partition, Position] = {}
         """The same by the topics' names."""
+        self._budget = Budget()
+        """What this look at the answers may unpack into."""
 
     def assign(self, positions: Iterable[tuple[str, str, int, int, int | None]]) -> None:
         """Topic, its id, partition, offset, and the leader epoch of the record before, where it is known."""
@@ -119,8 +118,10 @@ class BatchConsumer:
         now = outside.monotonic()
         found: list[Chunk | Event] = []
         asked = sessions.ask(now)
+        self._budget = Budget()
         for address in sessions.answered(timeout_s, JUST_ASKED_S if asked else 0.0):
             found += self._take(address, now)
+        sessions.ask_for_less(self._budget)
         sessions.give_up(outside.monotonic())
         if sessions.had_much():
             # More is there, most likely: it comes while this is worked on.
@@ -190,100 +191,8 @@ class BatchConsumer:
             return
         at.unknown_since = None
         try:
-            yield from self._chunks(at, part)
+            yield from answers.chunks(at, part, self._codecs, WHOLE_BYTES, self._budget)
         except BatchError as wrong:
             at.stopped = True
-            words = f"batch behind offset {at.offset}: {wrong}"
+            words = f"{wrong} (read up to {at.offset})"
             yield Event(at.topic, at.partition, KafkaError(KafkaError._BAD_MSG, words))
-
-    def _chunks(self, at: Position, part: Part) -> Iterator[Chunk]:
-        data = pa.py_buffer(part.records)
-        small: list[tuple[int, BatchHeader]] = []
-        chunk: Chunk | None = None
-        enough = False
-
-        def ended() -> Iterator[Chunk]:
-            nonlocal small, chunk, enough
-            if chunk is not None:
-                if small:
-                    chunk.rows, taken = self._rows(data, small, at.offset)
-                    if taken < len(small):
-                        chunk.next, enough = small[taken - 1][1].next_offset, True
-                at.offset, at.epoch = chunk.next, chunk.leader_epoch
-                yield chunk
-            small, chunk = [], None
-
-        for position, header, wanted in committed(data, part.aborted, at.offset):
-            whole = wanted and self._whole(header, at.offset if chunk is None else chunk.next)
-            if chunk is not None and (
-                header.leader_epoch != chunk.leader_epoch
-                or (whole and small)
-                or (wanted and not whole and chunk.wholes)
-            ):
-                yield from ended()
-            if enough:
-                return
-            if chunk is None:
-                chunk = Chunk(at.topic, at.partition, at.offset, header.leader_epoch)
-            if whole:
-                if not record_batch.intact(data, position, header):
-                    raise BatchError("it fails its checksum")
-                chunk.wholes.append((header, data.slice(position, header.size)))
-            elif wanted:
-                small.append((position, header))
-            chunk.next = header.next_offset
-        yield from ended()
-
-    @staticmethod
-    def _rows(
-        data: pa.Buffer, batches: list[tuple[int, BatchHeader]], position: int
-    ) -> tuple[pa.RecordBatch, int]:
-        """The records at or behind a position, and of how many batches they are: what all would unpack into may be too much at once. The others
-        are fetched again."""
-        taken = len(batches)
-        while True:
-            try:
-                rows = columns(data, batches[:taken])
-                break
-            except TooManyAtOnce:
-                taken //= 2
-        if batches[0][1].base_offset < position:
-            # A batch comes whole, also where the position is in the middle of it.
-            below = sum(offset < position for offset in rows.column(0).to_pylist())
-            rows = rows.slice(below)
-        return rows, taken
-
-    def _whole(self, header: BatchHeader, position: int) -> bool:
-        """Whether a batch may be handed on as it is: nothing is missing in it, and its times are its producer's."""
-        return (
-            header.size >= WHOLE_BYTES
-            and header.count == header.last_offset_delta + 1
-            and header.base_offset >= position
-            and not header.log_append_time
-            and not header.attributes & _DELETE_HORIZON
-            and header.codec in self._codecs
-        )
-
-
-def committed(
-    data: pa.Buffer, aborted: Iterable[Aborted], position: int
-) -> Iterator[tuple[int, BatchHeader, bool]]:
-    """The batches at or behind a position: where each begins in `data`, its header, and whether it has records that are committed. Pure.
-
-    As Kafka's consumer tells them apart: an aborted transaction's producer is one from its first offset on, up to its marker.
-    """
-    coming = sorted(aborted, key=lambda one: one.first_offset)
-    ended: set[int] = set()
-    for at, header in record_batch.headers(data):
-        if header.next_offset <= position:
-            continue
-        while coming and coming[0].first_offset < header.next_offset:
-            ended.add(coming.pop(0).producer_id)
-        if header.control:
-            ended.discard(header.producer_id)
-        wanted = (
-            not header.control
-            and header.count > 0
-            and not (header.transactional and header.producer_id in ended)
-        )
-        yield at, header, wanted

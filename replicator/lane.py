@@ -12,22 +12,22 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError
 
-from common import kafka, outside, provenance
+from common import credentials, kafka, outside, provenance
 from common.control import REPLICATOR
 from common.control_log import ControlLog
 from common.counters import Counters
-from common.errors import FrameError
+from common.errors import FrameError, SettingsError
 from common.kafka import Deadline, Received
 from common.lane import LaneTerm, tame_garbage_collector
 from common.record_batch import BatchError
 from replicator.chunks import Chunk
 from replicator.confirming import Confirming
 from replicator.copying import Copying, Cut, Loop, Status
-from replicator.demands import Demands
+from replicator.demands import Demands, no_longer_there
 from replicator.fetching import Event
 from replicator.halts import Halts
 from replicator.rest import Rest
@@ -51,11 +51,25 @@ def run(plan: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Run a lane for one epoch and yield its progress rows."""
     logging.basicConfig(level=plan["log_level"], format="%(asctime)s %(levelname)s %(name)s %(message)s")
     tame_garbage_collector()
-    lane = Lane(plan)
+    try:
+        lane = Lane(credentials.found_in_plan(plan))
+    except SettingsError as error:
+        yield "refused", {"detail": str(error)}
+        return
     try:
         yield from lane.run()
     finally:
         lane.close()
+
+
+class Unreadable(NamedTuple):
+    """What a copy can't go beyond: `at`, the position before it; `generation` and `begun` as they were when it was found."""
+
+    copy: Copying
+    what: str
+    at: int
+    generation: int
+    begun: int
 
 
 class Lane:
@@ -108,6 +122,7 @@ class Lane:
         """The copies of which something was read that is not in a frame yet."""
         self.held_back = False
         """Whether all of them wait for a limit."""
+        self.unreadable: dict[tuple[str, int], Unreadable] = {}
         self.rest = Rest()
         self.many = False
         self.flows = False
@@ -135,7 +150,7 @@ class Lane:
         self._finish()
         for copy in self.copies.values():
             if copy.status is Status.ASKING:
-                detail = f"the source no longer has position {copy.read} and the deduplicator has not said how far the destination is"
+                detail = f"{no_longer_there(copy)}; the deduplicator has not said how far the destination is: run it"
                 self.halts.row_halted(copy, detail)
             elif self.bounded and copy.paused and not copy.done():
                 self.halts.rows.append(("paused", {"topic": copy.topic, "partition": copy.partition}))
@@ -153,6 +168,7 @@ class Lane:
         self._consume()
         self._frame()
         self.writer.poll()
+        self._halt_unreadable()
         now = outside.monotonic()
         self._write_positions(now)
         if self.term.look(now):
@@ -294,7 +310,21 @@ class Lane:
             log.warning("source: %s", error.str())
 
     def _unreadable(self, copy: Copying, what: str, at: int) -> None:
-        self.halts.halt(copy, "unreadable-batch", f"{copy.name}: {what}", at, None)
+        """Halt a partition at what can't be read: but what is before that first goes on its way."""
+        self.unreadable[copy.topic, copy.partition] = Unreadable(
+            copy, what, at, copy.generation, self.source.begun
+        )
+
+    def _halt_unreadable(self) -> None:
+        for key, bad in list(self.unreadable.items()):
+            copy = bad.copy
+            turned_back = bad.begun != self.source.begun or bad.generation != copy.generation
+            if turned_back or copy.status is not Status.RUNNING:
+                # What is still there will be found again.
+                del self.unreadable[key]
+            elif copy.acked >= bad.at:
+                del self.unreadable[key]
+                self.halts.halt(copy, "unreadable-batch", f"{copy.name}: {bad.what}", bad.at, None)
 
     def _frame(self) -> None:
         """Send the frames whose topic is confirmed; cut the next ones, and ask for theirs."""
@@ -326,6 +356,9 @@ class Lane:
         waiting = 0
         for at, copy in list(self.uncut.items()):
             limited, most = self.throttle.limits(copy), None
+            bad = self.unreadable.get(at)
+            if bad is not None and bad.at <= copy.cut_at < copy.read:
+                continue
             if copy.status is Status.RUNNING and (all_of_it or (copy.full() and not limited)):
                 most = self.throttle.affordable(copy, now) if limited else None
                 try:

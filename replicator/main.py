@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from common.application import CALL_S, Application, halted_lines
+from common.application import CALL_S, Application
 from common.cli import entry, live_file, settings_options
 from common.kafka import Deadline
-from common.lanes import Plan, Progress
+from common.lanes import Behind, Plan, Progress, halted_lines
 from replicator import lane
 from replicator.heartbeats import Heartbeats
 from replicator.planner import Planner
@@ -40,7 +40,7 @@ class Replicator(Application):
         group = f"{self.settings.application_name}.replicator"
         if self.settings.heartbeats_interval_s and not self.bounded:
             self.heartbeats = Heartbeats(self.settings, self.control, self.health, self.instance)
-        self.planner = Planner(self.settings, self.control, group, self.bounded)
+        self.planner = Planner(self.settings, self.control, group, self.bounded, self.source)
 
     def plan(self) -> list[Plan]:
         return self.planner.plan(self.lanes_wanted)
@@ -82,6 +82,19 @@ class Replicator(Application):
         for row in rows:
             if row.kind == "refused":
                 self.planner.leave_out((row.body["topic_id"], row.body["partition"]))
+
+    def behind(self, rows: list[Progress]) -> dict[str, Behind]:
+        """By source partition, as the positions topic says. What is halted or paused is left out: `caught_up` tells of it."""
+        halts = self.control.refresh(Deadline(CALL_S)).halts
+        still = {(halt.topic, key[1]) for (name, key), halt in halts.items() if name == self.name}
+        still |= {
+            (row.body["topic"], row.body["partition"]) for row in rows if row.kind in ("halted", "paused")
+        }
+        return {
+            f"{topic}-{p}": Behind(*at)
+            for (topic, p), at in self.planner.stand().items()
+            if (topic, p) not in still and at[0] < at[1]
+        }
 
     def caught_up(self, rows: list[Progress]) -> int | None:
         if any(row.kind == "replan" for row in rows):

@@ -14,9 +14,11 @@ from common import kafka, outside, topics
 from common.connection import in_batches
 from common.control import REPLICATOR, Control, Key
 from common.control_log import ControlLog
+from common.credentials import for_plan
 from common.errors import KafkaTimeout, LinkRefused, SettingsError
 from common.kafka import Deadline
 from common.lanes import Plan
+from common.link import refuse_own_copies
 from common.routing import spread
 from common.topics import TopicInfo
 from replicator import positions
@@ -121,6 +123,8 @@ class Planner:
         )
         self.telling = Telling(settings, control, self.source, self.target)
         self.planned: set[TopicInfo] = set()
+        self._given: dict[tuple[str, int], tuple[Key, int, int]] = {}
+        """In a bounded run, of each partition of the last plan: its key, where its copying begins, and the end that the plan gave."""
         self._left_out: dict[Key, float] = {}
         self.origins = Origins(settings, control, self.source, bounded)
 
@@ -157,7 +161,8 @@ class Planner:
         ends = self._ends(found, deadline) if self.bounded else {}
         for key in self._due():
             del self._left_out[key]
-        partitions = []
+        partitions: list[dict[str, Any]] = []
+        self._given = {}
         for info in found:
             same_name = self._same_name(info.name, state)
             for p in range(info.partitions):
@@ -166,6 +171,8 @@ class Planner:
                 origin = state.origins.get((info.id, p))
                 if origin is None:
                     continue  # made while planning: the next plan has it
+                if (end := ends.get((info.name, p))) is not None:
+                    self._given[info.name, p] = ((info.id, p), origin.offset, end)
                 position = known.get((info.id, p))
                 partitions.append(
                     {
@@ -176,16 +183,16 @@ class Planner:
                         "position": position.next if position else None,
                         "leader_epoch": position.leader_epoch if position else None,
                         "handled": position.handled if position else -1,
-                        "end": ends.get((info.name, p)),
+                        "end": end,
                         "same_name": same_name,
                     }
                 )
         s = self.settings
         common: dict[str, Any] = {
-            "source_consumer": s.client_config("source", "consumer"),
-            "source_admin": s.client_config("source", "admin"),
+            "source_consumer": for_plan(s, "source", "consumer"),
+            "source_admin": for_plan(s, "source", "admin"),
             "source_group": self.source_group,
-            "staging_producer": s.client_config("destination", "producer"),
+            "staging_producer": for_plan(s, "destination", "producer"),
             "whole_batches": in_batches(s, "source", "consumer"),
             # Of what each limit is shared out by.
             "partitions_of": Counter(p["topic"] for p in partitions),
@@ -195,6 +202,14 @@ class Planner:
             {**common, "partitions": [partitions[i] for i in share]}
             for share in spread(len(partitions), lanes)
         ]
+
+    def stand(self) -> dict[tuple[str, int], tuple[int, int]]:
+        """In a bounded run, how far each partition of the last plan is known to lie in staging, and the end that the plan gave."""
+        known = self.positions.refresh(Deadline(PLAN_S))
+        return {
+            at: (known[key].next if key in known else origin, end)
+            for at, (key, origin, end) in self._given.items()
+        }
 
     def changed(self) -> bool:
         """Whether the topics to copy are others than planned. Where only their configuration is, that is told, and no reason to plan."""
@@ -220,8 +235,12 @@ class Planner:
         return [] if self.bounded else [k for k, at in self._left_out.items() if now - at >= REFUSED_S]
 
     def selected(self, deadline: Deadline) -> list[TopicInfo]:
-        """The source topics to copy, as they are now."""
-        return selected(self.settings, self.source, deadline)
+        """The source topics to copy, as they are now. Raises LinkRefused where copies would be among them."""
+        found = selected(self.settings, self.source, deadline)
+        identity = self.control.state.identity or {}
+        if identity and identity["source_cluster"] == identity["target_cluster"]:
+            refuse_own_copies(self.settings, (info.name for info in found), identity["source_cluster"])
+        return found
 
     def _without_halted_recreations(
         self, found: list[TopicInfo], state: Control, deadline: Deadline

@@ -65,6 +65,7 @@ def forgotten(key: bytes | None, value: bytes | None) -> Key | None:
         return None
     try:
         k = orjson.loads(key or b"")
-        return (k["topic_id"], k["partition"])
+        found = (k["topic_id"], k["partition"])
+        return found if isinstance(found[0], str) and type(found[1]) is int else None
     except (orjson.JSONDecodeError, KeyError, TypeError):
         return None

@@ -10,6 +10,7 @@ import io
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -18,7 +19,7 @@ from common import rights
 from common.errors import VerbatimError
 from common.mappings import decode
 from common.rights import DEDUPLICATOR, OFFSETS, REPLICATOR, RIGHTS, SOURCE, TARGET
-from deduplicator.state import FoldResult
+from deduplicator.snapshot import FoldResult
 from offsets.service import Service
 from tests.brokers import read_all
 from tests.harness import Link, NoTable, Running, ThreadDeduplicator, ThreadReplicator, eventually
@@ -29,10 +30,11 @@ MADE_ONCE = {("CREATE", "<link>.*"), ("CREATE", "<link>.group-offsets")}
 """Rights that only a new link needs: (operation, name)."""
 
 
-def variables(cluster: str, properties: dict[str, str]) -> dict[str, str]:
-    """Client properties as the settings take them."""
-    prefix = f"KAFKA_CLUSTERS_{cluster}_PROPERTIES_"
-    return {prefix + key.upper().replace(".", "_"): value for key, value in properties.items()}
+def variables(cluster: str, properties: dict[str, str], folder: Path) -> dict[str, str]:
+    """Client properties in a file, where lanes find secrets too: they are in no plan."""
+    file = folder / f"{properties['sasl.username']}.properties"
+    file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+    return {f"KAFKA_CLUSTERS_{cluster}_CLIENT_CONFIG": str(file)}
 
 
 class Folded(NoTable):
@@ -64,9 +66,8 @@ class Guarded:
         for principal in PRINCIPALS:
             link = Link(source.bootstrap_servers, target.bootstrap_servers, self.name, rf"{self.name}-t\..*")
             user = self.user(principal)
-            link.variables |= variables("SOURCE", source.user(user)) | variables(
-                "DESTINATION", target.user(user)
-            )
+            link.variables |= variables("SOURCE", source.user(user), source.folder)
+            link.variables |= variables("DESTINATION", target.user(user), target.folder)
             link.variables["KAFKA_CLUSTERS_SOURCE_BOOTSTRAP_SERVERS"] = source.secure_servers
             link.variables["KAFKA_CLUSTERS_DESTINATION_BOOTSTRAP_SERVERS"] = target.secure_servers
             link.variables["CONSUMER_GROUPS"] = rf"{self.name}-g.*"

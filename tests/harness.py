@@ -27,7 +27,7 @@ from common.mappings import Mapping, decode
 from common.settings import Settings
 from deduplicator.copied_acls import CopiedAcls
 from deduplicator.main import Deduplicator
-from deduplicator.state import FoldResult, Snapshot
+from deduplicator.snapshot import FoldResult, Snapshot
 from offsets.service import Service
 from replicator.main import Replicator
 from tests.brokers import Record, Seen, produce, read_all, topic_id
@@ -70,8 +70,9 @@ class ThreadQuery:
 
         def lane(number: int, plan: str) -> None:
             try:
-                for kind, body in self._run_lane(json.loads(plan)):
-                    rows.append(Progress(number, kind, json.loads(json.dumps(body))))
+                given = json.loads(plan)
+                for kind, body in self._run_lane(given):
+                    rows.append(Progress.of(number, given, kind, json.loads(json.dumps(body))))
             except BaseException:  # noqa: BLE001 - the query's failure, whatever it is, as in Spark
                 self._failure = traceback.format_exc()
 
@@ -109,7 +110,7 @@ class InThreads(Application):
         pass
 
     def make_query(self) -> Any:
-        return ThreadQuery(type(self).run_lane, self.epochs.put)
+        return ThreadQuery(type(self).run_lane, self.reports.put)
 
 
 class ThreadReplicator(InThreads, Replicator):

@@ -140,3 +140,13 @@ def told(*values: bytes) -> Callable[[Asked], bytes | None]:
     """One answer after the other; the last one for good."""
     left = list(values)
     return lambda _: left.pop(0) if len(left) > 1 else left[0]
+
+
+def offset_of(asked: Asked) -> tuple[int, int] | None:
+    """Leader epoch and offset of the first partition in a Fetch; None where it has none."""
+    # Header's tags, then what has a fixed size, then a topic's id.
+    at = 1 + struct.calcsize(">iiiibii")
+    if asked.body[at] == 1:
+        return None
+    _, epoch, offset = struct.unpack_from(">iiq", asked.body, at + 1 + 16 + 1)
+    return epoch, offset

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 import orjson
 
-from common import kafka, topics
+from common import kafka, reaching, topics
 from common.cli import settings_options
 from common.control import DEDUPLICATOR, REPLICATOR, Control, Halt, Key
 from common.control_log import ControlLog
 from common.errors import LinkRefused, SettingsError
 from common.kafka import Deadline
+from common.settings import CLUSTERS
 
 if TYPE_CHECKING:
     from common.settings import Settings
@@ -88,6 +89,8 @@ def accept_loss(
     Says which source offsets are skipped, asks, and writes the consent down. The running replicator follows it within seconds.
     """
     deadline = Deadline(CALL_S)
+    for cluster in CLUSTERS:
+        reaching.cluster_id(settings, cluster, deadline)
     target = kafka.admin(settings.client_config("destination", "admin"))
     if settings.control_topic not in topics.describe(target, [settings.control_topic], deadline):
         raise LinkRefused(

@@ -20,13 +20,12 @@ from common.control import Key
 from common.kafka import Deadline
 from offsets.service import NAME as OFFSETS
 from offsets.service import Service
-from offsets.survey import Row, Survey, refuse_provenance
+from offsets.survey import Found, Row, Survey, refuse_provenance
 from replicator.planner import selected
 from verbatim import cutover_rules as rules
 from verbatim.cutover_rules import At
 from verbatim.standing import Standings
 from verbatim.steps import Doubt, Step, Steps, listed, wait_for
-from verbatim.verify import Kind
 from verbatim.verify_link import Options as VerifyOptions
 from verbatim.verify_link import verify_link
 
@@ -141,16 +140,13 @@ class Cutover:
             link = standings.look(Deadline(CALL_S))
             if over := rules.beyond(link, ends, names):
                 raise Doubt(f"the source has gone on, or has lost records: {listed(over)}")
-            return rules.behind(link, ends, names)
+            behind = rules.behind(link, ends, names)
+            if behind and (idle := standings.idle(Deadline(CALL_S))):
+                # Nothing of it would come, however long anybody waits.
+                raise Doubt(f"not running: {', '.join(idle)}, and {listed(behind)}")
+            return behind
 
-        try:
-            wait_for(look, Deadline(self.options.wait_s))
-        except Doubt as doubt:
-            idle = [
-                name for name in ("replicator", "deduplicator") if not standings.led(name, Deadline(CALL_S))
-            ]
-            more = f" (not running: {', '.join(idle)})" if idle else ""
-            raise Doubt(f"{doubt}{more}") from None
+        wait_for(look, Deadline(self.options.wait_s))
         step.found = [f"all of {len(ends)} partitions delivered up to their ends"]
 
     # groups
@@ -162,18 +158,17 @@ class Cutover:
 
         def look() -> list[str]:
             nonlocal judged, ran
-            found = survey.look().rows
-            in_use = survey.source.members(Deadline(CALL_S))
-            judged = rules.judge_groups(found, in_use, self.options.accept_redelivery)
+            found = survey.look()
+            judged = self._judge(survey, found)
             if judged.doubts:
                 return judged.doubts
             if judged.due and not ran and not standings.led(OFFSETS, Deadline(CALL_S)):
                 ran = True
                 Service(self.settings, once=True).run_within()
                 survey.load()
-                found = survey.look().rows
-                judged = rules.judge_groups(found, in_use, self.options.accept_redelivery)
-            self.rows = found
+                found = survey.look()
+                judged = self._judge(survey, found)
+            self.rows = found.rows
             return judged.doubts or [
                 f"group {k.group}, {k.topic}-{k.partition}: not written yet" for k in judged.due
             ]
@@ -184,6 +179,10 @@ class Cutover:
         if judged.inexact:
             step.found.append(f"{judged.inexact} of them not exact: records will be read again")
 
+    def _judge(self, survey: Survey, found: Found) -> rules.Groups:
+        in_use = survey.source.members(Deadline(CALL_S))
+        return rules.judge_groups(found.rows, in_use, self.options.accept_redelivery, found.unmoved)
+
     # verification
 
     def _verify(self, survey: Survey, step: Step) -> None:
@@ -193,13 +192,16 @@ class Cutover:
             step.found = ["source and target were compared, and neither has changed since"]
             return
         report = verify_link(self.settings, VerifyOptions(sample=self.options.sample, seed=self.options.seed))
-        if report.failed(complete=True):
-            raise Doubt(listed(_findings(report.partitions)) + "; see `verbatim verify --complete`")
+        doubts, told = rules.judge_comparison(report.partitions, self.rows)
+        if doubts:
+            raise Doubt(listed(doubts) + "; see `verbatim verify`")
         # What was written at the target since the look is not what was compared.
         if self._basis(survey) != basis:
             raise Doubt("source or target has changed while they were compared")
         equal = sum(p.equal for p in report.partitions)
-        step.found = [f"{equal:,} records equal", *report.notes, *self._remember(basis)]
+        # What is told depends on where the groups stand: they may be elsewhere when it is run again.
+        step.found = [f"{equal:,} records equal", *report.notes, *told]
+        step.found += [] if told else self._remember(basis)
 
     def _basis(self, survey: Survey) -> dict[str, Any]:
         """What a verification speaks of: the same later on, it needs not be done again."""
@@ -246,10 +248,8 @@ class Cutover:
             obstacles.append("a topic was made again, or another one selected")
         if obstacles:
             raise Doubt(f"the source has not stood still: {listed(obstacles)}; stop the producers")
-        rows = survey.look().rows
-        judged = rules.judge_groups(
-            rows, survey.source.members(Deadline(CALL_S)), self.options.accept_redelivery
-        )
+        looked = survey.look()
+        rows, judged = looked.rows, self._judge(survey, looked)
         if judged.doubts or judged.due:
             raise Doubt(listed(judged.doubts) or "groups were moved meanwhile")
         before, after = rules.positions(self.rows), rules.positions(rows)
@@ -260,16 +260,3 @@ class Cutover:
             )
         self.rows = rows
         step.found = ["neither the source nor a group has moved; consumers may be started at the target"]
-
-
-def _findings(partitions: list[Any]) -> list[str]:
-    out = []
-    for p in partitions:
-        out += [
-            f"{p.topic}-{p.partition}: {p.findings[kind].count:,} {kind}"
-            for kind in Kind
-            if kind in p.findings
-        ]
-        if p.behind:
-            out.append(f"{p.topic}-{p.partition}: {p.behind:,} records not at the destination")
-    return out

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from confluent_kafka import KafkaException
 
-from common.cli import echo_json, settings_options
+from common.cli import Duration, echo_json, settings_options
 from common.errors import VerbatimError
 from offsets.survey import Row
 from verbatim.cutover import Cutover, Options
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 @click.option(
     "--quiet",
     "quiet_s",
-    type=click.FloatRange(min=0),
-    default=5.0,
+    type=Duration(),
+    default="5s",
     show_default=True,
-    help="Seconds for which the source must stand still, to show that its producers are stopped.",
+    help="For so long the source must stand still, to show that its producers are stopped.",
 )
 @click.option(
     "--wait",
     "wait_s",
-    type=click.FloatRange(min=0),
-    default=60.0,
+    type=Duration(),
+    default="60s",
     show_default=True,
-    help="Seconds that each step waits for what it needs, before it refuses.",
+    help="How long each step waits for what it needs, before it refuses.",
 )
 @click.option(
     "--sample",

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from common.control import Control, Key
 from offsets.decision import MEANINGS
+from offsets.groups import shown
 from offsets.records import GroupKey
-from offsets.survey import Row
+from offsets.survey import Row, Unmoved
 from verbatim.standing import Link
+from verbatim.verify import Kind, PartitionReport
 
 At = tuple[str, int]
 """Topic, partition."""
@@ -78,15 +80,21 @@ class Groups:
     inexact: int
 
 
-def judge_groups(rows: list[Row], in_use: Mapping[str, bool], accept_redelivery: bool) -> Groups:
-    """`in_use`: source groups -> whether they have members there."""
+def judge_groups(
+    rows: list[Row], in_use: Mapping[str, bool], accept_redelivery: bool, unmoved: Sequence[Unmoved] = ()
+) -> Groups:
+    """`in_use`: source groups -> whether they have members there; `unmoved`: those that would be left behind."""
     due, inexact = [], 0
     doubts = [
-        f"group {group} has members at the source: stop its consumers"
+        f"group {shown(group)} has members at the source: stop its consumers"
         for group in sorted({row.key.group for row in rows if in_use.get(row.key.group, False)})
     ]
+    doubts += [
+        f"group {shown(left.group)} can't be moved ({left.outcome}): {left.detail}; CONSUMER_GROUPS_EXCLUDE leaves it out"
+        for left in unmoved
+    ]
     for row in rows:
-        record, name = row.record, f"group {row.key.group}, {row.key.topic}-{row.key.partition}"
+        record, name = row.record, f"group {shown(row.key.group)}, {row.key.topic}-{row.key.partition}"
         if record.outcome not in ("written", "in-step"):
             detail = f" ({record.detail})" if record.detail else ""
             doubts.append(f"{name}: {record.outcome}: {MEANINGS[record.outcome]}{detail}")
@@ -99,6 +107,29 @@ def judge_groups(rows: list[Row], in_use: Mapping[str, bool], accept_redelivery:
         if record.outcome == "written":
             due.append(row.key)
     return Groups(due, doubts, inexact)
+
+
+def judge_comparison(
+    partitions: Sequence[PartitionReport], rows: Sequence[Row]
+) -> tuple[list[str], list[str]]:
+    """What a comparison found, and stands against the move; and what does not: records that the target has no more, and every group has read."""
+    doubts: list[str] = []
+    told: list[str] = []
+    for p in partitions:
+        name = f"{p.topic}-{p.partition}"
+        unread = any(
+            (r.key.topic, r.key.partition) == (p.topic, p.partition) and r.record.source_offset < p.gone_to
+            for r in rows
+        )
+        for kind in Kind:
+            if (found := p.findings.get(kind)) is None:
+                continue
+            detail = f" ({found.detail})" if kind is Kind.HALTED else ""
+            line = f"{name}: {found.count:,} {kind}{detail}"
+            (told if kind is Kind.GONE and not unread else doubts).append(line)
+        if p.behind:
+            doubts.append(f"{name}: {p.behind:,} records not at the destination")
+    return doubts, told
 
 
 def positions(rows: list[Row]) -> dict[GroupKey, tuple[int, int | None, int | None]]:

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from common import link as links
 from common import topics
-from common.control import Key
+from common.control import DEDUPLICATOR, Key
 from common.kafka import Deadline
 from offsets.last import last_look
 from offsets.service import NAME as OFFSETS
@@ -162,17 +162,15 @@ class Failover:
     def _staging(self, standings: Standings, step: Step) -> None:
         def look() -> list[str]:
             self._link = standings.look(Deadline(CALL_S))
-            return self._link.waiting()
+            waiting = self._link.waiting()
+            if waiting and not standings.led(DEDUPLICATOR, Deadline(CALL_S)):
+                raise Doubt(f"{listed(waiting)}; the deduplicator does not run: start it")
+            return waiting
 
         try:
             wait_for(look, Deadline(self.options.wait_s))
         except Doubt as doubt:
-            more = (
-                ""
-                if standings.led("deduplicator", Deadline(CALL_S))
-                else "; the deduplicator does not run: start it"
-            )
-            raise Doubt(f"not all that is staged is delivered: {doubt}{more}") from None
+            raise Doubt(f"not all that is staged is delivered: {doubt}") from None
 
         def pending() -> list[str]:
             settled = standings.settled(Deadline(CALL_S))

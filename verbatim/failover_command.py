@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from confluent_kafka import KafkaException
 
-from common.cli import echo_json, settings_options
+from common.cli import Duration, echo_json, settings_options
 from common.errors import PartitionsHalted, VerbatimError
 from offsets.decision import MEANINGS
 from verbatim.cutover_command import group_line
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 @click.option(
     "--wait",
     "wait_s",
-    type=click.FloatRange(min=0),
-    default=60.0,
+    type=Duration(),
+    default="60s",
     show_default=True,
-    help="Seconds that each step waits for what it needs, before it refuses.",
+    help="How long each step waits for what it needs, before it refuses.",
 )
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.pass_context

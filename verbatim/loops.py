@@ -59,15 +59,22 @@ def going_round(
 def _links(said: Iterable[tuple[int, bytes | None]]) -> dict[str, Control]:
     """What a control topic says of each link that uses it; nothing where it is another kind of topic."""
     said = list(said)
-    try:
-        names = {orjson.loads(value or b"")["link"] for _, value in said}
-        states = {str(name): Control(link=name) for name in names}
-        for offset, value in said:
-            for state in states.values():
+    states = {name: Control(link=name) for _, value in said if (name := _link_of(value)) is not None}
+    for name, state in list(states.items()):
+        try:
+            for offset, value in said:
                 state.apply(offset, value)
-    except (orjson.JSONDecodeError, KeyError, TypeError, ControlError):
-        return {}
+        except ControlError:
+            del states[name]
     return states
+
+
+def _link_of(value: bytes | None) -> str | None:
+    try:
+        name = orjson.loads(value or b"")["link"]
+    except (orjson.JSONDecodeError, KeyError, TypeError):
+        return None
+    return name if isinstance(name, str) else None
 
 
 def _back(settings: Settings, link: str, copies: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:

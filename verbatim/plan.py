@@ -12,7 +12,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from common import link as links
-from common import topics
+from common import reaching, topics
 from common.connection import in_batches
 from common.control import Control, Destination
 from common.errors import VerbatimError
@@ -92,10 +92,10 @@ class _Look:
 
     def _reach(self) -> None:
         with self._phase("source"):
-            self.report.source_cluster = topics.cluster_id(self.source, "source", Deadline(REACH_S))
+            self.report.source_cluster = reaching.cluster_id(self.settings, "source", Deadline(REACH_S))
         with self._phase("target"):
-            self.report.target_cluster = topics.cluster_id(self.target, "target", Deadline(REACH_S))
-            links.check_target_version(self.target, Deadline(REACH_S))
+            self.report.target_cluster = reaching.cluster_id(self.settings, "destination", Deadline(REACH_S))
+            links.check_target(self.target, Deadline(REACH_S))
 
     def _control(self) -> PretendedControl:
         name = self.settings.control_topic

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from common.cli import echo_json, settings_options
+from common.cli import Duration, echo_json, settings_options
 from verbatim.plan import make_plan
 from verbatim.plan_report import as_json, as_text
 
@@ -35,10 +35,10 @@ def _silence() -> Iterator[None]:
 @settings_options
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0),
-    default=3.0,
+    type=Duration(),
+    default="3s",
     show_default=True,
-    help="Between the two looks that tell the rates.",
+    help="Time between the two looks that tell the rates.",
 )
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.pass_context

@@ -68,7 +68,8 @@ class PretendingAdmin(AdminClient):
     anything else that would change a cluster is refused here."""
 
     def __init__(self, config: kafka.Config) -> None:
-        super().__init__(kafka.admin_config(config), logger=kafka.client_log)
+        with kafka.making("admin client", config):
+            super().__init__(kafka.admin_config(config), logger=kafka.client_log)
         self.pretended = Pretended()
 
     # what would change something

@@ -293,11 +293,11 @@ class Quickstart:
         with contextlib.suppress(TimeoutError):
             self._until(lambda p: tally.counter("deduplicator", "records") >= records.count, COUNTERS_S)
         duplicates = tally.counter("deduplicator", "duplicates")
-        self._display.event("comparing both sides record by record, as `verbatim verify --complete` does")
+        self._display.event("comparing both sides record by record, as `verbatim verify` does")
         report = verify_link(settings, Options())
         text, good = verdict(report, records.count, self._kills)
         if not good:
-            self._display.say("\n".join(as_text(report, complete=True)))
+            self._display.say("\n".join(as_text(report)))
         self._display.event(
             f"compared in {report.seconds:.1f} s; {duplicates:,} records came to staging a second time, and were dropped"
         )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from common import topics
-from common.control import Control, Key
+from common.control import DEDUPLICATOR, REPLICATOR, Control, Key
 from common.kafka import Deadline
 from offsets.groups import Groups
 from replicator.planner import PositionLog
@@ -116,7 +116,7 @@ class Standings:
         self._positions = PositionLog(
             settings.positions_topic, settings.client_config("destination", "consumer"), admin
         )
-        self._groups = Groups(admin, "target")
+        self._groups = Groups(admin, "target", settings.client_config("destination", "admin"))
 
     def close(self) -> None:
         self._positions.close()
@@ -148,6 +148,15 @@ class Standings:
         return self._groups.members(deadline).get(
             f"{self._settings.application_name}.{application}.leader", False
         )
+
+    def idle(self, deadline: Deadline) -> list[str]:
+        """Which of the two applications that copy is not running."""
+        members = self._groups.members(deadline)
+        return [
+            name
+            for name in (REPLICATOR, DEDUPLICATOR)
+            if not members.get(f"{self._settings.application_name}.{name}.leader", False)
+        ]
 
     def _staging(self, deadline: Deadline) -> dict[int, tuple[int, int]]:
         s = self._settings

@@ -96,14 +96,14 @@ def running(settings: Settings, output: str) -> None:
 def _steer(settings: Settings, topics: tuple[str, ...], output: str, kind: str, said: dict[str, Any]) -> None:
     with closing(_opened(settings)) as control:
         deadline = Deadline(CALL_S)
-        entries = checked(topics, control.refresh(deadline))
+        entries = checked(settings, topics, control.refresh(deadline))
         control.append(kind, deadline, topics=entries, **said)
         _show(settings, control.refresh(deadline), output)
 
 
-def checked(topics: tuple[str, ...], state: Control) -> list[str]:
-    """The entries of the command line. Raises SettingsError for one that is none, and for a name that the link does not copy: an
-    expression may be for what is still to come."""
+def checked(settings: Settings, topics: tuple[str, ...], state: Control) -> list[str]:
+    """The entries of the command line. Raises SettingsError for one that is none, and for a name that the link neither copies nor selects:
+    what it selects may be still to come."""
     steering = state.steering
     known = {*state.running_topics(), *(entry for entry, _ in (*steering.pauses, *steering.limits))}
     entries = [entry for topic in topics for entry in topic_selection.split_entries(topic)]
@@ -114,14 +114,18 @@ def checked(topics: tuple[str, ...], state: Control) -> list[str]:
             topic_selection.compiled(entry)
         except ValueError as error:
             raise SettingsError(f"TOPIC: {error}") from None
-        if topic_selection.is_name(entry) and entry not in known:
-            raise SettingsError(f"TOPIC: {entry} is not copied by this link")
+        if topic_selection.is_name(entry) and entry not in known and not settings.selects(entry):
+            raise SettingsError(
+                f"TOPIC: {entry} is not copied by this link, and KAFKA_CLUSTERS_SOURCE_TOPIC does not select it"
+            )
     return entries
 
 
 def in_force(settings: Settings, state: Control) -> dict[str, Any]:
     """What is shown: the link's limit, what was said, and each topic that is copied."""
     steering = state.steering
+    running = state.running_topics()
+    named = {entry for entry, _ in (*steering.pauses, *steering.limits) if topic_selection.is_name(entry)}
     return {
         "link": settings.application_name,
         "limit": asdict(steering.link_limit),
@@ -130,12 +134,13 @@ def in_force(settings: Settings, state: Control) -> dict[str, Any]:
         "topics": [
             {
                 "topic": name,
+                "copied": name in running,
                 "paused": steering.paused_by(name) is not None,
                 "paused_by": steering.paused_by(name),
                 "halted_partitions": len({k for (_, k), h in state.halts.items() if h.topic == name}),
                 **asdict(steering.limit_of(name)),
             }
-            for name in state.running_topics()
+            for name in sorted({*running, *named})
             if settings.selects(name)
         ],
     }
@@ -146,7 +151,7 @@ def table(found: dict[str, Any]) -> str:
     cells = [["TOPIC", "STATE", "BYTES/S", "RECORDS/S", "PAUSED BY"]]
     cells.append(["(all together)", "-", *_rates(found["limit"]), "-"])
     for line in found["topics"]:
-        state = "paused" if line["paused"] else "running"
+        state = "paused" if line["paused"] else "running" if line["copied"] else "not copied"
         if line["halted_partitions"]:
             state += f", {line['halted_partitions']} halted"
         cells.append([line["topic"], state, *_rates(line), line["paused_by"] or "-"])

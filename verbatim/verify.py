@@ -12,6 +12,7 @@ gap: inside it the longest common subsequence counts as in order, and each recor
     source and destination record left over at the same place         altered
     source record left over                                           lost, or behind when nothing later has arrived
     destination record left over                                      foreign
+    source record before all that the destination still has           gone-at-target (verify_gone.py)
 
 Identical records are legal, so of a run of equal records that is one short, it is the last that is called lost.
 """
@@ -73,6 +74,8 @@ class Kind(StrEnum):
     ALTERED = "altered"
     FOREIGN = "foreign"
     MAPPING = "mapping"
+    GONE = "gone-at-target"
+    HALTED = "halted"
 
 
 @dataclass
@@ -94,7 +97,8 @@ class Finding:
 
 @dataclass
 class PartitionReport:
-    """What was found in one partition. `behind` counts source records at the end that are not at the destination yet."""
+    """What was found in one partition. `behind` counts source records at the end that are not at the destination yet; below the source offset
+    `gone_to` are those that it has no more."""
 
     topic: str
     partition: int
@@ -104,6 +108,7 @@ class PartitionReport:
     equal: int = 0
     behind: int = 0
     first_behind: int | None = None
+    gone_to: int = 0
     findings: dict[Kind, Finding] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 

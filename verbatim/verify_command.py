@@ -11,8 +11,11 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from common.cli import echo_json, settings_options
-from common.settings import Settings
+from common import reaching
+from common.cli import Duration, echo_json, settings_options
+from common.errors import SettingsError
+from common.kafka import Deadline
+from common.settings import CLUSTERS, Settings
 from verbatim.verify import Kind, PartitionReport
 from verbatim.verify_link import LinkReport, Options, verify_link
 
@@ -23,11 +26,11 @@ _LINE_EVERY_S = 10.0
 @settings_options
 @click.option("--topic", "topics", multiple=True, help="Only this source topic (may be repeated).")
 @click.option(
-    "--complete",
+    "--allow-behind",
     is_flag=True,
-    help="Everything must have arrived: source records at the end that are not at the destination yet count as a finding."
-    " Without it they are reported as behind, for a link that runs is always a little behind.",
+    help="Source records at the end that are not at the destination yet are no finding: a link that runs is always a little behind.",
 )
+@click.option("--complete", is_flag=True, hidden=True, help="Everything must have arrived: so it is anyway.")
 @click.option(
     "--sample",
     type=click.FloatRange(0, 1, min_open=True),
@@ -37,9 +40,10 @@ _LINE_EVERY_S = 10.0
 @click.option(
     "--timeout",
     "timeout_s",
-    default=60.0,
+    type=Duration(),
+    default="60s",
     show_default=True,
-    help="Seconds to wait for an answer of a cluster.",
+    help="How long to wait for an answer of a cluster.",
 )
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.pass_context
@@ -47,6 +51,7 @@ def verify(
     context: click.Context,
     settings: Settings,
     topics: tuple[str, ...],
+    allow_behind: bool,
     complete: bool,
     sample: float | None,
     seed: int,
@@ -65,22 +70,29 @@ def verify(
       altered     there, but not word for word
       foreign     at the destination, but never at the source
       mapping     an offset mapping that is missing, ambiguous or wrong
+      gone-at-target  deleted at the destination, by retention there, though the source still has it
+      halted      a partition that stands still, with the reason
+      behind      source records at the end that are not at the destination yet
 
     with count and first offsets. Exit code: 0 nothing found, 1 something found, 2 bad settings.
 
     Of identical records in a row, which one is missing can't be told: it is the last that is named. Of compacted, trimmed or
     re-created topics it compares what both sides still have, and says so.
     """
+    if allow_behind and complete:
+        raise SettingsError("--allow-behind: goes with no --complete")
+    for cluster in CLUSTERS:
+        reaching.cluster_id(settings, cluster, Deadline(timeout_s))
     options = Options(topics=topics, sample=sample, seed=seed, timeout_s=timeout_s)
     with _progress(quiet=output == "json") as show:
         if show is not None:
             options.on_progress = show
         report = verify_link(settings, options)
     if output == "json":
-        echo_json(as_json(report, complete))
+        echo_json(as_json(report, allow_behind))
     else:
-        click.echo("\n".join(as_text(report, complete)))
-    context.exit(1 if report.failed(complete) else 0)
+        click.echo("\n".join(as_text(report, allow_behind)))
+    context.exit(1 if report.failed(allow_behind) else 0)
 
 
 class _Bar(AbstractContextManager["_Bar"]):
@@ -137,13 +149,14 @@ def _where(kind: Kind, report: PartitionReport) -> str:
         parts.append(f"source offset {finding.source_offset}")
     if finding.destination_offset is not None:
         parts.append(f"destination offset {finding.destination_offset}")
-    return ", ".join(parts) + (f" ({finding.detail})" if finding.detail else "")
+    place = f", first at {', '.join(parts)}" if parts else ""
+    return place + (f" ({finding.detail})" if finding.detail else "")
 
 
-def as_text(report: LinkReport, complete: bool) -> list[str]:
+def as_text(report: LinkReport, allow_behind: bool = False) -> list[str]:
     lines = []
     for p in report.partitions:
-        verdict = "FAILED" if p.findings or (complete and p.behind) else "ok"
+        verdict = "FAILED" if p.findings or (p.behind and not allow_behind) else "ok"
         at = f"{p.topic}/{p.partition}" + (
             f" -> {p.destination_topic}/{p.partition}" if p.destination_topic != p.topic else ""
         )
@@ -151,7 +164,7 @@ def as_text(report: LinkReport, complete: bool) -> list[str]:
             f"{verdict:6} {at}: {p.source_records:,} source and {p.destination_records:,} destination records, {p.equal:,} equal"
         )
         lines += [
-            f"       {kind}: {p.findings[kind].count:,}, first at {_where(kind, p)}"
+            f"       {kind}: {p.findings[kind].count:,}{_where(kind, p)}"
             for kind in Kind
             if kind in p.findings
         ]
@@ -164,7 +177,7 @@ def as_text(report: LinkReport, complete: bool) -> list[str]:
     found = sum(f.count for p in report.partitions for f in p.findings.values())
     behind = sum(p.behind for p in report.partitions)
     records = sum(p.source_records + p.destination_records for p in report.partitions)
-    verdict = "FAILED" if report.failed(complete) else "ok"
+    verdict = "FAILED" if report.failed(allow_behind) else "ok"
     lines.append(
         f"{verdict}: {len(report.partitions)} partitions, {sum(p.equal for p in report.partitions):,} records equal, {found:,} findings,"
         f" {behind:,} behind; {records:,} records of both sides in {report.seconds:.1f} s"
@@ -172,11 +185,11 @@ def as_text(report: LinkReport, complete: bool) -> list[str]:
     return lines
 
 
-def as_json(report: LinkReport, complete: bool) -> dict[str, Any]:
-    """The report as JSON: `ok`, `seconds`, `notes`, and for each of `partitions` its counts, `findings` by class and notes."""
+def as_json(report: LinkReport, allow_behind: bool = False) -> dict[str, Any]:
+    """The report as JSON: `ok`, `complete` (whether records that have not arrived are a finding), `seconds`, `notes`, and for each of `partitions` its counts, `findings` by class and notes."""
     return {
-        "ok": not report.failed(complete),
-        "complete": complete,
+        "ok": not report.failed(allow_behind),
+        "complete": not allow_behind,
         "seconds": round(report.seconds, 3),
         "notes": report.notes,
         "partitions": [

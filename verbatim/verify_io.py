@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 import orjson
 from confluent_kafka import (
+    TIMESTAMP_NOT_AVAILABLE,
     Consumer,
     IsolationLevel,
     KafkaError,
@@ -27,6 +28,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, Resou
 
 from common.errors import KafkaTimeout, VerbatimError
 from verbatim.verify import Batch, digest
+from verbatim.verify_control import Said, plain_id
 from verbatim.verify_mappings import Column, Runs
 from verbatim.verify_provenance import Prepare
 
@@ -43,17 +45,15 @@ class LogStartMoved(VerbatimError):
     """The log start passed the offset that was to be read next: retention was quicker. Begin the partition anew."""
 
 
-def plain_id(topic_id: str) -> str:
-    """A topic id in one spelling: librdkafka writes base64 with + and /, Kafka's tools the url-safe - and _."""
-    return topic_id.rstrip("=").replace("+", "-").replace("/", "_")
-
-
 @dataclass
 class TopicState:
+    """`retention_ms`: None where nothing is deleted by age."""
+
     topic_id: str
     partitions: int
     compacted: bool
     deletes: bool
+    retention_ms: int | None = None
 
 
 class Cluster:
@@ -119,14 +119,14 @@ class Cluster:
             raise VerbatimError(f"{self.which} cluster: describing topic {name}: {error}") from error
         resource = ConfigResource(ResourceType.TOPIC, name)
         configs = self._admin.describe_configs([resource], request_timeout=self._timeout_s)[resource]
-        policy = self._call(f"reading the configuration of {name}", lambda: configs.result(self._timeout_s))[
-            "cleanup.policy"
-        ].value
+        found = self._call(f"reading the configuration of {name}", lambda: configs.result(self._timeout_s))
+        policy, retention_ms = found["cleanup.policy"].value, int(found["retention.ms"].value)
         return TopicState(
             plain_id(str(described.topic_id)),
             len(described.partitions),
             "compact" in policy,
             "delete" in policy,
+            retention_ms if "delete" in policy and retention_ms >= 0 else None,
         )
 
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
@@ -214,7 +214,7 @@ class Cluster:
             if prepare is None:
                 yield (
                     [m.offset() for m in messages],  # type: ignore[misc]
-                    [digest(m.timestamp()[1], m.key(), m.value(), m.headers()) for m in messages],  # type: ignore[arg-type]
+                    [digest(_timestamp_ms(m), m.key(), m.value(), m.headers()) for m in messages],  # type: ignore[arg-type]
                 )
                 continue
             prepared = [(m, *prepare(m.headers())) for m in messages]  # type: ignore[arg-type]
@@ -222,8 +222,14 @@ class Cluster:
             if kept:
                 yield (
                     [m.offset() for m, _ in kept],  # type: ignore[misc]
-                    [digest(m.timestamp()[1], m.key(), m.value(), headers) for m, headers in kept],
+                    [digest(_timestamp_ms(m), m.key(), m.value(), headers) for m, headers in kept],
                 )
+
+
+def _timestamp_ms(message: Message) -> int:
+    """What Kafka has of a record. The client says 0, and of no type, where a record of an old format has none, which is -1."""
+    kind, ms = message.timestamp()
+    return -1 if kind == TIMESTAMP_NOT_AVAILABLE else ms
 
 
 @dataclass
@@ -385,8 +391,13 @@ def read_mappings(cluster: Cluster, topic: str, mappings: Mappings) -> None:
         for messages in cluster.messages(topic, partition, begin, end):
             for message in messages:
                 value = message.value()
-                if value is not None:
+                if value is None:
+                    continue
+                try:
                     mappings.add(value, begin == 0, message.timestamp()[1])
+                except (ValueError, KeyError, TypeError, AttributeError) as error:
+                    where = f"{topic}-{partition} offset {message.offset()}"
+                    raise VerbatimError(f"{where}: no mapping record that can be read ({error!r})") from None
 
 
 def _written_from(cluster: Cluster, topic: str, partition: int, begin: int, end: int) -> float:
@@ -396,28 +407,13 @@ def _written_from(cluster: Cluster, topic: str, partition: int, begin: int, end:
     return first[0].timestamp()[1] + _LONGEST_TRANSACTION_MS if first else float("inf")
 
 
-@dataclass
-class Origins:
-    """Where copying began, by (topic, topic id, partition), and all ids that a topic has had."""
-
-    offsets: dict[tuple[str, str, int], int] = field(default_factory=dict)
-    topic_ids: dict[str, set[str]] = field(default_factory=dict)
-
-
-def read_origins(cluster: Cluster, topic: str, link: str) -> Origins:
-    """The link's origin records in the control topic. The first for a partition counts."""
-    origins = Origins()
+def read_control(cluster: Cluster, topic: str, link: str) -> Said:
+    """What the control topic says of a link. Raises VerbatimError for a damaged record of it."""
+    said = Said(link)
     if cluster.topic(topic) is None:
-        return origins
+        return said
     begin, end = cluster.bounds(topic, 0)
     for messages in cluster.messages(topic, 0, begin, end):
         for message in messages:
-            try:
-                record = orjson.loads(message.value() or b"")
-                if record.get("kind") == "origin" and record.get("link", link) == link:
-                    place = record["topic"], plain_id(record["topic_id"]), record["partition"]
-                    origins.offsets.setdefault(place, record["offset"])
-                    origins.topic_ids.setdefault(record["topic"], set()).add(place[1])
-            except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError):
-                continue
-    return origins
+            said.add(message.offset() or 0, message.value())
+    return said

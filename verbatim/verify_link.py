@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 from common.errors import LinkRefused, SettingsError
 from verbatim.verify import Batch, Kind, PartitionReport
 from verbatim.verify_compacted import check_compacted_mappings, compare_compacted
+from verbatim.verify_control import Said, report_halts
+from verbatim.verify_gone import Gone
 from verbatim.verify_io import (
     Cluster,
     LogStartMoved,
     Mappings,
-    Origins,
     TopicState,
+    read_control,
     read_mappings,
-    read_origins,
 )
 from verbatim.verify_mappings import MappingCheck, Runs, check_shape
 from verbatim.verify_partition import Comparison
@@ -38,9 +39,9 @@ class LinkReport:
     notes: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
-    def failed(self, complete: bool) -> bool:
-        """Whether anything was found. With `complete`, a record that has not arrived yet counts too."""
-        return any(p.findings or (complete and p.behind) for p in self.partitions)
+    def failed(self, allow_behind: bool = False) -> bool:
+        """Whether anything was found. With `allow_behind`, a record that has not arrived yet is nothing."""
+        return any(p.findings or (p.behind and not allow_behind) for p in self.partitions)
 
 
 @dataclass
@@ -63,6 +64,8 @@ class Plan:
     destination: tuple[int, int]
     lenient_source: bool = False
     lenient_destination: bool = False
+    gone: tuple[int, int] = (0, 0)
+    """Source offsets that the destination has no more."""
 
 
 def verify_link(settings: Settings, options: Options) -> LinkReport:
@@ -85,11 +88,11 @@ def verify_link(settings: Settings, options: Options) -> LinkReport:
         ends = _ends(destination, sorted(set(to.values()))) if several else {}
         with Mappings(cluster_id, topics, several) as mappings:
             read_mappings(destination, settings.mappings_topic, mappings)
-            origins = read_origins(destination, settings.control_topic, settings.application_name)
+            said = read_control(destination, settings.control_topic, settings.application_name)
             clusters = (cluster_id, destination.cluster_id()) if settings.provenance_headers else None
             names_there = source.topic_names() if several else ()
             together = settings.by_destination(names_there, settings.source_name or cluster_id)
-            link = _Link(settings, options, source, destination, mappings, origins, clusters, ends, together)
+            link = _Link(settings, options, source, destination, mappings, said, clusters, ends, together)
             for name, state in states.items():
                 link.add(name, state, to[name], destination.topic(to[name]))
             report.partitions = link.run()
@@ -141,7 +144,7 @@ class _Link:
         source: Cluster,
         destination: Cluster,
         mappings: Mappings,
-        origins: Origins,
+        said: Said,
         clusters: tuple[str, str] | None,
         ends: dict[tuple[str, int], int],
         together: dict[str, set[str]],
@@ -159,7 +162,7 @@ class _Link:
         self._source = source
         self._destination = destination
         self._mappings = mappings
-        self._origins = origins
+        self._said = said
         self._clusters = clusters
         """The cluster ids of source and target, where records are judged by their provenance."""
         self._provenance: Provenance | None = None
@@ -226,6 +229,7 @@ class _Link:
         topic, partition, target = report.topic, report.partition, report.destination_topic
         entry = self._mappings.of(topic, partition)
         runs = self._mappings.runs(topic, partition)
+        report_halts(self._said.halts(state.topic_id, partition), report)
         sound = runs is not None and check_shape(runs, report)
         for begin, end in entry.holes:
             report.add(
@@ -262,6 +266,7 @@ class _Link:
         if self._claims is not None and searchable is not None:
             delivered = self._visible(report, searchable, theirs[1])
         compacted = state.compacted or bool(target_state and target_state.compacted)
+        gone = None if compacted else self._gone(report, state, plan, entry.start, delivered)
         if compacted and self._clusters is not None:
             report.note(
                 "compacted, and written by others too: a copy may be gone for a record of theirs, so only the mappings are checked"
@@ -275,7 +280,25 @@ class _Link:
             assert searchable is not None
             self._sample(report, plan, searchable, self._options.sample, delivered or 0)
         else:
-            self._run(report, plan, searchable, delivered)
+            self._run(report, plan, searchable, delivered, gone)
+        if gone is not None:
+            gone.finish()
+
+    def _gone(
+        self, report: PartitionReport, state: TopicState, plan: Plan, start: int | None, delivered: int | None
+    ) -> Gone | None:
+        """What notes down the head that the destination has no more; of it `plan` may know already."""
+        origin = self._said.origins.get((report.topic, state.topic_id, report.partition))
+        if origin is None:
+            origin = 0 if self._settings.start_offsets == "earliest" else start
+        if plan.destination[0] == 0 or origin is None:
+            return None
+        keeps_from_ms = None if state.retention_ms is None else time.time() * 1000 - state.retention_ms
+        gone = Gone(report, delivered, origin, keeps_from_ms)
+        of_link = None if self._clusters is None else Provenance(*self._clusters).source
+        for batch in self._source.records(report.topic, report.partition, *plan.gone, of_link):
+            gone.take(*batch)
+        return gone
 
     def _await_end(self, target: str, partition: int, target_state: TopicState | None, end: int) -> None:
         """The markers of one transaction reach the partitions one after the other: the mappings can be visible first."""
@@ -295,7 +318,7 @@ class _Link:
     ) -> Plan:
         topic, partition = report.topic, report.partition
         entry = self._mappings.of(topic, partition)
-        origin = self._origins.offsets.get((topic, state.topic_id, partition))
+        origin = self._said.origins.get((topic, state.topic_id, partition))
         if origin is None and entry.complete:
             origin = entry.start
         begin, target_begin = max(ours[0], origin or 0), theirs[0]
@@ -308,7 +331,7 @@ class _Link:
             report.note(
                 f"the destination begins at offset {theirs[0]}: what was deleted there is not compared"
             )
-        others = (entry.other_topic_ids | self._origins.topic_ids.get(topic, set())) - {state.topic_id}
+        others = (entry.other_topic_ids | self._said.topic_ids.get(topic, set())) - {state.topic_id}
         if others:
             report.note(
                 "the source topic was deleted and made again: only the records of the present one can be compared"
@@ -345,7 +368,9 @@ class _Link:
         ours, theirs = (next(iter(side), ([], []))[1] for side in both)
         if not ours or not theirs or theirs[0] not in ours[:100]:
             return plan
-        return Plan((begin, plan.source[1]), (target_begin, plan.destination[1]))
+        return Plan(
+            (begin, plan.source[1]), (target_begin, plan.destination[1]), gone=(plan.source[0], begin)
+        )
 
     def _sides(self, report: PartitionReport, plan: Plan) -> tuple[Iterable[Batch], Iterable[Batch]]:
         of_link = self._provenance = None if self._clusters is None else Provenance(*self._clusters)
@@ -411,7 +436,14 @@ class _Link:
         if self._provenance is not None:
             self._provenance.tell(report)
 
-    def _run(self, report: PartitionReport, plan: Plan, runs: Runs | None, delivered: int | None) -> None:
+    def _run(
+        self,
+        report: PartitionReport,
+        plan: Plan,
+        runs: Runs | None,
+        delivered: int | None,
+        gone: Gone | None = None,
+    ) -> None:
         check = MappingCheck(runs, report) if runs is not None else None
         Comparison(
             *self._sides(report, plan),
@@ -420,6 +452,7 @@ class _Link:
             delivered_below=delivered,
             lenient_source=plan.lenient_source,
             lenient_destination=plan.lenient_destination,
+            gone=gone,
         ).run()
         if check is not None:
             check.finish()

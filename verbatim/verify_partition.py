@@ -20,6 +20,7 @@ from verbatim.verify import (
     resync,
     similar,
 )
+from verbatim.verify_gone import Gone
 
 # What a record is known by when one part of every record has been altered: all but that part.
 _WITHOUT: tuple[tuple[str, Callable[[bytes], bytes]], ...] = (
@@ -35,7 +36,7 @@ class Comparison:
 
     `delivered_below`: the mappings say that every source offset below it has been delivered, so a missing one is lost and not
     behind. `lenient_source` / `lenient_destination`: that side may hold records at its head which the other no longer
-    has or never had; they are skipped up to the first place where both agree. Memory: `window` records of each side,
+    has or never had; they are skipped up to the first place where both agree, those of the source handed to `gone`. Memory: `window` records of each side,
     `history` source records, and as many pending ones, at about 130 B each."""
 
     def __init__(
@@ -48,6 +49,7 @@ class Comparison:
         delivered_below: int | None = None,
         lenient_source: bool = False,
         lenient_destination: bool = False,
+        gone: Gone | None = None,
         window: int = 20_000,
         history: int = 200_000,
     ) -> None:
@@ -57,6 +59,7 @@ class Comparison:
         self._mappings = mappings
         self._delivered_below = delivered_below or 0
         self._lenient = (lenient_source, lenient_destination)
+        self._gone = gone
         self._window = window
         self._history = History(history)
         self._missing = Pending(history)
@@ -126,7 +129,10 @@ class Comparison:
 
     def _skip(self, source: int, destination: int) -> None:
         if source:
-            self._report.source_records += len(self._source.take(source)[0])
+            skipped = self._source.take(source)
+            self._report.source_records += source
+            if self._gone is not None:
+                self._gone.take(*skipped)
             self._report.note(
                 "source records at the head were skipped: the destination no longer has or never had them"
             )

@@ -17,8 +17,13 @@ from tests.faults.test_kill import PARTITIONS, SEED, TOPIC, await_delivery
 
 @pytest.fixture
 def master(tmp_path: Path) -> Iterator[str]:
-    """The URL of a standalone master with two workers of two cores."""
-    url, daemons = standalone(tmp_path, workers=2, cores=2, memory="1g")
+    """The URL of a standalone master with two workers of two cores, which take nobody without their secret."""
+    conf = {
+        "spark.authenticate": "true",
+        "spark.network.crypto.enabled": "true",
+        "spark.authenticate.secret": "s3cret",
+    }
+    url, daemons = standalone(tmp_path, workers=2, cores=2, memory="1g", conf=conf)
     try:
         for daemon in daemons.values():
             daemon.start()
@@ -32,13 +37,21 @@ def master(tmp_path: Path) -> Iterator[str]:
 def test_lanes_run_on_the_executors_of_a_standalone_cluster(
     source: Kafka, target: Kafka, names: Names, tmp_path: Path, master: str
 ) -> None:
-    """Promise: with a cluster for a master, lanes run on its executors, and what they copy is as exact as elsewhere."""
+    """Promise: with a cluster for a master, lanes run on its executors, and what they copy is as exact as elsewhere. Spark's processes prove
+    to each other who they are, and lanes read the clients' secrets, which no plan has, from the file that the settings name."""
     topic = names.topic("cluster")
     s, t = source.bootstrap_servers, target.bootstrap_servers
     create_topic(s, topic, PARTITIONS, TOPIC)
+    clients = tmp_path / "clients.properties"
+    # No broker here asks for it; a lane that does not find it ends the application.
+    clients.write_text("ssl.key.password=hidden\n")
     variables = environment(
         s, t, names.link, topic, tmp_path, SPARK_MASTER=master, PARALLELISM="1", PYSPARK_PYTHON=sys.executable
-    )
+    ) | {
+        "SPARK_CONF_DIR": str(tmp_path / "conf"),
+        "KAFKA_CLUSTERS_SOURCE_CLIENT_CONFIG": str(clients),
+        "KAFKA_CLUSTERS_DESTINATION_CLIENT_CONFIG": str(clients),
+    }
     # Two executors of two cores in all: one core of each worker for each application.
     conf = [
         "--conf",

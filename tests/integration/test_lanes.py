@@ -15,11 +15,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from common.lanes import LaneQuery, Plan, Progress, rehearse
-from common.spark import build_session, stop_session
+from common.spark import build_session, jvm_ended, stop_session
 
+PLAN: Plan = {"term": 3, "epoch": 0}
 IMPORTED = time.time()
 """In a lane's Python process: when it imported what the lane runs."""
 
@@ -74,7 +76,7 @@ def test_after_a_rehearsal_lanes_find_processes_that_have_imported_all(spark: Sp
         lanes.start()
         found = []
         for _ in range(3):
-            lanes.submit([{}] * 2)
+            lanes.submit([PLAN] * 2)
             found += [row.body for row in epochs.get(timeout=60)]
     finally:
         lanes.close()
@@ -92,7 +94,7 @@ def test_spark_tells_lanes_their_plans_through_unix_sockets(spark: SparkSession)
     epochs: queue.Queue[list[Progress]] = queue.Queue()
     with contextlib.closing(LaneQuery(spark, "test", tell_sockets, epochs.put)) as lanes:
         lanes.start()
-        lanes.submit([{}] * 2)
+        lanes.submit([PLAN] * 2)
         for row in epochs.get(timeout=60):
             assert row.body["families"], "spoken to by nobody"
             assert set(row.body["families"]) == {"AF_UNIX"}
@@ -110,12 +112,14 @@ def test_each_epoch_runs_its_lanes_once_and_a_query_that_failed_starts_anew(spar
     epochs: queue.Queue[list[Progress]] = queue.Queue()
 
     def run(epoch: int) -> list[dict[str, Any]]:
-        lanes.submit([{"epoch": epoch, "lane": lane} for lane in range(2)])
+        lanes.submit([PLAN | {"epoch": epoch, "lane": lane} for lane in range(2)])
         return sorted((row.body for row in epochs.get(timeout=60)), key=lambda body: int(body["lane"]))
 
     lanes = LaneQuery(spark, "test", tell, epochs.put)
     try:
         lanes.start()
+        # Spark plans an epoch before there is a plan, and reports it: common/lanes.py:Reports takes it for the end of none.
+        assert epochs.get(timeout=60) == []
         for epoch in range(4):
             assert run(epoch) == [{"epoch": epoch, "lane": lane, "again": False} for lane in range(2)]
         # Else Spark writes down each epoch's end and beginning while nothing flows.
@@ -123,13 +127,72 @@ def test_each_epoch_runs_its_lanes_once_and_a_query_that_failed_starts_anew(spar
         execution = lanes._query._jsq.streamingQuery().getClass().getSimpleName()
         assert execution == "AsyncProgressTrackingMicroBatchExecution"
 
-        lanes.submit([{"fails": True}])
+        lanes.submit([PLAN | {"fails": True}])
         with pytest.raises(Exception, match="a lane that fails"):
             lanes._query.awaitTermination(60)
         assert not lanes.active and "a lane that fails" in (lanes.failure() or "")
 
         lanes.start()
+        assert epochs.get(timeout=60) == []
         assert run(9) == [{"epoch": 9, "lane": lane, "again": False} for lane in range(2)]
         assert epochs.empty()
     finally:
         lanes.close()
+
+
+def wait_to_be_ended(plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
+    Path(plan["began"]).touch()
+    time.sleep(60)
+    yield ("ended", {})
+
+
+def test_a_query_that_is_stopped_in_the_middle_of_an_epoch_raises_nothing(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Promise: a deposed leader whose lanes do not end in time leaves no dump of a stack overflow (Spark looks through what is raised with a
+    pattern that its own stack is too small for)."""
+    raised: list[BaseException] = []
+
+    class Watched(LaneQuery):
+        def _epoch_ended(self, batch: Any, batch_id: int) -> None:
+            try:
+                super()._epoch_ended(batch, batch_id)
+            except BaseException as error:
+                raised.append(error)
+                raise
+
+    with contextlib.closing(Watched(spark, "test", wait_to_be_ended, lambda _: None)) as lanes:
+        lanes.start()
+        began = tmp_path / "began"
+        lanes.submit([PLAN | {"began": str(began)}])
+        give_up = time.monotonic() + 60
+        while not began.exists():
+            assert time.monotonic() < give_up
+            time.sleep(0.05)
+    assert not raised
+
+
+def test_what_spark_fails_to_tidy_up_as_it_stops_is_no_error_line(spark: SparkSession) -> None:
+    """Promise: a driver with executors on Kubernetes ends without `ERROR Utils: Uncaught exception`, which is what Spark logs of each step of
+    its stop that failed, and goes on; other errors of the same logger are told."""
+    log4j = spark._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
+    found = (
+        log4j.LogManager.getContext(False).getConfiguration().getLoggerConfig("org.apache.spark.util.Utils")
+    )
+
+    def told(message: str) -> str:
+        event = log4j.core.impl.Log4jLogEvent.newBuilder()
+        event.setMessage(log4j.message.SimpleMessage(message))
+        return str(found.getFilter().filter(event.build()))
+
+    assert told("Uncaught exception in thread shutdown-hook-0") == "DENY"
+    assert told("Aborting task") == "NEUTRAL"
+
+
+def test_a_jvm_that_runs_out_of_memory_ends_and_that_is_told(spark: SparkSession) -> None:
+    """Promise: one line, and no driver that hangs on a JVM which has lost threads. The last of these tests: nothing of Spark is left."""
+    gateway = spark.sparkContext._gateway
+    assert gateway is not None
+    with pytest.raises(Py4JError):
+        gateway.new_array(gateway.jvm.long, 10**8)
+    assert str(jvm_ended()).startswith("Spark's JVM ran out of memory")

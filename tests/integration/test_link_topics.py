@@ -7,11 +7,13 @@ import re
 import pytest
 from click.testing import CliRunner
 
-from common.errors import LinkRefused
+from common.control import encode
+from common.errors import ControlError, LinkRefused
 from tests.brokers import Record, create_topic, end_offsets, produce, read_all, topics
 from tests.conftest import Kafka, Names
 from tests.harness import Link, assert_copied, eventually
 from tests.integration.test_destinations import config
+from tests.integration.test_offsets import commit, once
 from tests.integration.test_topics_change import add_partitions
 from verbatim.main import cli
 
@@ -137,3 +139,48 @@ def test_two_links_share_a_control_topic_and_leave_each_other_alone(
     for link in (first, second):
         result = CliRunner().invoke(cli.commands["verify"], [], env=link.variables)
         assert result.exit_code in (0, None), result.output
+
+
+def test_what_others_write_to_the_topics_of_a_link_ends_nothing(
+    source: Kafka, target: Kafka, names: Names, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Promise: a record that is not the link's is skipped with one line, by the applications, `offsets` and the operator's commands; one of
+    the link's own that is damaged is named, and ends them."""
+    at, to, topic, group = (
+        source.bootstrap_servers,
+        target.bootstrap_servers,
+        names.topic(),
+        f"{names.link}.g",
+    )
+    create_topic(at, topic)
+    produce(at, topic, [Record(b"one"), Record(b"two")])
+    link = Link(at, to, names.link, topic)
+    assert link.copy() == (0, 0)
+    commit(at, group, topic, 1)
+    once(link, CONSUMER_GROUPS=group)
+    s = link.settings
+    strays = [
+        Record(b"hello", b"world"),
+        Record(None, b"[]"),
+        Record(b"[1]"),
+        Record(b'{"kind":"order"}', b"{}"),
+    ]
+    for internal in (s.control_topic, s.positions_topic, s.group_offsets_topic):
+        produce(to, internal, [r for r in strays if r.key is not None or internal == s.control_topic])
+    produce(to, s.control_topic, [Record(encode("of-a-newer-release", link=link.settings.application_name))])
+    caplog.clear()
+    produce(at, topic, [Record(b"three")])
+    commit(at, group, topic, 2)
+    assert link.copy() == (0, 0)
+    told = [m for m in caplog.messages if m.startswith(f"{s.control_topic} offset ")]
+    assert len(told) == 2 * 5 and len(set(told)) == 5, "a line each, in each application"
+    assert all("skipped, since" in line for line in told)
+    assert_copied(link, topic)
+    (row,) = once(link, CONSUMER_GROUPS=group).rows
+    assert (row.record.source_offset, row.record.outcome) == (2, "written")
+    assert sum(m.startswith(f"{s.group_offsets_topic} offset ") for m in caplog.messages) == 3
+    for command in (["verify"], ["running"]):
+        assert CliRunner().invoke(cli, command, env=link.variables, standalone_mode=False).exception is None
+    produce(to, s.control_topic, [Record(encode("origin", link=link.settings.application_name, topic=topic))])
+    with pytest.raises(ControlError, match="control record at offset"):
+        link.replicate()

@@ -104,11 +104,18 @@ def test_retention_that_overtakes_the_replicator_halts_only_where_something_is_l
     remember(link, behind, 2)
     delete_records(at, behind, {0: 4})
     # Both positions are out of range. Whether anything is lost only the deduplicator can tell.
-    assert len(halting(link, capsys, link.replicate)) == 2
+    # Nor are its end and its beginning anywhere else to be read, once the source has moved on.
+    asking = halting(link, capsys, link.replicate)
+    assert len(asking) == 2
+    assert f"{behind}-0 halted: the source no longer has position 2: its log is [4, 5) now" in asking[0]
+    assert f"{overtaken}-0 halted: the source no longer has position 5: its log is [8, 10) now" in asking[1]
     assert link.deduplicate() == 0
     lines = halting(link, capsys, link.replicate)
     assert len(lines) == 1
-    assert f"{overtaken}-0 halted: records [5, 8) of {overtaken}-0 are gone from the source" in lines[0]
+    assert (
+        f"{overtaken}-0 halted: records [5, 8) of {overtaken}-0 are gone from the source before they reached the destination; its log is [8, 10) now"
+        in lines[0]
+    )
     assert link.deduplicate() == 0
     assert link.arrived(overtaken) == [5, 10]
     assert_copied(link, behind, there=there[behind])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from common.errors import SettingsError
-from common.lanes import Plan
+from common.lanes import Behind, Plan, Progress
 from tests.brokers import Record, create_topic, delete_records, produce, read_all
 from tests.conftest import Kafka, Names
 from tests.harness import Link, Running, ThreadReplicator, assert_copied, assert_mapped
@@ -18,12 +18,15 @@ KEPT = {"retention.ms": "-1"}
 
 
 def dies_before_its_first_frame(link: Link) -> None:
-    """Run a replicator whose lanes end before they have sent anything."""
+    """Run a replicator whose lanes end before they have sent anything, and that ends with them."""
 
     class Dying(ThreadReplicator):
         @staticmethod
         def run_lane(plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
-            return iter(())
+            yield ("counts", {})
+
+        def behind(self, rows: list[Progress]) -> dict[str, Behind]:
+            return {}
 
     assert Running(Dying(link.settings, True)).wait() == 0
 

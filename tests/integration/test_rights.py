@@ -5,6 +5,7 @@ The rights are those of common/rights.py, which the README shows. That each is n
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from typing import Any
@@ -32,7 +33,7 @@ from common.topics import configs
 from offsets.groups import Groups
 from tests.brokers import Record, create_topic, end_offsets, produce, start_offsets, topics
 from tests.guarded import MADE_ONCE, PRINCIPALS, Guarded, commit, group_offset, needed, only_with
-from tests.harness import Link, assert_copied, eventually
+from tests.harness import Link, ThreadQuery, assert_copied, eventually
 from tests.integration.test_destinations import alter
 from tests.integration.test_topics_change import add_partitions
 from tests.secured import Right, SecuredCluster, binding
@@ -47,9 +48,20 @@ def link(guarded: tuple[SecuredCluster, SecuredCluster]) -> Guarded:
     return found
 
 
-def test_the_rights_in_the_readme_are_enough_and_nothing_else_is_tried(link: Guarded) -> None:
+def test_the_rights_in_the_readme_are_enough_and_nothing_else_is_tried(
+    link: Guarded, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Promise: with the rights of the README, and not one more, a link makes its topics, copies, follows a topic that grows and changes,
-    trims staging and translates groups; none of its principals ever tries what it has no right to; the source is left as it was."""
+    trims staging and translates groups; none of its principals ever tries what it has no right to; the source is left as it was. Its lanes
+    come in as users with passwords, none of which is in a plan."""
+    plans: list[str] = []
+    submit = ThreadQuery.submit
+
+    def seen(query: ThreadQuery, lanes: list[dict[str, Any]]) -> None:
+        plans.append(json.dumps(lanes))
+        submit(query, lanes)
+
+    monkeypatch.setattr(ThreadQuery, "submit", seen)
     at, to = (link.clusters[which].bootstrap_servers for which in (SOURCE, TARGET))
     topic = link.topic("orders")
     client = AdminClient({"bootstrap.servers": at})
@@ -60,9 +72,9 @@ def test_the_rights_in_the_readme_are_enough_and_nothing_else_is_tried(link: Gua
         ends = end_offsets(at, topic)
         assert [link.run(principal) for principal in (REPLICATOR, DEDUPLICATOR, OFFSETS)] == [0, 0, 0]
         assert (end_offsets(at, topic), configs(client, [topic], Deadline(30))) == (ends, configured)
-        assert Groups(client, "source").committed([f"{link.name}-g1"], Deadline(30)) == {
-            f"{link.name}-g1": {(topic, 0): (turn, "")}
-        }
+        assert Groups(client, "source", {"bootstrap.servers": at}).committed(
+            [f"{link.name}-g1"], Deadline(30)
+        ) == {f"{link.name}-g1": {(topic, 0): (turn, "")}}
         if turn == 1:
             add_partitions(at, topic, 2)
             alter(at, topic, segment_ms="200000000")
@@ -70,10 +82,16 @@ def test_the_rights_in_the_readme_are_enough_and_nothing_else_is_tried(link: Gua
     for principal in (REPLICATOR, DEDUPLICATOR, OFFSETS):
         assert link.denied(principal) == {SOURCE: [], TARGET: []}, principal
     assert_copied(Link(at, to, link.name, topic), topic)
+    passwords = [
+        cluster.user(link.user(principal))["sasl.password"]
+        for cluster in link.clusters.values()
+        for principal in (REPLICATOR, DEDUPLICATOR)
+    ]
+    assert len(plans) >= 4 and not [1 for plan in plans if any(password in plan for password in passwords)]
     assert topics(at) == before
     staged = link.links[REPLICATOR].settings.staging_topic
     assert sum(start_offsets(to, staged).values()) > 0
-    groups = Groups(client, "source").members(Deadline(30))
+    groups = Groups(client, "source", {"bootstrap.servers": at}).members(Deadline(30))
     assert {group for group in groups if group.startswith(link.name)} == {f"{link.name}-g1"}
     assert group_offset(link, "g1", "orders") > 0
 

@@ -306,7 +306,9 @@ def test_the_way_back_says_which_right_at_the_source_it_lacks(link: Guarded) -> 
         return CliRunner().invoke(command, ["--reverse"], env=variables, standalone_mode=False)
 
     def reached() -> int:
-        found = Groups(AdminClient({"bootstrap.servers": at}), "source").committed([group], Deadline(30))
+        found = Groups(AdminClient({"bootstrap.servers": at}), "source", {"bootstrap.servers": at}).committed(
+            [group], Deadline(30)
+        )
         return found[group][(topic, 0)].offset
 
     for right in back:

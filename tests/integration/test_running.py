@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from common.errors import SettingsError
 from common.health import Health
 from replicator import throttle
 from replicator.copying import Copying
@@ -107,6 +108,31 @@ def test_a_paused_topic_stands_still_until_it_is_resumed_and_the_others_go_on(
         arrives(link, paused, 200, OBEYED_S + 5)
         eventually(lambda: health(instances).paused == [], "the end of the pause in health", OBEYED_S)
         assert health(instances).report()["status"] == "ok"
+    for topic in (paused, other):
+        assert_copied(link, topic)
+
+
+def test_what_is_said_of_a_link_before_its_replicator_has_led_is_obeyed_from_the_first_start(
+    source: Kafka, target: Kafka, names: Names
+) -> None:
+    at, to = source.bootstrap_servers, target.bootstrap_servers
+    paused, other = names.topic("paused"), names.topic("other")
+    for topic in (paused, other):
+        create_topic(at, topic, 2)
+        produce(at, topic, records(10))
+    link = Link(at, to, names.link, rf"{names.link}\.t\..*")
+    assert link.deduplicate() == 0
+    shown = verbatim(link, "pause", paused)
+    assert [(t["topic"], t["paused"], t["copied"]) for t in shown["topics"]] == [(paused, True, False)]
+    with pytest.raises(
+        SettingsError, match="elsewhere is not copied by this link, and KAFKA_CLUSTERS_SOURCE_TOPIC"
+    ):
+        verbatim(link, "pause", "elsewhere")
+    with link.running():
+        arrives(link, other, 10)
+        assert stands_still(lambda: sum(link.arrived(paused)), 1) == 0
+        verbatim(link, "resume", paused)
+        arrives(link, paused, 10)
     for topic in (paused, other):
         assert_copied(link, topic)
 

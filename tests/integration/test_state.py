@@ -24,7 +24,9 @@ from common.errors import StateError
 from common.spark import build_session, stop_session
 from deduplicator import on_disk
 from deduplicator.mappings_source import CONFIG_OPTION, bounds, consumer, options, range_options
-from deduplicator.state import FoldPlan, FoldResult, Snapshot, StateTable, start_state_query
+from deduplicator.snapshot import FoldPlan, FoldResult, Snapshot
+from deduplicator.state import StateTable
+from deduplicator.state_query import start_state_query
 
 PARTITIONS = 2
 KEY = ("source-cluster", "topic-id", 0)
@@ -37,6 +39,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         application_name="test",
         spark_master="local[1]",
         state_path=str(path),
+        state_sharing="checked",
         spark_conf={},
         parallelism=None,
     )
@@ -126,13 +129,18 @@ def table(spark: SparkSession, tmp_path: Path, mappings: Mappings) -> StateTable
     return table_at(spark, tmp_path, mappings)
 
 
+def folder(table: StateTable) -> Path:
+    """Where the state table lies on this disk."""
+    return Path(table.state_path.removeprefix("file:"))
+
+
 def history(table: StateTable) -> list[tuple[int, int]]:
     rows = table.spark.read.format("delta").load(table.history_path).collect()
     return sorted((row.mappings_partition, row.mappings_offset) for row in rows)
 
 
 def version(table: StateTable) -> int:
-    log = Path(table.state_path, "_delta_log")
+    log = Path(folder(table), "_delta_log")
     return max(int(file.stem) for file in log.glob("*.json") if file.stem.isdigit())
 
 
@@ -176,7 +184,7 @@ def test_a_missing_table_is_empty_and_a_damaged_one_an_error_that_names_it(
     assert table.load() == Snapshot.empty() and not table.load().exists
     mappings.write(mapping(0, 3))
     table.fold()
-    log = Path(table.state_path, "_delta_log")
+    log = Path(folder(table), "_delta_log")
     for file in [*log.glob("*.json"), *log.glob("*.crc"), *log.glob(".*.crc")]:
         file.write_text("{ not a commit")
     jvm: Any = table.spark._jvm
@@ -309,7 +317,7 @@ def test_a_deleted_table_is_folded_anew_from_the_beginning_and_history_gains_not
     mappings.write(mapping(3, 5), mapping(0, 2, partition=1))
     table.fold()
     wanted, offsets = table.load(), history(table)
-    shutil.rmtree(table.state_path)
+    shutil.rmtree(folder(table))
     assert table.load() == Snapshot.empty()
     assert table.fold().start == {0: 0, 1: 0}
     assert replace(table.load(), updated=wanted.updated) == wanted and history(table) == offsets
@@ -320,7 +328,7 @@ def test_a_fold_that_began_on_a_table_deleted_meanwhile_fails(table: StateTable,
     table.fold()
     mappings.write(mapping(3, 5))
     plan = table.begin()
-    shutil.rmtree(table.state_path)
+    shutil.rmtree(folder(table))
     with pytest.raises(StateError):
         table.commit(plan)
     table.fold()
@@ -417,7 +425,7 @@ def test_the_table_is_read_without_spark_as_spark_reads_it(
         mappings.write(mapping(number, number + 1), mapping(0, number, partition=number))
         table.fold()
         if number == 1:
-            path = jvm.org.apache.hadoop.fs.Path(table.state_path)
+            path = jvm.org.apache.hadoop.fs.folder(table)
             jvm.org.apache.spark.sql.delta.DeltaLog.forTable(table.spark._jsparkSession, path).checkpoint()
     table.maintain(history_days=1)
 
@@ -470,15 +478,15 @@ def test_the_state_query_folds_and_loses_nothing_with_its_checkpoint(
 
 def test_the_state_query_outlives_a_failed_fold(table: StateTable, mappings: Mappings) -> None:
     mappings.write(mapping(0, 1))
-    Path(table.state_path).mkdir(parents=True)
-    Path(table.state_path, "lost.parquet").touch()
+    folder(table).mkdir(parents=True)
+    Path(folder(table), "lost.parquet").touch()
     failed, folded = threading.Event(), threading.Event()
     query = start_state_query(
         table, interval_s=1, on_folded=lambda _: folded.set(), on_error=lambda _: failed.set()
     )
     try:
         assert failed.wait(60), query.exception()
-        shutil.rmtree(table.state_path)
+        shutil.rmtree(folder(table))
         mappings.write(mapping(1, 2))
         assert folded.wait(60), query.exception()
     finally:

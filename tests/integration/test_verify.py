@@ -12,8 +12,17 @@ import orjson
 import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import Producer, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+)
 
+from common.errors import SettingsError
+from tests.brokers import wait_until
 from verbatim.main import cli
 
 Record = dict[str, Any]
@@ -215,13 +224,17 @@ def test_timestamps_set_by_the_source_broker_are_compared_by_value(source: Any, 
     assert world.verify("--complete")[1]["at"] == {}
 
 
-def test_records_that_have_not_arrived_are_behind_and_fail_only_a_complete_run(world: World) -> None:
+def test_records_that_have_not_arrived_are_behind_and_fail_unless_that_is_allowed(world: World) -> None:
     records = some_records(50)
     world.write("source", records)
     world.write("destination", records[:45])
     code, report = world.verify()
-    assert (code, report["at"], report["behind"], report["first_behind"]) == (0, {}, 5, 45)
-    assert world.verify("--complete")[0] == 1
+    assert (code, report["at"], report["behind"], report["first_behind"]) == (1, {}, 5, 45)
+    assert [world.verify(option)[0] for option in ("--complete", "--allow-behind")] == [1, 0]
+    text = world.command().stdout.splitlines()
+    assert text[0].startswith("FAILED") and text[-1].startswith("FAILED") and "5 behind" in text[-1]
+    with pytest.raises(SettingsError, match="--allow-behind"):
+        world.command("--complete", "--allow-behind")
 
 
 def test_records_that_the_mappings_call_delivered_are_lost_even_at_the_end(world: World) -> None:
@@ -236,7 +249,7 @@ def test_records_that_the_mappings_call_delivered_are_lost_even_at_the_end(world
 def test_a_missing_destination_topic_is_behind(world: World) -> None:
     world.write("source", some_records(5))
     code, report = world.verify(KAFKA_CLUSTERS_DESTINATION_TOPIC="nowhere." + world.topic)
-    assert (code, report["behind"]) == (0, 5)
+    assert (code, report["behind"]) == (1, 5)
     assert any("no such topic" in note for note in report["notes"])
 
 
@@ -284,8 +297,56 @@ def test_a_trimmed_destination_is_compared_from_its_log_start(world: World, mapp
     if mapped:
         world.map([[0, 0, 100]], 0, 100)
     world.trim("destination", 30)
-    code, report = world.verify("--complete")
-    assert (code, report["at"], report["equal"]) == (0, {}, 70)
+    code, report = world.verify("--allow-behind")
+    assert (code, report["at"], report["equal"]) == (1, {"gone-at-target": (30, 0, None)}, 70)
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_what_retention_took_at_the_destination_and_the_source_still_has_is_found(
+    world: World, mapped: bool
+) -> None:
+    """Also where nothing is left there; what was never delivered is behind."""
+    world.write("source", some_records(60))
+    world.write("destination", some_records(50))
+    if mapped:
+        world.map([[0, 0, 50]], 0, 50)
+    config = ConfigResource(
+        ConfigResource.Type.TOPIC,
+        world.topic,
+        incremental_configs=[
+            ConfigEntry("retention.ms", "1000", incremental_operation=AlterConfigOpType.SET)
+        ],
+    )
+    world.admin["destination"].incremental_alter_configs([config])[config].result(30)
+    at = TopicPartition(world.topic, 0)
+
+    def emptied() -> bool:
+        begin = world.admin["destination"].list_offsets({at: OffsetSpec.earliest()})[at].result(30)
+        return int(begin.offset) == 50
+
+    wait_until(emptied, "retention")
+    code, report = world.verify()
+    count = 50 if mapped else 60
+    assert (code, report["at"], report["behind"]) == (1, {"gone-at-target": (count, 0, None)}, 60 - count)
+    assert report["findings"]["gone-at-target"]["detail"].startswith("the destination's log begins behind it")
+
+
+def test_a_partition_that_stands_still_is_named_with_its_reason_until_it_goes_on(world: World) -> None:
+    world.write("source", some_records(5))
+    world.write("destination", some_records(3))
+    about = {"topic": world.topic, "topic_id": world.topic_id(), "partition": 0, "link": world.link}
+    halted = {**about, "kind": "halted", "application": "replicator", "reason": "source-truncated", "next": 3}
+
+    def say(record: dict[str, Any]) -> None:
+        world.write("destination", [{"value": orjson.dumps(record)}], f"{world.link}.control")
+
+    say(halted | {"detail": "the log was cut"})
+    code, report = world.verify("--allow-behind")
+    assert (code, report["at"], report["behind"]) == (1, {"halted": (1, 3, None)}, 2)
+    assert report["findings"]["halted"]["detail"] == "source-truncated: the log was cut"
+    assert "halted: 1, first at source offset 3 (source-truncated: the log was cut)" in world.command().stdout
+    say({**about, "kind": "resumed", "application": "replicator"})
+    assert world.verify("--allow-behind")[0] == 0
 
 
 def test_records_below_the_origin_are_not_lost(world: World) -> None:
@@ -389,8 +450,6 @@ def test_a_topic_that_is_not_selected_is_a_bad_setting(world: World) -> None:
         "KAFKA_CLUSTERS_SOURCE_TOPIC": world.topic,
         "KAFKA_CLUSTERS_DESTINATION_BOOTSTRAP_SERVERS": world.servers["destination"],
     }
-    from common.errors import SettingsError
-
     result = runner.invoke(cli, ["verify", "--topic", "other"], env=settings)
     assert result.exit_code == 2 or (
         isinstance(result.exception, SettingsError) and result.exception.exit_code == 2

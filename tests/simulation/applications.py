@@ -17,14 +17,14 @@ from confluent_kafka import KafkaException
 from common.application import Application
 from common.control_log import ControlLog
 from common.errors import StateError, VerbatimError
-from common.lanes import Plan, Progress, RunLane
+from common.lanes import Plan, Progress, Reports, RunLane
 from common.leadership import wait_for_lead
 from common.link import Link
 from common.mappings import decode
 from deduplicator.copied_acls import CopiedAcls
 from deduplicator.destinations import Destinations
 from deduplicator.main import Deduplicator
-from deduplicator.state import FoldResult, PartitionState, Snapshot
+from deduplicator.snapshot import FoldResult, PartitionState, Snapshot
 from replicator.main import Replicator
 from tests.simulation.scheduler import Process, Task
 
@@ -66,8 +66,6 @@ class Query:
 
     def submit(self, lanes: list[Plan]) -> None:
         self.lanes, self.rows, self.attempts = len(lanes), {}, {}
-        if not lanes:
-            self.on_epoch([])
         for number, plan in enumerate(lanes):
             self.attempt(number, json.dumps(plan))
 
@@ -77,8 +75,9 @@ class Query:
         submitted = self.rows
 
         def run() -> None:
-            for kind, body in self.run_lane(json.loads(plan) | {"again": again}):
-                rows.append(Progress(lane, kind, json.loads(json.dumps(body))))
+            given = json.loads(plan)
+            for kind, body in self.run_lane(given | {"again": again}):
+                rows.append(Progress.of(lane, given, kind, json.loads(json.dumps(body))))
             if self.rows is submitted and lane not in submitted:
                 submitted[lane] = rows
                 if len(submitted) == self.lanes:
@@ -236,14 +235,16 @@ class Simulated(Application):
         self.link = Link(self.world.source.name, self.world.target.name, self.world.source.name, True)
         self.control = ControlLog.of(s)
         self.leadership = Leadership(self.world, self.name, self.process)  # type: ignore[assignment]
-        self.epochs = Waited(self.world)
         self.counters = NoCounters()  # type: ignore[assignment]
         self.lanes_wanted = self.world.lanes
         while not self.stopping.is_set() and wait_for_lead(self.leadership, self.health, self.stopping):
             self._lead()
 
+    def make_reports(self) -> Reports:
+        return Reports(self.term, Waited(self.world))
+
     def make_query(self) -> Any:
-        self.query = Query(self.world, self.name, type(self).run_lane, self.epochs.put)
+        self.query = Query(self.world, self.name, type(self).run_lane, self.reports.put)
         self.world.queries.append(self.query)
         return self.query
 

@@ -161,7 +161,12 @@ class BatchProducer(Transactional):
         self._singles.setdefault((topic, partition), []).append(Single(key, value, on_delivery))
 
     def produce_batch(
-        self, topic: str, partition: int, records: Records, reported: Callable[[KafkaError | None, int], None]
+        self,
+        topic: str,
+        partition: int,
+        records: Records,
+        reported: Callable[[KafkaError | None, int], None],
+        most_bytes: int | None = None,
     ) -> None:
         pieces = record_batch.seal(records, "none", None, 1, 1, 1, transactional=True)
         self._wait_with(topic, partition, pieces, reported)

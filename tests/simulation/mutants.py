@@ -286,7 +286,7 @@ MUTANTS = [
         "two_owners_do_not_fence_each_other_for_ever",
         (
             "common.lane:LaneTerm.must_lead",
-            "if self.control.refresh(deadline).deposed(self.application, self.term):",
+            "if state.epoch_ended(self.application, self.term, self.epoch):",
             "if False:",
         ),
     ),

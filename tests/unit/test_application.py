@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from common import application, link, outside
-from common.application import EPOCH_S, _denied, epoch_length
+from common import application, kafka, link, outside
+from common.application import EPOCH_S, epoch_length
+from common.errors import VerbatimError
 from common.health import Health
+from common.lanes import missing_right
 from tests.harness import ThreadReplicator
 
 OURS = "common.errors.LinkRefused: writing to l.staging: not allowed: Broker: Topic authorization failed; grant WRITE"
@@ -20,11 +22,11 @@ CLIENTS = 'cimpl.KafkaException: KafkaError{code=TOPIC_AUTHORIZATION_FAILED,str=
 def test_a_missing_right_is_told_in_the_words_that_name_it() -> None:
     """Promise: the line that names topic and right is told, wherever in a chain of exceptions it stands; else the client's own."""
     named = OURS.removeprefix("common.errors.LinkRefused: ")
-    assert _denied(f"Traceback:\n  {OURS}\nDuring handling, another:\n  {CLIENTS}\n") == named
-    assert _denied(f"{CLIENTS}\n{OURS}") == named
-    assert _denied(f"Traceback:\n{CLIENTS}\n") == CLIENTS
-    assert _denied("ValueError: something else") is None
-    assert _denied(None) is None
+    assert missing_right(f"Traceback:\n  {OURS}\nDuring handling, another:\n  {CLIENTS}\n") == named
+    assert missing_right(f"{CLIENTS}\n{OURS}") == named
+    assert missing_right(f"Traceback:\n{CLIENTS}\n") == CLIENTS
+    assert missing_right("ValueError: something else") is None
+    assert missing_right(None) is None
 
 
 def test_epochs_of_both_applications_end_at_different_times() -> None:
@@ -69,10 +71,12 @@ def test_who_does_not_lead_at_once_rehearses(
             return 0
 
     now = [0.0]
-    closes = SimpleNamespace(close=lambda: None)
+    closes = SimpleNamespace(close=lambda: None, admin=None)
     monkeypatch.setattr(outside, "monotonic", lambda: now[0])
     monkeypatch.setattr(application, "Leadership", Election)
     monkeypatch.setattr(application, "CounterTail", lambda *_: closes)
+    monkeypatch.setattr(application, "ClusterWatch", lambda *_: closes)
+    monkeypatch.setattr(kafka, "admin", lambda _: None)
     monkeypatch.setattr(link, "prepare", lambda *_: (SimpleNamespace(source_reached=True), closes))
     instance: Any = object.__new__(Instance)
     instance.settings = SimpleNamespace(
@@ -83,3 +87,33 @@ def test_who_does_not_lead_at_once_rehearses(
     instance.stopping = threading.Event()
     assert instance._run() == 0
     assert said == ["rehearses"] * rehearsals + ["leads"]
+
+
+def test_a_jvm_that_has_ended_is_what_an_application_ends_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Promise: one line instead of what Py4J says of broken connections; where it runs, an exception stays what it is."""
+
+    def leads(_: object) -> int | None:
+        raise ConnectionRefusedError("Answer from Java side is empty")
+
+    monkeypatch.setattr(ThreadReplicator, "_lead", leads)
+    monkeypatch.setattr(application, "wait_for_lead", lambda *_: True)
+    closes = SimpleNamespace(close=lambda: None, admin=None)
+    for name in ("Leadership", "CounterTail", "ClusterWatch"):
+        monkeypatch.setattr(application, name, lambda *_: closes)
+    monkeypatch.setattr(kafka, "admin", lambda _: None)
+    monkeypatch.setattr(link, "prepare", lambda *_: (SimpleNamespace(source_reached=True), closes))
+    instance: Any = object.__new__(ThreadReplicator)
+    instance.settings = SimpleNamespace(
+        application_name="l",
+        control_topic="c",
+        positions_topic="p",
+        instance_id=None,
+        client_config=lambda *_: {},
+    )
+    instance.health, instance.stopping = Health("replicator"), threading.Event()
+    monkeypatch.setattr(application, "jvm_ended", lambda: "Spark's JVM was ended by SIGKILL")
+    with pytest.raises(VerbatimError, match=r"^Spark's JVM was ended by SIGKILL$"):
+        instance._run()
+    monkeypatch.setattr(application, "jvm_ended", lambda: None)
+    with pytest.raises(ConnectionRefusedError):
+        instance._run()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import struct
 from collections import deque
 from typing import Any
@@ -16,6 +17,7 @@ from common.connection import broken
 from common.kafka import Deadline
 from common.protocol import Answer, Api, text
 from common.record_encoding import encode_records
+from common.unpacking import codec_name
 from tests.strategies import rows_of
 
 ONE, TWO = ("one", 1), ("two", 2)
@@ -358,3 +360,48 @@ def test_single_records_become_one_batch_with_a_report_for_each(world: World) ->
     assert world.producer.flush(1) == 0
     assert offsets == [(None, 20), (None, 21), (None, 22)]
     assert len(world.data.sent) == 1
+
+
+def hard(size: int, seed: int = 5) -> bytes:
+    """What LZ4 makes little smaller, and entropy coding half as large: sixteen letters, in no order."""
+    return bytes(b"abcdefghijklmnop"[byte & 15] for byte in random.Random(seed).randbytes(size))
+
+
+def produce_one(world: World, value: bytes, most_bytes: int | None) -> Any:
+    (records,) = encode_records(rows_of([0], [1], [None], [value]).batch, 1 << 30)
+    world.producer.produce_batch("t", 0, records, world._report, most_bytes)
+    ((batch,),) = world.producer._waiting.values()
+    head = next(record_batch.headers(b"".join(map(bytes, batch.pieces))))[1]
+    return codec_name(head.codec), batch
+
+
+def test_a_record_that_is_too_large_as_usual_is_compressed_harder(world: World) -> None:
+    """Its source may have taken it because it was compressed well."""
+    value = hard(200_000)
+    codec, batch = produce_one(world, value, 110_000)
+    assert codec == "zstd" and batch.bytes <= 110_000 and not batch.tried
+    (record,) = record_batch.decode(b"".join(map(bytes, batch.pieces)))
+    assert record.value == value
+
+
+def test_what_is_small_enough_or_goes_where_no_limit_is_known_is_compressed_once(world: World) -> None:
+    assert produce_one(world, b"v" * 9000, 1000)[0] == "lz4"
+    world.producer.purge()
+    assert produce_one(world, b"v" * 9000, None)[0] == "lz4"
+
+
+def test_what_nothing_makes_small_enough_says_what_was_tried(world: World) -> None:
+    world.control.answers.append(added())
+    world.data.answers.append(produced((KafkaError.MSG_SIZE_TOO_LARGE, -1)))
+    told: list[str] = []
+    (records,) = encode_records(rows_of([0], [1], [None], [hard(200_000)]).batch, 1 << 30)
+    world.producer.produce_batch("t", 0, records, lambda error, _: told.append(str(error)), 90_000)
+    world.producer.flush(1)
+    assert "with lz4" in told[0] and "with zstd" in told[0] and "with gzip" in told[0]
+    assert "its source may have compressed it better" in told[0]
+
+
+def test_an_operator_s_codec_is_kept_to(world: World) -> None:
+    world.producer._codec, world.producer._may_choose = "lz4", False
+    codec, batch = produce_one(world, hard(200_000), 110_000)
+    assert codec in ("lz4", "none") and "with lz4" in batch.tried and "zstd" not in batch.tried

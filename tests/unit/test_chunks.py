@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -301,21 +302,48 @@ def test_a_batch_that_can_t_be_read_goes_as_it_is() -> None:
     assert cut.frame.batches and cut.frame.count == 1
 
 
-def test_a_batch_that_can_t_be_taken_apart_halts_its_partition_by_name() -> None:
+def test_a_batch_that_can_t_be_taken_apart_halts_its_partition_by_name_behind_what_is_sound() -> None:
+    """What was read before it goes into staging first: nobody would read it again."""
     copy = make()
-    copy.take_chunk(Chunk("orders", 0, 1, 0, [unreadable(0)]))
+    copy.take_chunk(Chunk("orders", 0, 3, 0, [whole(0, 2), unreadable(2)]))
     told: list[Any] = []
+    sent: list[Cut] = []
 
     def halt(copy: Copying, *what: Any) -> None:
         copy.status = Status.HALTED
         told.append(what)
 
     lane = cast(Any, object.__new__(Lane))
-    lane.uncut = {("orders", 0): copy}
-    lane.throttle = SimpleNamespace(limits=lambda _: True, affordable=lambda *_: 10)
+    lane.uncut, lane.unreadable = {("orders", 0): copy}, {}
+    lane.throttle = SimpleNamespace(limits=lambda _: True, affordable=lambda *_: 10, spend=lambda _: None)
     lane.halts = SimpleNamespace(halt=halt)
-    lane._cut(True)
+    lane.source = SimpleNamespace(begun=1)
+    lane.confirming = SimpleNamespace(hold_back=sent.append)
+    for _ in range(3):
+        lane._cut(True)
+        lane._halt_unreadable()
+    assert [(cut.frame.start, cut.frame.next) for cut in sent] == [(0, 2)] and not told
+    copy.acknowledge(sent[0])
+    lane._halt_unreadable()
     ((reason, detail, at, available),) = told
-    assert (reason, at, available) == ("unreadable-batch", 0, None)
+    assert (reason, at, available) == ("unreadable-batch", 2, None)
     assert "orders-0: " in detail and "'utf-8' codec can't decode byte 0xff" in detail
+    lane._cut(True)
     assert not lane.uncut
+
+
+@given(st.lists(st.sampled_from([1, 7, 1 << 19, 1 << 20]), min_size=1, max_size=6))
+def test_whatever_is_cut_can_be_read(counts: list[int]) -> None:
+    """One bound, for who writes frames and who reads them: batches of very many records are not put together beyond it."""
+    copy, at = make(), 0
+    wholes: list[Whole] = []
+    for count in counts:
+        header, data = whole(at, 1)
+        wholes.append((replace(header, count=count, last_offset_delta=count - 1), data))
+        at += count
+    copy.take_chunk(Chunk("orders", 0, at, 0, wholes))
+    cuts = copy.cut(True)
+    assert sum(cut.frame.count for cut in cuts) == sum(counts)
+    for cut in cuts:
+        frame, _ = decode_headers(encode_headers(cut.frame, cut.value))
+        assert frame == cut.frame

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import click
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
-from common.cli import INTERRUPTED, LineFormatter, entry, settings_options, setup_logging
+from common.cli import INTERRUPTED, Duration, LineFormatter, entry, settings_options, setup_logging
 from common.errors import LinkRefused, PartitionsHalted, SettingsError, VerbatimError
 from common.settings import FIELDS, OLD_VARIABLES, Settings, flag_of
+from verbatim.main import cli
 
 REQUIRED = {
     "KAFKA_CLUSTERS_SOURCE_BOOTSTRAP_SERVERS": "source:9092",
@@ -145,6 +147,11 @@ def test_an_error_is_one_line_with_its_own_exit_code(
     assert err == ("error: interrupted" if code == INTERRUPTED else "error: a b")
 
 
+def test_what_a_cluster_says_is_one_line_and_no_bug(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ended(failing(KafkaException(KafkaError(KafkaError.INVALID_CONFIG, "a\nb")))) == 1
+    assert re.fullmatch(r"error: Kafka: \S*.*INVALID_CONFIG.*a b.*\n", capsys.readouterr().err)
+
+
 def test_a_bug_keeps_its_traceback() -> None:
     with pytest.raises(ZeroDivisionError):
         entry(failing(ZeroDivisionError()), [])
@@ -204,3 +211,38 @@ def test_the_time_of_a_record_is_utc() -> None:
     record = logging.LogRecord("r", logging.INFO, "f", 1, "m", None, None)
     record.created, record.msecs = 0.25, 250.0
     assert LineFormatter().format(record) == "1970-01-01T00:00:00.250Z INFO r: m"
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [
+        ("40s", 40),
+        ("40", 40),
+        ("2.5", 2.5),
+        (".5", 0.5),
+        ("0", 0),
+        ("0s", 0),
+        ("500ms", 0.5),
+        ("1m", 60),
+        ("2 h", 7200),
+    ],
+)
+def test_every_option_that_is_a_duration_takes_a_unit_or_seconds(given: str, seconds: float) -> None:
+    assert Duration().convert(given, None, None) == seconds
+
+
+@pytest.mark.parametrize("given", ["", "soon", "-1", "-1s", "1e3", "inf", "nan", "40 seconds", "1h30m"])
+def test_what_is_no_duration_is_refused_with_examples(given: str) -> None:
+    with pytest.raises(click.BadParameter, match="expected a duration such as 500ms, 30s, 5m or 7d"):
+        Duration().convert(given, None, None)
+
+
+def test_the_commands_durations_are_all_of_this_kind() -> None:
+    """But for those of no unit at all: sizes, counts and fractions."""
+    found = {
+        (name, option.name): type(option.type).__name__
+        for name, command in cli.commands.items()
+        for option in command.params
+        if option.name in ("quiet_s", "wait_s", "timeout_s", "seconds")
+    }
+    assert len(found) == 5 and set(found.values()) == {"Duration"}, found

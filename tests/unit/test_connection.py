@@ -14,32 +14,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from common import protocol, scram
-from common.connection import Connection, access, unsupported
+from common.connection import Connection, access
 from common.kafka import Deadline
 
 PLAIN = {"bootstrap.servers": "b:1"}
-
-
-@pytest.mark.parametrize(
-    ("config", "why"),
-    [
-        ({}, None),
-        ({"security.protocol": "SSL", "ssl.ca.location": "ca.pem", "ssl.key.password": "p"}, None),
-        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512", "sasl.username": "u"}, None),
-        ({"security.protocol": "SASL_SSL", "sasl.mechanisms": "plain"}, None),
-        ({"security.protocol": "SASL_SSL"}, "sasl.mechanism=GSSAPI"),
-        (
-            {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"},
-            "sasl.mechanism=OAUTHBEARER",
-        ),
-        ({"security.protocol": "SSL", "ssl.keystore.location": "k.p12"}, "ssl.keystore.location"),
-        ({"security.protocol": "SSL", "ssl.cipher.suites": "A"}, "ssl.cipher.suites"),
-        ({"sasl.mechanism": "OAUTHBEARER"}, None),
-        ({"plugin.library.paths": "x"}, "plugin.library.paths"),
-    ],
-)
-def test_what_only_the_client_library_can_follow_is_named(config: dict[str, str], why: str | None) -> None:
-    assert unsupported(PLAIN | config) == why
 
 
 def test_brokers_are_named_as_the_client_library_takes_them() -> None:

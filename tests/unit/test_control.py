@@ -363,3 +363,62 @@ def test_links_that_share_a_control_topic_take_in_their_own_records_only() -> No
         state.apply(3, encode("of-a-newer-release", link="other" if state is mine else "mine"))
     assert (mine.leaders, mine.origins, mine.position) == ({REPLICATOR: 0}, {KEY: Origin("orders", 5)}, 4)
     assert (other.leaders, other.origins, other.position) == ({REPLICATOR: 2}, {}, 4)
+
+
+STRAYS: list[bytes | None] = [
+    None,
+    b"",
+    b"hello",
+    b"\xff\xfe",
+    b"[1]",
+    b"5",
+    b"null",
+    b'"mine"',
+    b"{}",
+    b'{"kind":"order","id":7}',
+    b'{"link":7,"kind":"leader"}',
+    b'{"link":null}',
+    b'{"kind":["leader"]}',
+]
+
+
+@pytest.mark.parametrize("value", STRAYS)
+def test_what_carries_no_link_of_ours_is_skipped_with_a_word(value: bytes | None) -> None:
+    state = Control(link="mine")
+    told = state.apply(0, value)
+    assert told and told.startswith("it ")
+    assert state == Control(link="mine", position=1)
+    with pytest.raises(ControlError):
+        Control().apply(0, value)
+
+
+def test_a_kind_that_a_newer_release_knows_is_skipped_with_a_word() -> None:
+    state = Control(link="mine")
+    told = state.apply(0, encode("of-a-newer-release", link="mine", topic=5))
+    assert told == "this release knows no records of the kind 'of-a-newer-release'"
+    assert state.apply(1, encode("end_epoch", link="mine")) and state.position == 2
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        encode("origin", link="mine", topic="t")[:-4],
+        encode("origin", link="mine", topic="t"),
+        b'{"link":"mine"}',
+        b'{"link":"mine","kind":null}',
+        b'{"kind":"leader"}',
+    ],
+    ids=["cut", "without a field", "without a kind", "null for a kind", "of an early release, and damaged"],
+)
+def test_a_damaged_record_of_the_link_itself_is_not_guessed_at(value: bytes) -> None:
+    state = Control(link="mine")
+    with pytest.raises(ControlError, match="control record at offset 3"):
+        state.apply(3, value)
+    assert state == Control(link="mine")
+
+
+@given(st.binary(max_size=60) | st.builds(lambda v: json.dumps(v).encode(), strategies.JSON_VALUES))
+def test_no_stray_ends_a_link(value: bytes) -> None:
+    state = Control(link="a link that nobody names")
+    state.apply(0, value)
+    assert state == Control(link=state.link, position=1)

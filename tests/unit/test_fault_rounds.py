@@ -18,7 +18,7 @@ from tests.faults.rounds.checker import Mapped, compare, compare_mapped
 from tests.faults.rounds.faults import deck
 from tests.faults.rounds.play import BAD, GOOD, NOT_REACHED, deal
 from tests.faults.rounds.proxy import end_of_transaction
-from tests.faults.rounds.world import INSIDE
+from tests.faults.rounds.world import BATCHES, INSIDE, RECORDS
 
 WHERE = ("orders", 0)
 
@@ -167,19 +167,26 @@ def test_the_summary_counts_what_happened_and_what_did_not() -> None:
     def line(verdict: str, reached: bool, **more: object) -> dict[str, object]:
         fault = {"name": "net/drop-source", "reached": reached}
         base = {"seed": 1, "round": 2, "faults": [fault], "verdict": verdict, "problems": ["x is | missing"]}
-        return {**base, "records": 1000, "seconds": 3600.0, **more}
+        return {**base, "records": 1000, "seconds": 3600.0, "engine": BATCHES, **more}
 
     results = [
+        line(BAD, True, engine=RECORDS, seed=3, cause="mended"),
         line(GOOD, True),
         line(NOT_REACHED, False, lanes="processes"),
         line(BAD, True, cause="the checker's fault"),
         line(BAD, True, broken="no-dedup"),
         line(GOOD, True, broken="no-fencing"),
     ]
-    told = report.summary(results)
+    told, before = report.summary(results).split("**Record by record**")
+    assert (
+        "| seed 3, 2 | x is / missing | mended |" in before and "| **all** | 1 | 1 | 1,000 | 1.0 |" in before
+    )
+    assert "seed 3" not in told
     assert "| lanes in spark | 2 | 2 | 2,000 | 2.0 |" in told
     assert "| **all** | 3 | 2 | 3,000 | 3.0 |" in told
     assert "1 good; 1 bad; 1 good in which some fault did not" in told
     assert "| seed 1, 2 | x is / missing | the checker's fault |" in told
     assert "| **net**: drop-source 2 | 2 |" in told and "net/drop-source 1." in told
-    assert "| `no-dedup` | 1 | x is / missing |" in told and "| `no-fencing` | 1 | **not noticed** |" in told
+    assert (
+        "| `no-dedup` | 1 | x is / missing |" in before and "| `no-fencing` | 1 | **not noticed** |" in before
+    )

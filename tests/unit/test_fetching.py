@@ -10,23 +10,22 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import google_crc32c
-import pyarrow as pa
 import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
-from common import outside, record_columns
+from common import outside
 from common.broker_connections import DATA
 from common.connection import broken
 from common.control import Key
 from common.frame import encode_rows
 from common.protocol import Answer
 from common.record_batch import CODECS, headers, seal
-from common.record_columns import TooManyAtOnce
 from common.record_encoding import encode_records
-from replicator import fetch_protocol, fetch_sessions, fetching
+from replicator import answers, fetch_protocol, fetch_sessions, fetching
+from replicator.answers import Budget, committed
 from replicator.chunks import Chunk
 from replicator.fetch_protocol import Aborted, Part
-from replicator.fetching import BatchConsumer, Event, committed
+from replicator.fetching import BatchConsumer, Event
 from replicator.source import whole_codecs
 
 ID = "ASNFZ4mrze8BI0VniavN7w"
@@ -70,7 +69,7 @@ def marker(offset: int, producer: int) -> bytes:
 
 
 def wanted(data: bytes, aborted: list[Aborted], position: int = 0) -> list[int]:
-    return [h.base_offset for _, h, keep in committed(pa.py_buffer(data), aborted, position) if keep]
+    return [h.base_offset for _, h, keep in committed(headers(data), aborted, position) if keep]
 
 
 def test_records_of_a_transaction_that_was_aborted_are_left_out_and_no_others() -> None:
@@ -96,7 +95,7 @@ def test_records_of_a_transaction_that_was_aborted_are_left_out_and_no_others() 
 def test_batches_that_end_before_the_position_and_those_that_compaction_emptied_are_left_out() -> None:
     log = batch(0, 4) + batch(4, 4) + batch(8, 2)
     assert wanted(log, [], 6) == [4, 8]
-    positions = [(h.base_offset, h.next_offset, keep) for _, h, keep in committed(pa.py_buffer(log), [], 8)]
+    positions = [(h.base_offset, h.next_offset, keep) for _, h, keep in committed(headers(log), [], 8)]
     assert positions == [(8, 10, True)]
 
 
@@ -160,7 +159,8 @@ def test_a_batch_that_can_t_go_as_it_is_becomes_records(consumer: Fixed, data: b
 
 def test_a_batch_in_whose_middle_the_position_is_becomes_the_records_from_there_on(consumer: Fixed) -> None:
     consumer._positions[KEY].offset = 2
-    assert shown(consumer.got(batch(0, 4, size=500))) == [(4, 0, "rows", [2, 3])]
+    log = batch(0, 4, size=500) + batch(4, 1)
+    assert shown(consumer.got(log)) == [(5, 0, "rows", [2, 3, 4])]
 
 
 def test_a_chunk_is_of_one_leader_epoch(consumer: Fixed) -> None:
@@ -172,18 +172,13 @@ def test_a_chunk_is_of_one_leader_epoch(consumer: Fixed) -> None:
 def test_what_would_unpack_into_too_much_at_once_comes_in_parts(
     consumer: Fixed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def columns(data: Any, batches: list[Any]) -> Any:
-        if len(batches) > 2:
-            raise TooManyAtOnce("too much")
-        return record_columns.columns(data, batches)
-
-    monkeypatch.setattr(fetching, "columns", columns)
-    log = b"".join(batch(at, 1) for at in range(5)) + marker(5, 1)
-    got = consumer.got(log)
-    assert shown(got) == [(2, 0, "rows", [0, 1])]
-    got += consumer.got(log) + consumer.got(log)
-    assert [row for _, _, _, rows in shown(got) for row in rows] == [0, 1, 2, 3, 4]
-    assert consumer._positions[KEY].offset == 6
+    log = b"".join(batch(at, 1, size=300) for at in range(5)) + marker(5, 1)
+    monkeypatch.setattr(answers, "LEAST_BYTES", 100)
+    got: list[Any] = []
+    for _ in range(3):
+        consumer._budget = Budget(1100)
+        got += consumer.got(log)
+    assert shown(got) == [(2, 0, "rows", [0, 1]), (4, 0, "rows", [2, 3]), (6, 0, "rows", [4])]
 
 
 def test_what_has_no_records_moves_the_position_all_the_same(consumer: Fixed) -> None:

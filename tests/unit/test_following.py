@@ -3,7 +3,6 @@ real brokers: tests/integration/test_racks.py."""
 
 from __future__ import annotations
 
-import struct
 import time
 
 import pytest
@@ -13,19 +12,9 @@ from common import protocol
 from replicator import fetch_protocol
 from replicator.chunks import Chunk
 from replicator.fetch_protocol import FETCH
-from tests.listeners import Asked, Broker, metadata
+from tests.listeners import Asked, Broker, metadata, offset_of
 from tests.unit.test_fetching import batch
 from tests.unit.test_sick_brokers import consumer, fetched, one_by_one, read, servers
-
-
-def offset_of(asked: Asked) -> tuple[int, int] | None:
-    """Leader epoch and offset of the first partition in a Fetch; None where it has none."""
-    # Header's tags, then what has a fixed size, then a topic's id.
-    at = 1 + struct.calcsize(">iiiibii")
-    if asked.body[at] == 1:
-        return None
-    _, epoch, offset = struct.unpack_from(">iiq", asked.body, at + 1 + 16 + 1)
-    return epoch, offset
 
 
 def test_a_follower_nearby_is_read_from_until_it_errs_and_then_the_leader_again() -> None:

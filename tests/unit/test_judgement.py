@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from common.control import Control, Destination, encode
-from common.frame import Frame, Rows, encode_headers, encode_rows, pack
+from common.frame import MAX_RECORDS, Frame, Rows, encode_headers, encode_rows, pack
 from common.whole_batches import Wholes
 from deduplicator import stuck
 from deduplicator.judgement import Judgement
@@ -158,3 +158,44 @@ def test_a_batch_that_can_t_be_taken_apart_is_not_asked_for_again(damaged: bool,
     go_to(control, "plain")
     take(judge, message)
     assert len(recorder.produced) == (0 if damaged else 1)
+
+
+class Impossible(Message):
+    """A frame that says what no writer would, and is otherwise well."""
+
+    def __init__(self, offset: int, start: int, value: bytes = b"x") -> None:
+        super().__init__(offset, start, [b"k"])
+        frame = Frame("c", "orders", "id", 0, start, start + MAX_RECORDS + 1, MAX_RECORDS + 1, "w")
+        self._headers = encode_headers(frame, value)
+
+
+class Damaged(Message):
+    """A frame whose value is not the one that its checksum is of."""
+
+    def value(self) -> bytes:
+        return b"something else"
+
+
+@pytest.mark.parametrize("kind", [Impossible, lambda offset, start: Damaged(offset, start, [b"k"])])
+def test_a_frame_that_comes_again_as_it_was_and_can_t_be_read_halts_its_partition(kind: Any) -> None:
+    """Asked for again it would come so for ever. The same one read again after a recovery is no other."""
+    judge, recorder, control = judgement()
+    go_to(control, "d")
+    take(judge, kind(5, 0))
+    judge.owned.position = 0
+    take(judge, kind(5, 0))
+    assert recorder.skipped == [(stuck.MISSING, None)] * 2
+    take(judge, kind(9, 0))
+    assert recorder.skipped[2:] == [(stuck.UNREADABLE, None)]
+
+
+def test_frames_that_can_t_be_read_for_one_reason_and_another_are_asked_for_again() -> None:
+    judge, recorder, control = judgement()
+    go_to(control, "d")
+    take(judge, Impossible(5, 0, b"x"))
+    take(judge, Impossible(9, 0, b"y"))
+    assert recorder.skipped == [(stuck.MISSING, None)] * 2
+    take(judge, Message(10, 0, [b"k"]))
+    judge.owned.next[KEY] = MAX_RECORDS + 1
+    take(judge, Impossible(11, 0))
+    assert recorder.produced == [("d", [0])] and len(recorder.skipped) == 2, "what was delivered is left out"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
@@ -12,11 +13,12 @@ from confluent_kafka.admin import OffsetSpec
 
 from common import kafka, link, topics
 from common.appending import Appender
-from common.errors import LinkRefused
+from common.errors import LinkRefused, SettingsError
 from common.kafka import Deadline
 from common.settings import Settings
 from common.topics import TopicInfo
 from deduplicator.fencing import FencingProducer
+from verbatim.pretending import PretendingAdmin
 
 
 @pytest.mark.parametrize(
@@ -150,3 +152,10 @@ def test_a_producer_is_connected_before_it_is_used_and_used_where_it_can_t_be(
     plan = {"mappings_topic": "l.mappings", "link": "l", "producer": {}, "whole_batches": False}
     assert FencingProducer(plan, 0, "l.staging-0", 1, 1).fence(Deadline(5.0)) == 7
     assert made.calls == ["list_topics l.mappings"] * asked + ["init_transactions", "produce"]
+
+
+@pytest.mark.parametrize("make", [kafka.consumer, kafka.producer, kafka.admin, PretendingAdmin])
+def test_properties_that_no_client_can_be_made_of_are_an_error_in_one_line(make: Callable[..., Any]) -> None:
+    """GSSAPI, with a library that was built without it. It was a traceback."""
+    with pytest.raises(SettingsError, match=r"of b:1 can't be made: .*SASL mechanism GSSAPI"):
+        make({"bootstrap.servers": "b:1", "security.protocol": "sasl_ssl"})

@@ -23,7 +23,7 @@ def test_a_lane_is_told_that_spark_runs_it_again(
     def run_lane(plan: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
         yield ("plan", plan)
 
-    batch = pa.RecordBatch.from_pylist([{"lane": 3, "plan": json.dumps({"epoch": 7})}])
+    batch = pa.RecordBatch.from_pylist([{"lane": 3, "plan": json.dumps({"term": 5, "epoch": 7})}])
     (row,) = [row for out in lanes.in_arrow(run_lane)(iter([batch])) for row in out.to_pylist()]
-    assert (row["lane"], row["kind"]) == (3, "plan")
-    assert json.loads(row["body"]) == {"epoch": 7, "again": again}
+    assert (row["lane"], row["term"], row["epoch"], row["kind"]) == (3, 5, 7, "plan")
+    assert json.loads(row["body"]) == {"term": 5, "epoch": 7, "again": again}

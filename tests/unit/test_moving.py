@@ -12,9 +12,11 @@ from common import kafka, topics
 from common.control import Control, encode
 from common.errors import PartitionsHalted
 from common.kafka import Deadline
+from common.settings import Settings
 from offsets.decision import MEANINGS
+from offsets.group_protocol import Group
 from offsets.records import GroupKey, GroupOffset
-from offsets.survey import Row
+from offsets.survey import Row, unmoved
 from verbatim import cutover_rules as rules
 from verbatim.failover import missing
 from verbatim.failover_command import as_json, as_text
@@ -136,6 +138,36 @@ def test_a_group_in_use_at_the_source_or_one_that_would_read_again_is_in_doubt()
     assert "has members at the source" in rules.judge_groups([a_row()], {"g": True}, True).doubts[0]
     assert "thinned" in rules.judge_groups([a_row(exact=False)], {}, False).doubts[0]
     assert rules.judge_groups([a_row(exact=False)], {}, True) == rules.Groups([], [], 1)
+
+
+def test_a_group_that_would_be_left_behind_is_a_doubt() -> None:
+    kinds = {
+        "g": Group("classic", False),
+        "s": Group("share", False),
+        "new": Group("queue", True),
+        "x": Group("share", True),
+    }
+    settings = Settings.load(
+        {
+            "KAFKA_CLUSTERS_SOURCE_BOOTSTRAP_SERVERS": "s:1",
+            "KAFKA_CLUSTERS_DESTINATION_BOOTSTRAP_SERVERS": "t:1",
+            "KAFKA_CLUSTERS_SOURCE_TOPIC": "t",
+            "CONSUMER_GROUPS_EXCLUDE": "x",
+        }
+    )
+    left = unmoved(settings, kinds, {"sick": "why"})
+    assert [(of.group, of.outcome) for of in left] == [
+        ("new", "unmovable"),
+        ("s", "unmovable"),
+        ("sick", "failed"),
+    ]
+    judged = rules.judge_groups([a_row()], {}, False, left)
+    assert [doubt.partition(":")[0] for doubt in judged.doubts] == [
+        "group new can't be moved (unmovable)",
+        "group s can't be moved (unmovable)",
+        "group sick can't be moved (failed)",
+    ]
+    assert all("CONSUMER_GROUPS_EXCLUDE" in doubt for doubt in judged.doubts)
 
 
 def test_a_group_that_has_moved_anywhere_is_seen() -> None:

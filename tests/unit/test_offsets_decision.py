@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from common.errors import StateError
 from offsets.decision import MEANINGS, Outcome, Written, decide, decide_back
-from offsets.records import GroupKey, GroupOffset, decode, encode_key, encode_value
+from offsets.records import GroupKey, GroupOffset, Stray, decode, encode_key, encode_value
 
 OURS = Written(source_offset=50, offset=60, previous=40)
 SMALL = st.integers(0, 30)
@@ -169,6 +169,10 @@ def test_a_record_is_read_back(record: GroupOffset) -> None:
         (encode_key(GroupKey("g", "t", -1)), encode_value(RECORD)),
     ],
 )
-def test_what_is_no_record_is_refused(key: bytes | None, value: bytes | None) -> None:
-    with pytest.raises(StateError):
+def test_what_is_no_record_is_refused_and_known_for_a_stray_by_its_key(
+    key: bytes | None, value: bytes | None
+) -> None:
+    with pytest.raises(StateError) as refused:
         decode(key, value)
+    of_a_group = key is not None and key.startswith(b'{"group":"g","topic":"t","partition":0')
+    assert isinstance(refused.value, Stray) != of_a_group

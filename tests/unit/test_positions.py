@@ -81,3 +81,11 @@ def test_a_huge_number_is_none() -> None:
 @given(strategies.JSON_VALUES, strategies.JSON_VALUES)
 def test_any_json_is_none(key: Any, value: Any) -> None:
     assert positions.decode(orjson.dumps(key), orjson.dumps(value)) is None
+
+
+@pytest.mark.parametrize(
+    "key", [None, b"", b"x", b"[]", b'{"topic_id":[],"partition":0}', b'{"topic_id":"i","partition":"0"}']
+)
+def test_only_a_position_can_be_forgotten(key: bytes | None) -> None:
+    assert positions.forgotten(key, None) is None
+    assert positions.forgotten(orjson.dumps(KEY), None) == (KEY["topic_id"], KEY["partition"])

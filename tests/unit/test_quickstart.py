@@ -422,7 +422,7 @@ def test_next_steps_can_be_pasted_into_a_shell(monkeypatch: pytest.MonkeyPatch) 
         assert code == subprocess.run(
             ["bash", "-c", f'echo "{code}"'], capture_output=True, text=True
         ).stdout.rstrip("\n")
-    assert "uv run verbatim verify --complete" in commands and "kill -9 12; uv run replicator" in commands
+    assert "uv run verbatim verify" in commands and "kill -9 12; uv run replicator" in commands
 
 
 # processes

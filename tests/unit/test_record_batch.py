@@ -268,6 +268,12 @@ def test_a_level_is_used(codec: str) -> None:
     assert whole(seal(section, "lz4", 9)) == whole(seal(section, "lz4"))
 
 
+@pytest.mark.parametrize(("codec", "level"), [("gzip", 10), ("gzip", 12), ("zstd", 23)])
+def test_a_level_above_a_codecs_greatest_counts_as_that(codec: str, level: int) -> None:
+    [section] = encode_records(rows_of(many(100)), 1 << 30)
+    assert whole(seal(section, codec, level)) == whole(seal(section, codec, {"gzip": 9, "zstd": 22}[codec]))
+
+
 def test_an_lz4_frame_has_blocks_of_their_own() -> None:
     noise = random.Random(1).randbytes(64 << 10)
     plain = b"a" * (64 << 10) + noise + b"b" * 1000

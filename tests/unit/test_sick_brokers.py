@@ -27,7 +27,7 @@ from replicator import fetch_protocol
 from replicator.chunks import Chunk
 from replicator.fetch_protocol import FETCH
 from replicator.fetching import BatchConsumer, Event, Unsupported
-from tests.listeners import Asked, Broker, coordinator, metadata, nobody, silent, told
+from tests.listeners import Asked, Broker, coordinator, metadata, nobody, offset_of, silent, told
 from tests.unit.test_fetching import batch
 
 ID = "ASNFZ4mrze8BI0VniavN7w"
@@ -62,12 +62,12 @@ def fetched(
 
 
 def one_by_one(partition: int) -> Callable[[Asked], bytes]:
-    """Each request is answered with the next record, after a hundredth of a second."""
-    offsets = iter(range(1 << 30))
+    """Each request is answered with a record, after a hundredth of a second."""
 
-    def answer(_: Asked) -> bytes:
+    def answer(asked: Asked) -> bytes:
         time.sleep(0.01)
-        return fetched(partition, batch(next(offsets), 1))
+        _, offset = offset_of(asked) or (0, 0)
+        return fetched(partition, batch(offset, 1))
 
     return answer
 

@@ -30,6 +30,7 @@ def conf(
         application_name="link",
         spark_master=master,
         state_path=more.pop("state_path", "./state"),
+        state_sharing=more.pop("state_sharing", "checked"),
         spark_conf=more.pop("spark_conf", {}),
     )
     return effective_conf(
@@ -38,7 +39,7 @@ def conf(
         extra_slots=extra,
         jars=more.pop("jars", []),
         delta=more.pop("delta", False),
-        environ=more.pop("environ", {}),
+        environ=more.pop("environ", {"_SPARK_AUTH_SECRET": "s"}),
     )
 
 
@@ -111,7 +112,7 @@ def test_delta_joins_what_the_user_has_set_and_its_jars_travel_as_the_master_nee
     assert local["spark.sql.extensions"] == "my.Ext,io.delta.sql.DeltaSparkSessionExtension"
     assert local["spark.driver.extraClassPath"] == "/mine:/jars/delta.jar:/jars/storage.jar"
     assert local["spark.databricks.delta.snapshotPartitions"] == "1"
-    cluster = conf("spark://host:7077", jars=jars, delta=True, state_path="s3a://bucket/state")
+    cluster = conf("spark://host:7077", jars=jars, delta=True, state_path="hdfs://host/state")
     assert cluster["spark.jars"] == "/jars/delta.jar,/jars/storage.jar"
     without = conf(jars=jars)
     assert "spark.sql.extensions" not in without
@@ -251,3 +252,86 @@ def test_the_jvm_outlives_signals_to_the_group_but_never_the_driver(tmp_path: Pa
         assert not alive(jvm) and not alive(lane)
     finally:
         driver.kill()
+
+
+@pytest.mark.parametrize(
+    ("path", "more"),
+    [
+        ("s3a://bucket/state", {}),
+        ("s3://bucket/state", {}),
+        ("s3a://bucket/state", {"state_sharing": "shared-volume"}),
+        # Delta's own, said once more.
+        (
+            "s3a://b/s",
+            {"spark_conf": {"spark.delta.logStore.s3a.impl": "io.delta.storage.S3SingleDriverLogStore"}},
+        ),
+        # For another scheme.
+        (
+            "s3a://b/s",
+            {"spark_conf": {"spark.delta.logStore.s3.impl": "io.delta.storage.S3DynamoDBLogStore"}},
+        ),
+    ],
+)
+def test_state_on_s3_that_two_drivers_could_spoil_is_refused_before_spark_starts(
+    path: str, more: dict[str, Any]
+) -> None:
+    with pytest.raises(SettingsError, match=r"^STATE_PATH: s3.* STATE_SHARING=one-driver"):
+        conf(delta=True, state_path=path, **more)
+
+
+@pytest.mark.parametrize(
+    ("path", "more"),
+    [
+        (
+            "s3a://b/s",
+            {"spark_conf": {"spark.delta.logStore.s3a.impl": "io.delta.storage.S3DynamoDBLogStore"}},
+        ),
+        ("s3a://bucket/state", {"state_sharing": "one-driver"}),
+        ("abfss://c@a.dfs.core.windows.net/state", {}),
+        ("gs://bucket/state", {}),
+        ("hdfs:///state", {}),
+        ("./state", {}),
+    ],
+)
+def test_state_that_any_number_of_drivers_may_write_is_taken(path: str, more: dict[str, Any]) -> None:
+    conf(delta=True, state_path=path, **more)
+
+
+def test_a_session_without_tables_does_not_ask_where_they_are() -> None:
+    conf(delta=False, state_path="s3a://bucket/state")
+
+
+CLUSTERS = ["yarn", "k8s://https://host:6443", "spark://host:7077"]
+
+
+@pytest.mark.parametrize("master", CLUSTERS)
+def test_on_several_machines_spark_authenticates_and_encrypts(master: str) -> None:
+    secret = {"spark.authenticate.secret": "s"} if master.startswith("spark:") else {}
+    found = conf(master, spark_conf=secret)
+    assert (found["spark.authenticate"], found["spark.network.crypto.enabled"]) == ("true", "true")
+    # Spark's own TLS instead.
+    assert "spark.network.crypto.enabled" not in conf(
+        master, spark_conf=secret | {"spark.ssl.rpc.enabled": "true"}
+    )
+
+
+@pytest.mark.parametrize("master", CLUSTERS)
+def test_an_operator_may_leave_spark_unprotected(master: str) -> None:
+    found = conf(master, spark_conf={"spark.authenticate": "false"})
+    # Encryption without authentication is no conf that Spark takes.
+    assert found["spark.authenticate"] == "false" and "spark.network.crypto.enabled" not in found
+    found = conf("yarn", spark_conf={"spark.network.crypto.enabled": "false"})
+    assert (found["spark.authenticate"], found["spark.network.crypto.enabled"]) == ("true", "false")
+
+
+def test_a_standalone_cluster_is_not_gone_to_without_its_secret() -> None:
+    with pytest.raises(
+        SettingsError, match=r"^spark.authenticate.secret: not set; drivers of spark://host:7077 "
+    ):
+        conf("spark://host:7077", environ={})
+    assert conf("spark://host:7077", environ={"_SPARK_AUTH_SECRET": "s"})["spark.authenticate"] == "true"
+
+
+@pytest.mark.parametrize("master", ["local[2]", "local-cluster[2,1,1024]", "spark://127.0.0.1:7077"])
+def test_on_one_machine_spark_is_left_as_it_is(master: str) -> None:
+    assert not [key for key in conf(master) if key.startswith(("spark.authenticate", "spark.network.crypto"))]

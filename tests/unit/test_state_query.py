@@ -17,7 +17,8 @@ from common.health import Health
 from common.lanes import Progress
 from deduplicator import main, recovery
 from deduplicator.main import FOLD_AGAIN_S, FOLD_BYTES, FOLD_MAPPINGS, FOLD_S, Deduplicator
-from deduplicator.state import FoldResult, Snapshot, StateTable
+from deduplicator.snapshot import FoldResult, Snapshot
+from deduplicator.state import StateTable
 from tests.simulation.world import SETTINGS, settings
 
 
@@ -96,6 +97,9 @@ class Table:
         self.age_s = age_s
         self.read = 0
 
+    def check(self) -> None:
+        pass
+
     def load(self) -> Snapshot:
         self.read += 1
         if self.age_s is None:
@@ -166,7 +170,7 @@ def test_a_plan_goes_by_what_the_epoch_before_left_and_reads_the_table_for_the_r
     def left(*partitions: int) -> None:
         application._count(
             [
-                Progress(0, "left", {"partition": p, **recovery.Snapshot(20, True, 5, {}).to_plan()})
+                Progress(0, 1, 1, "left", {"partition": p, **recovery.Snapshot(20, True, 5, {}).to_plan()})
                 for p in partitions
             ]
         )

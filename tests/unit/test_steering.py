@@ -113,22 +113,34 @@ def test_an_older_records_steering_is_not_changed_by_a_newer_one() -> None:
     assert before == Steering(NO_LIMIT, (("orders", True),)) and control.steering.link_limit == Limit(5)
 
 
-def test_a_name_that_is_not_copied_is_refused_and_an_expression_is_not() -> None:
+def settings_of(topics: str) -> Settings:
+    return Settings.load(
+        {
+            "KAFKA_CLUSTERS_SOURCE_BOOTSTRAP_SERVERS": "s:1",
+            "KAFKA_CLUSTERS_DESTINATION_BOOTSTRAP_SERVERS": "t:1",
+            "KAFKA_CLUSTERS_SOURCE_TOPIC": topics,
+        }
+    )
+
+
+def test_a_name_that_is_neither_copied_nor_selected_is_refused_and_an_expression_is_not() -> None:
     control = said(topic("orders"), ("pause", {"topics": ["gone"], "paused": True}))
-    assert checked(("orders", "new-.*, v[0-9]{1,2}", "gone"), control) == [
+    settings = settings_of("pay.*")
+    assert checked(settings, ("orders", "new-.*, v[0-9]{1,2}", "gone", "payments"), control) == [
         "orders",
         "new-.*",
         "v[0-9]{1,2}",
         "gone",
+        "payments",
     ]
-    assert checked((), control) == []
+    assert checked(settings, (), control) == []
     for wrong, why in (
-        ("orderz", "orderz is not copied"),
+        ("orderz", "orderz is not copied by this link, and KAFKA_CLUSTERS_SOURCE_TOPIC does not select it"),
         ("broken(", "no regular expression"),
         (",", "names no topic"),
     ):
         with pytest.raises(SettingsError, match=f"^TOPIC: .*{why}"):
-            checked((wrong,), control)
+            checked(settings, (wrong,), control)
 
 
 @pytest.mark.parametrize(
@@ -151,22 +163,19 @@ def test_a_limit_that_says_nothing_or_too_much_is_refused(args: list[str]) -> No
 
 
 def test_what_is_in_force_is_shown_by_topic() -> None:
-    settings = Settings.load(
-        {
-            "KAFKA_CLUSTERS_SOURCE_BOOTSTRAP_SERVERS": "s:1",
-            "KAFKA_CLUSTERS_DESTINATION_BOOTSTRAP_SERVERS": "t:1",
-            "KAFKA_CLUSTERS_SOURCE_TOPIC": "orders,payments",
-        }
-    )
+    settings = settings_of("orders,payments,later,late")
     control = said(
         *map(topic, ("orders", "payments", "unselected")),
         ("pause", {"topics": ["pay.*"], "paused": True}),
-        ("limit", {"topics": ["orders"], "bytes_per_second": 10_000_000, "records_per_second": None}),
+        ("limit", {"topics": ["orders", "late"], "bytes_per_second": 10_000_000, "records_per_second": None}),
+        ("pause", {"topics": ["later", "no.longer.selected"], "paused": True}),
         ("limit", {"topics": [], "bytes_per_second": None, "records_per_second": 5000}),
     )
     assert table(in_force(settings, control)).splitlines() == [
-        "TOPIC           STATE    BYTES/S     RECORDS/S  PAUSED BY",
-        "(all together)  -        -           5,000      -",
-        "orders          running  10,000,000  -          -",
-        "payments        paused   -           -          pay.*",
+        "TOPIC           STATE       BYTES/S     RECORDS/S  PAUSED BY",
+        "(all together)  -           -           5,000      -",
+        "late            not copied  10,000,000  -          -",
+        "later           paused      -           -          later",
+        "orders          running     10,000,000  -          -",
+        "payments        paused      -           -          pay.*",
     ]

@@ -60,7 +60,14 @@ class Broker:
         self.headers.append([r.headers for r in found])
         self._waiting.append((count, reported))
 
-    def produce_batch(self, topic: str, _: int, records: Records, reported: Callable[..., None]) -> None:
+    def produce_batch(
+        self,
+        topic: str,
+        _: int,
+        records: Records,
+        reported: Callable[..., None],
+        most_bytes: int | None = None,
+    ) -> None:
         raw = b"".join(bytes(piece) for piece in seal(records, "none"))
         self._got(topic, records.count, decode(raw), reported)
 

@@ -59,3 +59,15 @@ def after_import_ahead(module: str, what: str) -> str:
     """`what`, printed by a process of its own."""
     code = f"from common.worker_daemon import import_ahead; import_ahead({module!r}); import gc, sys; print({what})"
     return subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+
+
+def test_the_daemon_says_nothing_of_a_worker_whose_connection_spark_has_closed() -> None:
+    """Promise: no traceback at starts and stops; any other error keeps its own."""
+    code = (
+        "from common.worker_daemon import say_nothing_of_broken_pipes; say_nothing_of_broken_pipes(); import traceback\n"
+        "for error in (BrokenPipeError(), ConnectionResetError(), ValueError('told')):\n"
+        "    try: raise error\n"
+        "    except BaseException: traceback.print_exc()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1] == "ValueError: told" and done.stderr.count("Traceback") == 1

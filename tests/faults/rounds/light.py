@@ -96,7 +96,7 @@ class ProcessQuery:
         if not self._closed:
             self._on_epoch(
                 [
-                    Progress(number, kind, body)
+                    Progress.of(number, json.loads(path.with_suffix(".plan").read_text()), kind, body)
                     for number, path in enumerate(rows)
                     for kind, body in json.loads(path.read_text())
                 ]
@@ -109,11 +109,11 @@ def run_application(application: str) -> None:
 
     class InProcesses(InThreads):
         name: str
-        epochs: Any
+        reports: Any
         lanes = LANES
 
         def make_query(self) -> Any:
-            return ProcessQuery(self.name, self.epochs.put)
+            return ProcessQuery(self.name, self.reports.put)
 
     class LightReplicator(InProcesses, ThreadReplicator):
         pass

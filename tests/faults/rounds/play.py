@@ -6,6 +6,7 @@ import json
 import os
 import random
 import shutil
+import subprocess
 import threading
 import time
 import traceback
@@ -20,7 +21,7 @@ from tests.faults.processes import Load
 from tests.faults.rounds import checker
 from tests.faults.rounds.faults import Fault, NotReached, Scene
 from tests.faults.rounds.proxy import wait_for
-from tests.faults.rounds.world import Link, World
+from tests.faults.rounds.world import BATCHES, Link, World
 
 PARTITIONS = 3
 TOPICS = 2
@@ -43,6 +44,9 @@ class Result:
     round: int
     link: str
     began: str = ""
+    commit: str | None = None
+    """Of the tree that was played, with a + where it had changes that were not committed."""
+    engine: str = BATCHES
     lanes: str = "spark"
     """What runs them: spark, or processes of the application's own (rounds/light.py)."""
     named: bool = False
@@ -123,6 +127,7 @@ class Player:
         self.light = light
         self.drained_s = drained_s * patience
         self.link: Link | None = None
+        self.commit = _commit()
         self._played = 0
         self._links = 0
         self._topics: list[str] = []
@@ -134,6 +139,7 @@ class Player:
         result = Result(
             self.seed, number, link.name, datetime.now(UTC).isoformat(timespec="seconds"), broken=self.broken
         )
+        result.commit, result.engine = self.commit, link.engine
         result.lanes, result.named = "processes" if self.light else "spark", link.named
         try:
             self._round(link, number, steps, result, began)
@@ -278,6 +284,18 @@ class Player:
         for thread in threads:
             thread.join()
         return told
+
+
+def _commit() -> str | None:
+    """Of this tree, None where git does not know it."""
+    asked = subprocess.run(
+        ["git", "describe", "--always", "--dirty=+", "--exclude=*"],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return asked.stdout.strip() or None
 
 
 def _written(loads: Iterable[Load]) -> int:

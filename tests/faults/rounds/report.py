@@ -11,6 +11,7 @@ from typing import Any
 
 from tests.faults.rounds.faults import deck
 from tests.faults.rounds.play import BAD, GOOD, NOT_REACHED
+from tests.faults.rounds.world import BATCHES, RECORDS
 
 ROOT = Path(__file__).parents[3]
 RESULTS = ROOT / "tests" / "faults" / "results.jsonl"
@@ -26,23 +27,13 @@ def load(path: Path = RESULTS) -> list[dict[str, Any]]:
 
 
 def summary(results: list[dict[str, Any]]) -> str:
-    """Figures, what each fault did, rounds that were bad, and breakages that were noticed; Markdown."""
+    """Figures, what each fault did, rounds that were bad, and breakages that were noticed; of the engine that runs today, then of the one
+    before it. Markdown."""
     sound = [r for r in results if "broken" not in r]
-    happened = Counter(f["name"] for r in sound for f in r["faults"] if f["reached"])
-    missed = Counter(f["name"] for r in sound for f in r["faults"] if not f["reached"])
-    lines = [
-        "| | rounds | faults | records | hours |",
-        "|---|---|---|---|---|",
-        *(_figures(f"lanes in {what}", [r for r in sound if _lanes(r) == what]) for what in _kinds(sound)),
-        _figures("**all**", sound),
-        "",
-        f"Verdicts: {_count(sound, GOOD)} good; {_count(sound, BAD)} bad; {_count(sound, NOT_REACHED)} good in which some fault did not",
-        "happen, and is not counted.",
-        "",
-    ]
-    bad = [r for r in sound if r["verdict"] == BAD]
-    if bad:
-        lines += ["| bad round | found | cause |", "|---|---|---|", *map(_bad, bad), ""]
+    now, before = ([r for r in sound if (_engine(r) == BATCHES) is here] for here in (True, False))
+    happened = Counter(f["name"] for r in now for f in r["faults"] if f["reached"])
+    missed = Counter(f["name"] for r in now for f in r["faults"] if not f["reached"])
+    lines = ["**Records as whole batches**, the engine that runs:", "", *_verdicts(now)]
     lines += ["| fault | times |", "|---|---|"]
     groups: dict[str, list[str]] = {}
     for name in {**deck(long=True), **dict.fromkeys(happened)}:
@@ -54,6 +45,8 @@ def summary(results: list[dict[str, Any]]) -> str:
     lines += ["", f"Never happened yet: {', '.join(never) if never else 'none of the deck'}."]
     if missed:
         lines.append(f"Aimed at and missed: {', '.join(f'{n} {c}' for n, c in sorted(missed.items()))}.")
+    if before:
+        lines += ["", "**Record by record**, the engine before it:", "", *_verdicts(before)]
     broken = [r for r in results if "broken" in r]
     if broken:
         lines += [
@@ -63,6 +56,31 @@ def summary(results: list[dict[str, Any]]) -> str:
         ]
         lines += [_broken(name, [r for r in broken if r["broken"] == name]) for name in _names(broken)]
     return "\n".join(lines)
+
+
+def _verdicts(results: list[dict[str, Any]]) -> list[str]:
+    """How many rounds there were, and what those that were bad found."""
+    lines = [
+        "| | rounds | faults | records | hours |",
+        "|---|---|---|---|---|",
+        *(
+            _figures(f"lanes in {what}", [r for r in results if _lanes(r) == what])
+            for what in _kinds(results)
+        ),
+        _figures("**all**", results),
+        "",
+        f"Verdicts: {_count(results, GOOD)} good; {_count(results, BAD)} bad; {_count(results, NOT_REACHED)} good in which some fault did not",
+        "happen, and is not counted.",
+        "",
+    ]
+    bad = [r for r in results if r["verdict"] == BAD]
+    if bad:
+        lines += ["| bad round | found | cause |", "|---|---|---|", *map(_bad, bad), ""]
+    return lines
+
+
+def _engine(result: dict[str, Any]) -> str:
+    return str(result.get("engine", RECORDS))
 
 
 def _lanes(result: dict[str, Any]) -> str:

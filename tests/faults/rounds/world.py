@@ -37,6 +37,9 @@ TRANSACTION_MS = 10_000
 """The deliveries' transaction time-out in a round: a pause can outlast it without taking a minute."""
 STATE_MB = 48
 
+BATCHES, RECORDS = "batches", "records"
+"""The engines: whole record batches, or the client library record by record."""
+
 
 @dataclass
 class Side:
@@ -167,6 +170,10 @@ class Link:
     def topics(self) -> str:
         """What the names of the link's source topics begin with."""
         return f"{self.name}.t."
+
+    @property
+    def engine(self) -> str:
+        return RECORDS if self.more.get("WHOLE_BATCHES") == "false" else BATCHES
 
     @property
     def mappings(self) -> str:

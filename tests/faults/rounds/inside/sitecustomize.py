@@ -189,6 +189,9 @@ def _state(module: ModuleType) -> None:
     around(module.StateTable, "_append_history", "history")
     around(module.StateTable, "_merge_state", "delta")
     around(module.StateTable, "fold", "fold")
+
+
+def _state_query(module: ModuleType) -> None:
     interval = os.environ.get("VERBATIM_FOLD_S")
     if interval:
         start = module.start_state_query
@@ -271,6 +274,7 @@ POINTS: dict[str, Callable[[ModuleType], None]] = {
     "common.lanes": _lanes,
     "deduplicator.main": _folding,
     "deduplicator.state": _state,
+    "deduplicator.state_query": _state_query,
 }
 BREAKAGES: dict[str, tuple[str, Callable[[ModuleType], None]]] = {
     "reuse-unclean": ("deduplicator.fencing", _reuse_unclean),

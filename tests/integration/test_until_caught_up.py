@@ -1,0 +1,77 @@
+"""Bounded runs: they say that they have caught up when Kafka says so, whatever Spark and the lanes report."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from common import outside
+from common.errors import VerbatimError
+from common.lanes import LaneQuery
+from deduplicator.main import Deduplicator
+from tests.brokers import Record, create_topic, produce
+from tests.conftest import Kafka, Names
+from tests.harness import Link, Running, ThreadDeduplicator, ThreadReplicator, assert_copied
+
+
+def silent(plan: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """A lane that copies nothing, and reports an end like any other."""
+    yield ("counts", {"records": 0})
+
+
+@pytest.fixture
+def link(source: Kafka, target: Kafka, names: Names) -> Link:
+    topic = names.topic("orders")
+    create_topic(source.bootstrap_servers, topic, 2)
+    produce(source.bootstrap_servers, topic, [Record(b"%d" % i, partition=i % 2) for i in range(6)])
+    return Link(source.bootstrap_servers, target.bootstrap_servers, names.link, topic)
+
+
+def test_lanes_that_report_an_end_with_nothing_copied_are_not_believed(
+    link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Promise: exit code 0 only after what is committed was compared with the ends that were given; else an error that says where it stands."""
+    monkeypatch.setattr(outside, "sleep", lambda _: None)
+
+    class IdleReplicator(ThreadReplicator):
+        run_lane = staticmethod(silent)
+
+    class IdleDeduplicator(ThreadDeduplicator):
+        run_lane = staticmethod(silent)
+
+    topic = link.settings.named_topics[0]
+    with pytest.raises(VerbatimError, match=rf"2 partitions are not caught up, {topic}-0 is at 0 of 3"):
+        Running(IdleReplicator(link.settings, True)).wait()
+    assert link.replicate() == 0
+    with pytest.raises(VerbatimError, match=rf"{link.settings.staging_topic}-0 is at 0 of \d"):
+        Running(IdleDeduplicator(link.settings, True)).wait()
+    assert link.deduplicate() == 0
+    assert_copied(link, topic)
+
+
+@pytest.mark.timeout(200)
+def test_a_plan_that_takes_its_time_on_spark_is_carried_out_before_the_run_ends(
+    link: Link, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Promise: what is staged is delivered, also where the state table takes so long to read that Spark has planned an epoch before there is
+    a plan (exit 0, "0 records delivered", two times of two)."""
+    link.variables["STATE_PATH"] = str(tmp_path / "state")
+    assert link.replicate() == 0
+    planned, ended, read = threading.Event(), LaneQuery._epoch_ended, Deduplicator._in_table
+
+    def reported(self: LaneQuery, batch: Any, number: int) -> None:
+        ended(self, batch, number)
+        planned.set()
+
+    def slowly(self: Deduplicator) -> Any:
+        assert planned.wait(60), "Spark planned no epoch by itself"
+        return read(self)
+
+    monkeypatch.setattr(LaneQuery, "_epoch_ended", reported)
+    monkeypatch.setattr(Deduplicator, "_in_table", slowly)
+    assert Running(Deduplicator(link.settings, True)).wait(150) == 0
+    assert_copied(link, link.settings.named_topics[0])
