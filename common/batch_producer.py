@@ -6,8 +6,9 @@ have the names and errors of `confluent_kafka.Producer`, which serves where this
 
 Nothing is sent twice that may have been taken. A request whose answer does not come ends the producer, and so does a commit of what was refused in
 part: its transaction is unclean, and the next producer fences it, after which the broker takes nothing more that was sent by this one. Only what an answer says was not done is
-asked for again: by a coordinator that is not ready, while a transaction before this one is being completed, by a broker that does not lead a partition, or
-has not heard of it yet. A batch keeps its number in its partition's sequence then, so those behind it that were on their way are refused until it comes.
+asked for again: by a coordinator that is not ready or could not be connected to, while a transaction before this one is being completed, by a broker
+that does not lead a partition, or has not heard of it yet. A batch keeps its number in its partition's sequence then, so those behind it that were on
+their way are refused until it comes; and a broker that has it already knows it by that number.
 """
 
 from __future__ import annotations
@@ -23,7 +24,16 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from common import kafka, outside, protocol, record_batch
-from common.broker_connections import DATA, Address, BrokerConnections, Line, NoCoordinator, Partition
+from common.broker_connections import (
+    DATA,
+    Address,
+    BrokerConnections,
+    Line,
+    NoCoordinator,
+    Partition,
+    Unreachable,
+)
+from common.broker_tries import TRIES
 from common.frame import encode_rows
 from common.kafka import Deadline
 from common.protocol import Answer, Api, Piece
@@ -35,6 +45,7 @@ SEND_BYTES = 256 << 10
 REQUEST_BYTES = 8 << 20
 REQUEST_S = 30.0
 LEAST_PAUSE_S, MOST_PAUSE_S = 0.001, 0.02
+UNREACHABLE_PAUSE_S = 0.25
 AGAIN_S = 0.05
 """Before what a broker did not take is sent to whoever leads now."""
 SEQUENCES = 1 << 31
@@ -56,7 +67,10 @@ _ELSEWHERE = frozenset(
         KafkaError.NOT_LEADER_FOR_PARTITION,
     }
 )
-"""Said by a broker that has taken nothing."""
+"""Said by a broker that does not lead the partition, or does no longer: then it may have appended the batch before, and the next leader may have
+copied it (a request that waits for its replicas is answered so when the leader changes). What is sent again has the same sequence number, so whoever has
+it answers with its offset and appends nothing, as long as it is one of the producer's last five; of an older one it says OUT_OF_ORDER, which is an
+unclean end."""
 _OUT_OF_ORDER = KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER
 _FENCED = frozenset({KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.INVALID_PRODUCER_ID_MAPPING})
 
@@ -343,6 +357,12 @@ class BatchProducer:
                 error = none.args[0].code()
                 if error not in _NOT_READY:
                     raise
+            except Unreachable:
+                # Nothing was sent, and another broker may coordinate by now: the others say which.
+                if deadline.left() <= UNREACHABLE_PAUSE_S:
+                    raise
+                outside.sleep(UNREACHABLE_PAUSE_S)
+                continue
             if not error:
                 return
             if error in _MOVED:
@@ -467,9 +487,9 @@ class BatchProducer:
         try:
             answers = protocol.produced(self._brokers[line].received())
         except KafkaException as exception:
+            self._brokers.lost(line, exception)
             raise self._end(exception.args[0]) from None
-        except ValueError as error:
-            raise self._end(KafkaError(KafkaError._TRANSPORT, str(error))) from None
+        TRIES.worked(*line)
         batches = self._sent[line].popleft()
         if not self._sent[line]:
             del self._sent[line]

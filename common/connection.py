@@ -1,41 +1,48 @@
-"""A connection to a broker, for the requests of common/protocol.py: TCP or TLS, SASL, requests answered in order. Decides nothing.
+"""A connection to a broker, for the requests of common/protocol.py: opened, renewed, requests answered in order. Decides nothing.
 
 Each request is sent once. Where its answer does not come the connection is given up, and so is what the request was part of: nothing here tries
-again behind its owner's back. For one thread.
+again behind its owner's back. What waits takes a Deadline; all else goes on as far as it can, and says what it waits for. For one thread.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import select
 import socket
 import ssl
 import struct
 import tempfile
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from common import outside, protocol, scram
+from common import opening, outside, protocol, scram
 from common.direct_properties import library_only, sasl_mechanism
 from common.kafka import Deadline
-from common.protocol import Answer, Api, Piece
+from common.opening import Waits
+from common.protocol import Answer, Api, MalformedAnswer, Piece
 
 if TYPE_CHECKING:
     from common.client_properties import Kind
     from common.settings import Cluster, Settings
 
-CONNECT_S = 10.0
+log = logging.getLogger(__name__)
+
 MOST_ANSWER_BYTES = 1 << 30
 """A longer answer is none."""
 MOST_PIECES = 512
 """Of one call to the socket: Linux takes 1024."""
+TELL_S = 60.0
+"""A quota that is used up is told so often."""
 _SESSION_SHARE = 0.8
-"""After this share of its session's life a connection is not used for anything new."""
+"""After this share of its session's life a connection authenticates again before it is used for anything new (KIP-368). A broker cuts it at the first
+request that comes later than the session's end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,104 +147,191 @@ def broken(words: str) -> KafkaException:
     return KafkaException(KafkaError(KafkaError._TRANSPORT, words))
 
 
-class Connection:
-    """A connection that is up, and its requests that are not answered yet, in order."""
+class UnsupportedVersion(KafkaException):
+    """A broker does not know a request as it is made here. Nothing was sent."""
 
-    def __init__(self, to: Access, address: tuple[str, int], deadline: Deadline) -> None:
-        """Connect and authenticate. Raises KafkaException: `_TRANSPORT` where the broker can't be reached, `_AUTHENTICATION` where it does not
-        let one in."""
+
+def wait_for(what: Iterable[Waits], within_s: float) -> None:
+    """Until something happens at one of them."""
+    poll = select.poll()
+    for descriptor, events in what:
+        poll.register(descriptor, events)
+    poll.poll(within_s * 1000)
+
+
+class Connection:
+    """A connection that is being opened or is up, and its requests that are not answered yet, in order.
+
+    Raises KafkaException from whatever goes on with it: `_TRANSPORT` or `_TIMED_OUT` where the broker can't be reached, `_AUTHENTICATION` where it
+    does not let one in. Then it is closed.
+    """
+
+    def __init__(self, to: Access, address: tuple[str, int], tries: int = 0) -> None:
+        """`tries`: how many have failed there. Of a name with several addresses each begins with another one."""
         self.address = address
-        self._client_id = to.client_id
+        self._tries = tries
+        self._to = to
+        self._socket: socket.socket | None = None
+        self._opening: Generator[Waits, None, None] | None = self._open()
+        self._waits: Waits | None = None
+        self._stage = "the connection"
+        self._versions: dict[int, tuple[int, int]] | None = None
         self._correlation = 0
         self._in_flight: deque[tuple[Api, int]] = deque()
-        self.used = outside.monotonic()
-        """When something was sent or received last."""
+        self._unsent: deque[memoryview] = deque()
+        self.begun = self.used = outside.monotonic()
+        """When it was begun to be opened, or to authenticate again; when something was sent or received last."""
+        self.quiet_until = 0.0
+        """A quota is used up: the broker takes nothing from this client before."""
+        self._told_at = float("-inf")
+        """When that was said last."""
         self._buffer, self._filled, self._sized = bytearray(4), 0, False
         """What is received of an answer: first how long it is."""
         self._renew_at = float("inf")
+
+    # opening
+
+    def ready(self) -> bool:
+        """Whether a request can be sent; goes on with what has to be done before, and waits for nothing."""
+        if self._opening is None:
+            if outside.monotonic() < self._renew_at or self._in_flight:
+                return True
+            self.begun = outside.monotonic()
+            self._opening = self._authenticate()
         try:
-            self._socket = self._connected(to, deadline)
+            self._waits = next(self._opening)
+        except StopIteration:
+            self._opening = None
+            return True
         except OSError as error:
+            self.close()
             raise self._lost(error) from None
-        if to.mechanism is not None:
-            try:
-                self._authenticate(to, deadline)
-            except BaseException:
-                self.close()
-                raise
+        except BaseException:
+            self.close()
+            raise
+        return False
 
-    def _connected(self, to: Access, deadline: Deadline) -> socket.socket:
-        host, port = self.address
-        problem: OSError | None = None
-        for family, kind, number, _, where in socket.getaddrinfo(host, port, to.family, socket.SOCK_STREAM):
-            made = socket.socket(family, kind, number)
-            try:
-                made.settimeout(max(0.1, deadline.left(CONNECT_S)))
-                made.connect(where)
-                made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-                return made if to.tls is None else to.tls.wrap_socket(made, server_hostname=host)
-            except OSError as error:
-                problem = error
-                made.close()
-        raise problem or OSError("no address")
+    def opening(self) -> bool:
+        """Whether it is not ready yet, and waits for something."""
+        return self._opening is not None
 
-    def _authenticate(self, to: Access, deadline: Deadline) -> None:
-        assert to.mechanism is not None
-        error, known = protocol.mechanisms(
-            self.ask(protocol.SASL_HANDSHAKE, [protocol.text(to.mechanism)], deadline)
-        )
+    def open(self, deadline: Deadline) -> None:
+        """The same, waited for."""
+        while not self.ready():
+            if deadline.passed():
+                raise self.late()
+            wait_for([self.waits_for()], deadline.left())
+
+    def waits_for(self) -> Waits:
+        """What to wait for before going on: with `ready`, or for an answer."""
+        if self._opening is not None and self._waits is not None:
+            return self._waits
+        return self.fileno(), select.POLLIN | (select.POLLOUT if self._unsent else 0)
+
+    def late(self) -> KafkaException:
+        """Give up what takes too long."""
+        stage = self._in_flight[0][0].name if self._in_flight else self._stage
+        took_s = outside.monotonic() - self.begun
+        self.close()
+        within = f" within {took_s:.1f} s" if self._opening is not None else ""
+        return KafkaException(KafkaError(KafkaError._TIMED_OUT, f"{self}: no answer to {stage}{within}"))
+
+    def _open(self) -> Generator[Waits, None, None]:
+        self._stage = "TCP or TLS" if self._to.tls is not None else "TCP"
+        self._socket = yield from opening.connected(self._to, self.address, self._tries)
+        # With SASL too: brokers take it before one is let in.
+        error, versions = protocol.versions((yield from self._exchange(protocol.API_VERSIONS, [])))
         if error:
-            raise self._not_let_in(f"{to.mechanism} is not among its mechanisms, {', '.join(known)}")
-        client = scram.Client(to.mechanism, to.user, to.password)
-        token: bytes | None = client.first()
-        while token is not None:
-            error, words, answer, life_ms = protocol.authenticated(
-                self.ask(protocol.SASL_AUTHENTICATE, [protocol.blob(token)], deadline)
-            )
-            if error:
-                raise self._not_let_in(words or str(KafkaError(error)))
-            try:
-                token = None if client.done else client.answer(answer)
-            except scram.Refused as refused:
-                raise self._not_let_in(str(refused)) from None
-            if life_ms > 0:
-                self._renew_at = outside.monotonic() + life_ms / 1000 * _SESSION_SHARE
+            raise UnsupportedVersion(KafkaError(error, f"{self}: ApiVersions: {KafkaError(error).str()}"))
+        self._versions = versions
+        if self._to.mechanism is not None:
+            yield from self._authenticate()
+
+    def _authenticate(self) -> Generator[Waits, None, None]:
+        try:
+            life_s = yield from opening.authenticated(self._to, self._exchange)
+        except scram.Refused as refused:
+            raise self._not_let_in(str(refused)) from None
+        except MalformedAnswer as malformed:
+            raise self._not_let_in(malformed.args[0].str()) from None
+        self._renew_at = outside.monotonic() + life_s * _SESSION_SHARE
+
+    def _exchange(self, api: Api, body: Sequence[Piece]) -> Generator[Waits, None, Answer]:
+        self._begin(api, body)
+        while not self._go_on():
+            yield self.fileno(), select.POLLIN | (select.POLLOUT if self._unsent else 0)
+        return self._whole()
 
     def _not_let_in(self, why: str) -> KafkaException:
         return KafkaException(KafkaError(KafkaError._AUTHENTICATION, f"{self}: {why}"))
+
+    def _lost(self, error: OSError) -> KafkaException:
+        return broken(f"{self}: {error}")
 
     def __str__(self) -> str:
         return f"{self.address[0]}:{self.address[1]}"
 
     def fileno(self) -> int:
-        return self._socket.fileno()
+        return -1 if self._socket is None else self._socket.fileno()
 
-    def send(self, api: Api, body: Sequence[Piece], deadline: Deadline) -> None:
-        """Send a request. Raises KafkaException where it can't be sent whole; then the connection is closed."""
-        self._correlation += 1
-        pieces = protocol.framed(api, self._correlation, self._client_id, body)
-        self._in_flight.append((api, self._correlation))
-        self.used = outside.monotonic()
+    # requests
+
+    def must_know(self, api: Api) -> None:
+        """Raises UnsupportedVersion where the broker does not know a request."""
+        if self._versions is None:
+            # It is being asked for them.
+            return
+        least, greatest = self._versions.get(api.key, (0, -1))
+        if not least <= api.version <= greatest:
+            its = f"only {least} to {greatest}" if least <= greatest else "nor any other"
+            words = f"broker {self} does not know version {api.version} of {api.name}, {its}"
+            raise UnsupportedVersion(KafkaError(KafkaError.UNSUPPORTED_VERSION, words))
+
+    def send(self, api: Api, body: Sequence[Piece], deadline: Deadline | None) -> None:
+        """Send a request, on a connection that is ready. Without a deadline nothing is waited for: what the socket does not take at once goes
+        out as `complete` is asked."""
         try:
-            self._socket.settimeout(max(0.001, deadline.left()))
-            if isinstance(self._socket, ssl.SSLSocket):
-                self._socket.sendall(b"".join(pieces))
-            else:
-                self._send(deque(memoryview(piece).cast("B") for piece in pieces if len(piece)))
+            self._begin(api, body)
+            while self._unsent and deadline is not None:
+                self._push()
+                if self._unsent:
+                    if deadline.passed():
+                        raise TimeoutError(f"{api.name} can't be sent in time")
+                    wait_for([(self.fileno(), select.POLLOUT)], deadline.left())
+            self._push()
         except OSError as error:
             self.close()
             raise self._lost(error) from None
 
-    def _send(self, pieces: deque[memoryview]) -> None:
-        while pieces:
-            sent = self._socket.sendmsg([pieces[i] for i in range(min(len(pieces), MOST_PIECES))])
-            while sent:
-                first = pieces.popleft()
-                if sent < len(first):
-                    pieces.appendleft(first[sent:])
-                    break
-                sent -= len(first)
+    def _begin(self, api: Api, body: Sequence[Piece]) -> None:
+        self.must_know(api)
+        self._stage = api.name
+        self._correlation += 1
+        pieces = protocol.framed(api, self._correlation, self._to.client_id, body)
+        self._in_flight.append((api, self._correlation))
+        self.used = outside.monotonic()
+        if isinstance(self._socket, ssl.SSLSocket):
+            pieces = [b"".join(pieces)]
+        self._unsent.extend(memoryview(piece).cast("B") for piece in pieces if len(piece))
+
+    def _push(self) -> None:
+        """Send what the socket takes."""
+        assert self._socket is not None
+        pieces = self._unsent
+        try:
+            while pieces:
+                if isinstance(self._socket, ssl.SSLSocket):
+                    sent = self._socket.send(pieces[0])
+                else:
+                    sent = self._socket.sendmsg(list(islice(pieces, MOST_PIECES)))
+                while sent:
+                    first = pieces.popleft()
+                    if sent < len(first):
+                        pieces.appendleft(first[sent:])
+                        break
+                    sent -= len(first)
+        except (BlockingIOError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+            pass
 
     def answered(self) -> bool:
         """Whether something has come: of an answer, or the end of the connection."""
@@ -247,39 +341,55 @@ class Connection:
 
     def _comes(self, within_s: float) -> bool:
         poll = select.poll()
-        poll.register(self._socket, select.POLLIN)
+        poll.register(self.fileno(), select.POLLIN)
         return bool(poll.poll(within_s * 1000))
 
     def complete(self) -> bool:
         """Whether all of an answer has come, or the end of the connection; waits for nothing. A broker sends the records of an answer to Fetch
         behind its beginning, from their file."""
         try:
-            return self._receive()
+            return self._go_on()
         except OSError:
             # `received` comes upon it again.
             return True
 
     def received(self) -> Answer:
-        """The answer that is complete, to the oldest request that has none. Raises KafkaException; then the connection is closed."""
+        """The answer that is complete, to the oldest request that has none."""
         try:
-            whole = self._receive()
+            whole = self._go_on()
             assert whole
-            answer = Answer(self._buffer)
-            self._buffer, self._filled, self._sized = bytearray(4), 0, False
-            _, correlation = self._in_flight.popleft()
-            if (got := answer.number("i")) != correlation:
-                raise OSError(f"an answer to request {got} instead of {correlation}")
+            return self._whole()
         except OSError as error:
             self.close()
             raise self._lost(error) from None
+
+    def _whole(self) -> Answer:
+        answer, body = Answer(self._buffer), self._buffer
+        self._buffer, self._filled, self._sized = bytearray(4), 0, False
+        if not self._in_flight:
+            raise OSError("an answer to nothing")
+        api, correlation = self._in_flight.popleft()
+        if (got := answer.number("i")) != correlation:
+            raise OSError(f"an answer to request {got} instead of {correlation}")
+        if throttle_ms := protocol.throttle_ms(api, body):
+            self._throttled(throttle_ms / 1000)
         return answer
 
-    def _receive(self) -> bool:
-        """Take in what has come; whether an answer is whole."""
+    def _throttled(self, for_s: float) -> None:
+        now = outside.monotonic()
+        if now - self._told_at > TELL_S:
+            self._told_at = now
+            log.info("broker %s: a quota of ours is used up; it is left alone for %.3f s", self, for_s)
+        self.quiet_until = max(self.quiet_until, now + for_s)
+
+    def _go_on(self) -> bool:
+        """Send what is not sent yet, and take in what has come; whether an answer is whole."""
+        if self._unsent:
+            self._push()
+        assert self._socket is not None
         while True:
             while self._filled < len(self._buffer):
                 try:
-                    self._socket.settimeout(0.0)
                     got = self._socket.recv_into(memoryview(self._buffer)[self._filled :])
                 except (BlockingIOError, ssl.SSLWantReadError):
                     return False
@@ -298,30 +408,28 @@ class Connection:
         """The same, waited for."""
         while not self.complete():
             if deadline.passed():
-                self.close()
-                words = f"{self}: no answer to {self._in_flight[0][0].name}"
-                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, words))
-            self._comes(deadline.left())
+                raise self.late()
+            wait_for([self.waits_for()], deadline.left())
         return self.received()
 
     def ask(self, api: Api, body: Sequence[Piece], deadline: Deadline) -> Answer:
         """Send a request, and wait for its answer; none may be in flight."""
         assert not self._in_flight
+        self.open(deadline)
         self.send(api, body, deadline)
         return self.answer(deadline)
 
-    def _lost(self, error: OSError) -> KafkaException:
-        return broken(f"{self}: {error}")
-
     def fresh(self) -> bool:
-        """Whether a connection on which nothing is in flight can be used for something new: it is up, and its session does not end soon."""
-        return (
-            self._socket.fileno() >= 0
-            and not self._in_flight
-            and outside.monotonic() < self._renew_at
-            and not self.answered()
-        )
+        """Whether a connection on which nothing is in flight can be used for something new: it is up, and no broker has closed it."""
+        return self.fileno() >= 0 and not self._in_flight and not self.answered()
+
+    def ended(self) -> bool:
+        """Whether a broker has closed a connection on which nothing is in flight."""
+        return self._opening is None and not self._in_flight and not self.fresh()
 
     def close(self) -> None:
-        with contextlib.suppress(OSError):
-            self._socket.close()
+        if self._opening is not None:
+            self._opening.close()
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.close()

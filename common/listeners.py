@@ -119,7 +119,7 @@ def _speaks(config: Mapping[str, Any], address: Address, tls: bool) -> _Spoken:
 def _asked(to: Access, address: Address) -> tuple[int, list[str]]:
     """Which mechanisms of SASL a listener knows: a question that each answers before it knows who asks, also one without SASL."""
     deadline = Deadline(ANSWER_S)
-    with closing(Connection(to, address, deadline)) as connection:
+    with closing(Connection(to, address)) as connection:
         return protocol.mechanisms(connection.ask(protocol.SASL_HANDSHAKE, [protocol.text("?")], deadline))
 
 

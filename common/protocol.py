@@ -10,7 +10,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
+
+from confluent_kafka import KafkaError, KafkaException
 
 Piece = bytes | memoryview | Any
 """What a socket takes: anything with a buffer."""
@@ -18,32 +20,37 @@ Piece = bytes | memoryview | Any
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """A kind of request: its number and the version that is spoken here; whether that version has tagged fields (KIP-482)."""
+    """A kind of request: its number and the version that is spoken here; whether that version has tagged fields (KIP-482); and where an answer
+    says for how many ms the broker wants to be left alone, since a quota is used up (KIP-219)."""
 
     name: str
     key: int
     version: int
     flexible: bool = False
+    throttle: Literal["first", "last", "nowhere"] = "first"
 
 
-PRODUCE = Api("Produce", 0, 8)
-METADATA = Api("Metadata", 3, 4)
+PRODUCE = Api("Produce", 0, 8, throttle="last")
+METADATA = Api("Metadata", 3, 7)
 FIND_COORDINATOR = Api("FindCoordinator", 10, 1)
-SASL_HANDSHAKE = Api("SaslHandshake", 17, 1)
-API_VERSIONS = Api("ApiVersions", 18, 0)
+SASL_HANDSHAKE = Api("SaslHandshake", 17, 1, throttle="nowhere")
+API_VERSIONS = Api("ApiVersions", 18, 0, throttle="nowhere")
 INIT_PRODUCER_ID = Api("InitProducerId", 22, 1)
 ADD_PARTITIONS_TO_TXN = Api("AddPartitionsToTxn", 24, 1)
 ADD_OFFSETS_TO_TXN = Api("AddOffsetsToTxn", 25, 1)
 END_TXN = Api("EndTxn", 26, 1)
 TXN_OFFSET_COMMIT = Api("TxnOffsetCommit", 28, 2)
-SASL_AUTHENTICATE = Api("SaslAuthenticate", 36, 1)
+SASL_AUTHENTICATE = Api("SaslAuthenticate", 36, 1, throttle="nowhere")
 
 GROUP, TRANSACTION = 0, 1
 """What a coordinator is looked for by."""
 
 
-class MalformedAnswer(ValueError):
+class MalformedAnswer(KafkaException):
     """An answer that is not what its request asks for."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(KafkaError(KafkaError._TRANSPORT, f"a malformed answer: {words}"))
 
 
 class Answer:
@@ -110,11 +117,20 @@ class Answer:
     def raw(self, size: int) -> memoryview:
         """So many bytes as they are, not copied."""
         end = self._at + size
-        if end > len(self._data):
+        if not self._at <= end <= len(self._data):
             raise MalformedAnswer("it ends too soon")
         found = self._data[self._at : end]
         self._at = end
         return found
+
+
+def throttle_ms(api: Api, body: bytes | bytearray | memoryview) -> int:
+    """For how long a broker wants to be left alone; `body` is its answer with the correlation id."""
+    if api.throttle == "nowhere" or (api.flexible and bytes(body[4:5]) != b"\0"):
+        # Tagged fields in a header are of a time to come.
+        return 0
+    at = len(body) - 4 if api.throttle == "last" else 4 + api.flexible
+    return max(0, struct.unpack_from(">i", body, at)[0]) if 4 <= at <= len(body) - 4 else 0
 
 
 def unsigned(number: int) -> bytes:
@@ -191,15 +207,17 @@ def metadata(topics: Iterable[str]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """Addresses of brokers by id; the leader of each partition, -1 where it has none; the error code of each topic that has one."""
+    """Addresses of brokers by id; the leader of each partition, -1 where it has none; the error code of each topic that has one; the epochs of the
+    leaders."""
 
     brokers: dict[int, tuple[str, int]]
     leaders: dict[tuple[str, int], int]
     errors: dict[str, int]
+    epochs: dict[tuple[str, int], int]
 
 
 def described(answer: Answer) -> Metadata:
-    found = Metadata({}, {}, {})
+    found = Metadata({}, {}, {}, {})
     answer.number("i")
     for _ in answer.each():
         node = answer.number("i")
@@ -214,11 +232,13 @@ def described(answer: Answer) -> Metadata:
         if error:
             found.errors[topic] = error
         for _ in answer.each():
-            _, partition, leader = answer.take("hii")
-            for _ in range(2):
+            _, partition, leader, epoch = answer.take("hiii")
+            # Replicas: all, those in sync, those that are offline.
+            for _ in range(3):
                 for _ in answer.each():
                     answer.number("i")
             found.leaders[topic, partition] = leader
+            found.epochs[topic, partition] = epoch
     return found
 
 

@@ -10,6 +10,9 @@ import secrets
 MECHANISMS = {"PLAIN": None, "SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 LEAST_ITERATIONS = 4096
 """RFC 7677's, which Kafka's brokers hold themselves to as well."""
+MOST_ITERATIONS = 1_000_000
+"""Half a second of a core. Who answers decides how long is computed, before it has proved anything: with two milliards, for a quarter of an hour.
+Brokers with KRaft allow 16,384; older ones had no bound, so this is well above what anybody has been told to set (600,000)."""
 
 
 class Refused(Exception):
@@ -39,7 +42,11 @@ class Client:
         if "e" in fields:
             raise Refused(f"the broker says {fields['e']}")
         if self._signature:
-            if not hmac.compare_digest(base64.b64decode(fields.get("v", "")), self._signature):
+            try:
+                proof = base64.b64decode(fields["v"])
+            except (KeyError, ValueError):
+                raise Refused("the broker's last word can't be read") from None
+            if not hmac.compare_digest(proof, self._signature):
                 raise Refused("the broker can't prove that it knows the password")
             self.done = True
             return None
@@ -53,8 +60,9 @@ class Client:
             raise Refused("the broker's challenge can't be read") from None
         if not nonce.startswith(self._nonce) or len(nonce) == len(self._nonce):
             raise Refused("the broker answers with another nonce")
-        if iterations < LEAST_ITERATIONS:
-            raise Refused(f"the broker asks for {iterations} iterations, which are too few")
+        if not LEAST_ITERATIONS <= iterations <= MOST_ITERATIONS:
+            few = "few" if iterations < LEAST_ITERATIONS else "many"
+            raise Refused(f"the broker asks for {iterations} iterations, which are too {few}")
         salted = hashlib.pbkdf2_hmac(self._hash, self._password.encode(), salt, iterations)
         client_key = self._mac(salted, b"Client Key")
         final = f"c=biws,r={nonce}"

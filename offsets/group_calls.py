@@ -34,7 +34,7 @@ def listed(config: Config, timeout_s: float) -> dict[str, Group]:
         raise Unlisted(f"the client has {why}")
     found: dict[str, Group] = {}
     with _brokers(config, timeout_s) as (brokers, deadline):
-        answer = brokers.ask(brokers.any(deadline), protocol.METADATA, [protocol.metadata([])], deadline)
+        answer = brokers.any(protocol.METADATA, [protocol.metadata([])], deadline)
         for address in protocol.described(answer).brokers.values():
             for group, said in _listed_by(brokers, address, deadline).items():
                 # One whose coordinator has just moved is told by two.
@@ -89,7 +89,7 @@ def _brokers(config: Config, timeout_s: float) -> Iterator[tuple[BrokerConnectio
         try:
             yield brokers, Deadline(timeout_s)
         except MalformedAnswer as error:
-            raise broken(f"an answer that can't be read: {error}") from None
+            raise broken(f"an answer that can't be read: {error.args[0].str()}") from None
 
 
 def _refuse(code: int) -> None:

@@ -27,11 +27,13 @@ Topic = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A partition as a session is told of it: the offset to read from, and the leader epoch of the record before (-1: not known)."""
+    """A partition as a session is told of it: the offset to read from, the leader epoch of the record before, and that of the leader that is meant (-1:
+    not known). A broker that has heard of another leader refuses then, instead of serving what it follows (KIP-320)."""
 
     offset: int
     last_epoch: int
     most_bytes: int
+    leader_epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ class Aborted:
 @dataclass(frozen=True, slots=True)
 class Part:
     """What a broker answers about one partition. `records` is a piece of the answer; `diverges` says where the log's history parted from what was
-    read (None: it did not)."""
+    read (None: it did not); `preferred` is the broker to read from instead, nearer to the rack that was told (-1: this one)."""
 
     error: int
     high_watermark: int
@@ -53,6 +55,7 @@ class Part:
     aborted: list[Aborted]
     records: memoryview
     diverges: int | None
+    preferred: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +92,9 @@ def fetch(
     wait_ms: int,
     least_bytes: int,
     most_bytes: int,
+    rack: str = "",
 ) -> bytes:
-    """Ask for committed records; of a session, only what has changed is `wanted`."""
+    """Ask for committed records; of a session, only what has changed is `wanted`. `rack`: where to read, if a replica is there (KIP-392)."""
     out = [struct.pack(">iiiibii", -1, wait_ms, least_bytes, most_bytes, 1, session, epoch)]
     topics = _by_topic(wanted)
     out.append(_count(topics))
@@ -99,7 +103,7 @@ def fetch(
         for partition in partitions:
             w = wanted[topic, partition]
             out += (
-                struct.pack(">iiqiqi", partition, -1, w.offset, w.last_epoch, -1, w.most_bytes),
+                struct.pack(">iiqiqi", partition, w.leader_epoch, w.offset, w.last_epoch, -1, w.most_bytes),
                 NO_TAGS,
             )
         out.append(NO_TAGS)
@@ -112,8 +116,8 @@ def fetch(
             struct.pack(f">{len(partitions)}i", *partitions),
             NO_TAGS,
         )
-    # No rack: leaders are asked.
-    out += (unsigned(1), NO_TAGS)
+    its = rack.encode()
+    out += (unsigned(len(its) + 1), its, NO_TAGS)
     return b"".join(out)
 
 
@@ -130,12 +134,12 @@ def fetched(answer: Answer) -> Fetched:
             for _ in answer.each_compact():
                 aborted.append(Aborted(*answer.take("qq")))
                 answer.tags()
-            answer.number("i")
+            preferred = answer.number("i")
             records = answer.raw(max(0, answer.unsigned() - 1))
             diverges = None
             if (told := answer.tags().get(0)) is not None:
                 diverges = _diverging(told)
-            parts[topic, partition] = Part(code, high, stable, aborted, records, diverges)
+            parts[topic, partition] = Part(code, high, stable, aborted, records, diverges, preferred)
         answer.tags()
     return Fetched(error, session, parts)
 

@@ -173,6 +173,7 @@ def test_connections_that_a_broker_closed_meanwhile_cost_no_transaction(source: 
         to.commit_transaction(10)
         for connection in to._brokers._connections.values():
             # As seen from here, that is what a broker's closing looks like.
+            assert connection._socket is not None
             connection._socket.shutdown(2)
     to.close()
     assert_seen(at, topic, [b"before", b"after"])

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import random
+import time
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka import TopicCollection
+from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from common import kafka
+from common.batch_producer import BatchProducer
 from common.kafka import Deadline
-from tests.brokers import Record, create_topic, produce
+from replicator.fetching import BatchConsumer
+from tests.brokers import Record, create_topic, produce, topic_id
 from tests.conftest import Kafka, Names
 from tests.harness import Link, assert_copied, eventually
 from verbatim.brokers import Cluster
@@ -43,6 +47,43 @@ def described(client: AdminClient, deadline: Deadline) -> str:
         return str(kafka.result(future, timeout + 1).name)
 
     return kafka.patiently("describing orders", ask, deadline)
+
+
+def test_whoever_reads_or_fences_waits_for_no_broker_that_is_stopped_and_listed_first(
+    three: Cluster, names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Promise: with the first of three nodes stopped, records come within seconds, and a producer fences as soon as the cluster has another
+    coordinator (4 s here)."""
+    monkeypatch.setattr(random, "shuffle", lambda _: None)
+    at, topic = three.bootstrap_servers, names.topic()
+    admin = AdminClient({"bootstrap.servers": at, "log_level": 2})
+    config = {"retention.ms": "-1", "min.insync.replicas": "1"}
+    new = NewTopic(topic, 2, replica_assignment=[[2, 3], [3, 2]], config=config)
+    admin.create_topics([new])[topic].result(30)
+    produce(at, topic, [Record(b"%d" % i, partition=i % 2) for i in range(10)])
+    its_id = topic_id(at, topic)
+    old = BatchProducer({"bootstrap.servers": at}, names.link, 60_000, names.link)
+    old.init_transactions(30)
+    three.pause(1)
+    try:
+        begun = time.monotonic()
+        reader = BatchConsumer({"bootstrap.servers": at}, frozenset())
+        reader.assign([(topic, its_id, partition, 0, None) for partition in (0, 1)])
+        came = 0
+        while came < 10:
+            came += sum(item.count for item in reader.read(0.1))
+            assert time.monotonic() - begun < 6
+        reader.close()
+        new_one = BatchProducer({"bootstrap.servers": at}, names.link, 60_000, names.link)
+        new_one.init_transactions(30)
+        assert time.monotonic() - begun < 20
+        new_one.close()
+        old.begin_transaction()
+        old.produce(topic, b"late", None, 0)
+        with pytest.raises(KafkaException):
+            old.commit_transaction(10)
+    finally:
+        three.resume(1)
 
 
 @pytest.mark.timeout(400)

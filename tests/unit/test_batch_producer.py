@@ -52,6 +52,12 @@ class Line:
     def fresh(self) -> bool:
         return True
 
+    used = float("inf")
+    quiet_until = 0.0
+
+    def open(self, _: Any) -> None:
+        """It is."""
+
     def close(self) -> None:
         pass
 
@@ -241,7 +247,7 @@ def test_a_transaction_that_is_still_being_completed_is_waited_for(world: World,
 
 
 def test_a_coordinator_that_has_moved_is_looked_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(BrokerConnections, "any", lambda *_: ONE)
+    monkeypatch.setattr(BrokerConnections, "any", lambda _, *asked: world.control.ask(*asked))
     found = struct.pack(">ih", 0, 0) + text(None) + struct.pack(">i", 2) + text("two") + struct.pack(">i", 2)
     world.control.answers += [added(KafkaError.NOT_COORDINATOR), found]
     world.lines[TWO, CONTROL].answers.append(added())

@@ -111,6 +111,22 @@ def listening() -> Iterator[socket.socket]:
         yield server
 
 
+def knowing(*apis: protocol.Api) -> bytes:
+    """The answer of a broker to ApiVersions, whose first request that is."""
+    known = b"".join(struct.pack(">hhh", api.key, 0, api.version) for api in apis)
+    body = struct.pack(">ihi", 1, 0, len(apis)) + known
+    return struct.pack(">i", len(body)) + body
+
+
+KNOWING = knowing(*(api for api in vars(protocol).values() if isinstance(api, protocol.Api)))
+
+
+def opened(at: tuple[str, int], config: dict[str, str] | None = None) -> Connection:
+    connection = Connection(access(config or PLAIN), at)
+    connection.open(Deadline(5))
+    return connection
+
+
 def answering(server: socket.socket, answers: list[bytes | None]) -> threading.Thread:
     """A broker that reads requests and answers each as it is told (None: hangs up)."""
 
@@ -131,10 +147,10 @@ def answering(server: socket.socket, answers: list[bytes | None]) -> threading.T
 
 
 def asked(server: socket.socket, answer: bytes | None, timeout_s: float = 5.0) -> None:
-    thread = answering(server, [answer])
-    connection = Connection(access(PLAIN), server.getsockname(), Deadline(5))
+    thread = answering(server, [KNOWING, answer])
+    connection = opened(server.getsockname())
     try:
-        connection.ask(protocol.API_VERSIONS, [], Deadline(timeout_s))
+        connection.ask(protocol.END_TXN, [], Deadline(timeout_s))
     finally:
         assert not connection.fresh()
         connection.close()
@@ -145,7 +161,7 @@ def asked(server: socket.socket, answer: bytes | None, timeout_s: float = 5.0) -
     ("answer", "words"),
     [
         (None, "closed the connection"),
-        (struct.pack(">ii", 4, 2), "an answer to request 2 instead of 1"),
+        (struct.pack(">ii", 4, 3), "an answer to request 3 instead of 2"),
         (struct.pack(">i", -1), "an answer of -1 bytes"),
         (struct.pack(">i", 0x7FFFFFFF), "an answer of"),
     ],
@@ -159,21 +175,22 @@ def test_an_answer_that_is_none_ends_the_connection(
 
 
 def test_an_answer_that_does_not_come_ends_the_connection(listening: socket.socket) -> None:
-    with pytest.raises(KafkaException, match="no answer to ApiVersions") as caught:
+    with pytest.raises(KafkaException, match="no answer to EndTxn") as caught:
         asked(listening, struct.pack(">i", 100), 0.2)
     assert caught.value.args[0].code() == KafkaError._TIMED_OUT
 
 
 def test_nobody_there_is_an_error_of_the_clients_kind() -> None:
     with pytest.raises(KafkaException) as caught:
-        Connection(access(PLAIN), ("127.0.0.1", 1), Deadline(5))
+        opened(("127.0.0.1", 1))
     assert caught.value.args[0].code() == KafkaError._TRANSPORT
 
 
 def test_a_broker_that_hangs_up_is_noticed_before_the_next_request(listening: socket.socket) -> None:
-    thread = answering(listening, [])
-    connection = Connection(access(PLAIN), listening.getsockname(), Deadline(5))
+    thread = answering(listening, [KNOWING])
+    connection = opened(listening.getsockname())
     assert connection.fresh()
+    assert connection._socket is not None
     connection._socket.send(b"x")
     thread.join(5)
     assert not connection.fresh()
@@ -181,12 +198,14 @@ def test_a_broker_that_hangs_up_is_noticed_before_the_next_request(listening: so
 
 
 def test_an_answer_is_complete_when_all_of_it_has_come(listening: socket.socket) -> None:
-    whole = struct.pack(">ii", 4, 1)
+    whole = struct.pack(">ii", 4, 2)
     rest = threading.Event()
 
     def serve() -> None:
         made, _ = listening.accept()
         with made:
+            made.recv(100)
+            made.sendall(KNOWING)
             made.recv(100)
             for piece in (whole[:2], whole[2:6], whole[6:]):
                 made.sendall(piece)
@@ -195,8 +214,8 @@ def test_an_answer_is_complete_when_all_of_it_has_come(listening: socket.socket)
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
-    connection = Connection(access(PLAIN), listening.getsockname(), Deadline(5))
-    connection.send(protocol.API_VERSIONS, [], Deadline(5))
+    connection = opened(listening.getsockname())
+    connection.send(protocol.END_TXN, [], Deadline(5))
     seen = []
     for _ in range(4):
         assert connection._comes(5.0)

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import os
+import select
 import struct
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import google_crc32c
 import pytest
-from confluent_kafka import OFFSET_INVALID, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
 from common import outside
 from common.broker_connections import DATA
+from common.connection import broken
 from common.control import Key
 from common.frame import encode_rows
 from common.protocol import Answer
 from common.record_batch import CODECS, headers, seal
 from common.record_encoding import encode_records
-from replicator import answers, fetch_protocol, fetching
+from replicator import answers, fetch_protocol, fetch_sessions, fetching
 from replicator.answers import Budget, committed
 from replicator.chunks import Chunk
 from replicator.fetch_protocol import Aborted, Part
-from replicator.fetching import BatchConsumer, Event, Unsupported
+from replicator.fetching import BatchConsumer, Event
 from replicator.source import whole_codecs
 
 ID = "ASNFZ4mrze8BI0VniavN7w"
@@ -233,9 +235,12 @@ def test_a_topic_that_a_broker_has_not_heard_of_yet_is_waited_for_a_little(
 
 
 def test_another_leader_is_looked_for(consumer: Fixed) -> None:
-    consumer._brokers._leaders, consumer._brokers._addresses = {("orders", 0): 1}, {1: ("b", 1)}
+    consumer._sessions.brokers._leaders, consumer._sessions.brokers._addresses = (
+        {("orders", 0): 1},
+        {1: ("b", 1)},
+    )
     assert consumer.got(error=KafkaError.NOT_LEADER_FOR_PARTITION) == []
-    assert consumer._brokers.leader(("orders", 0)) is None
+    assert consumer._sessions.brokers.leader(("orders", 0)) is None
     assert shown(consumer.got(batch(0, 1))) == [(1, 0, "rows", [0])], "and what comes from it goes on"
 
 
@@ -265,20 +270,57 @@ class Line:
         """Something has always come."""
         return self.readable
 
-    used = 0.0
+    used = begun = quiet_until = 0.0
+
+    def ready(self) -> bool:
+        return True
+
+    def opening(self) -> bool:
+        return False
+
+    def ended(self) -> bool:
+        return False
+
+    def waits_for(self) -> tuple[int, int]:
+        return self.readable, select.POLLIN
+
+    def late(self) -> KafkaException:
+        return broken("no answer")
 
     def close(self) -> None:
         """It may be given up."""
+
+
+class Told:
+    """A question for leaders that is answered by a change of what is known."""
+
+    def __init__(self, learn: Callable[[], None]) -> None:
+        self._learn = learn
+
+    def answer(self) -> Answer:
+        self._learn()
+        return Answer(struct.pack(">ii", 0, 0) + b"\xff\xff" + struct.pack(">ii", -1, 0))
+
+
+def leading(consumer: Fixed, monkeypatch: pytest.MonkeyPatch, leaders: dict[tuple[str, int], int]) -> None:
+    """Who leads, whenever that is asked."""
+    brokers = consumer._sessions.brokers
+
+    def leaders_of(topics: Iterable[str]) -> Told:
+        assert set(topics) == {"orders"}
+        return Told(lambda: brokers._leaders.update(leaders))
+
+    monkeypatch.setattr(brokers, "leaders_of", leaders_of)
 
 
 @pytest.fixture
 def line(consumer: Fixed, monkeypatch: pytest.MonkeyPatch) -> Iterator[Line]:
     monkeypatch.setattr(fetching, "JUST_ASKED_S", 0.0)
     address = ("b", 1)
-    consumer._brokers._leaders = {("orders", p): 1 for p in (0, 1)}
-    consumer._brokers._addresses = {1: address}
+    consumer._sessions.brokers._leaders = {("orders", p): 1 for p in (0, 1)}
+    consumer._sessions.brokers._addresses = {1: address}
     made = Line()
-    consumer._brokers._connections = {(address, DATA): made}  # type: ignore[dict-item]
+    consumer._sessions.brokers._connections = {(address, DATA): made}  # type: ignore[dict-item]
     consumer.assign([("orders", ID, p, 5, 2) for p in (0, 1)])
     yield made
     os.close(made.readable)
@@ -287,9 +329,9 @@ def line(consumer: Fixed, monkeypatch: pytest.MonkeyPatch) -> Iterator[Line]:
 @pytest.fixture
 def other(consumer: Fixed, line: Line) -> Iterator[Line]:
     """Another broker's, which leads nothing yet: node 2."""
-    consumer._brokers._addresses[2] = ("c", 1)
+    consumer._sessions.brokers._addresses[2] = ("c", 1)
     made = Line()
-    consumer._brokers._connections[("c", 1), DATA] = made  # type: ignore[assignment]
+    consumer._sessions.brokers._connections[("c", 1), DATA] = made  # type: ignore[assignment]
     yield made
     os.close(made.readable)
 
@@ -340,7 +382,7 @@ def test_where_much_has_come_the_next_request_goes_out_at_once(
     line.answers.append(answer(77, records=batch(5, 1)))
     consumer.read(0)
     assert len(line.bodies) == 1 and not consumer.more_comes()
-    monkeypatch.setattr(fetching, "AHEAD_BYTES", 50)
+    monkeypatch.setattr(fetch_sessions, "AHEAD_BYTES", 50)
     consumer.read(0)
     assert not consumer.more_comes(), "what is asked of a broker that had little may come at any time"
     line.answers.append(answer(77, records=batch(6, 1)))
@@ -354,8 +396,8 @@ def test_where_much_has_come_the_next_request_goes_out_at_once(
 def test_a_broker_that_had_little_is_not_asked_ahead_because_another_had_much(
     consumer: Fixed, line: Line, other: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetching, "AHEAD_BYTES", 50)
-    consumer._brokers._leaders["orders", 1] = 2
+    monkeypatch.setattr(fetch_sessions, "AHEAD_BYTES", 50)
+    consumer._sessions.brokers._leaders["orders", 1] = 2
     consumer.read(0)
     line.answers.append(answer(77, records=batch(5, 1)))
     other.answers.append(answer(78))
@@ -370,18 +412,13 @@ def test_a_partition_whose_leader_has_moved_is_asked_of_the_new_one_from_where_i
     line.answers.append(answer(77, records=batch(5, 1)))
     consumer.read(0)
 
-    def describe(topics: Iterable[str], _: Any) -> dict[str, int]:
-        assert set(topics) == {"orders"}
-        consumer._brokers._leaders["orders", 0] = 2
-        return {}
-
-    monkeypatch.setattr(consumer._brokers, "describe", describe)
+    leading(consumer, monkeypatch, {("orders", 0): 2})
     consumer.read(0)
     line.answers.append(answer(77, part_error=KafkaError.NOT_LEADER_FOR_PARTITION))
     consumer.read(0)
-    consumer._look_after = 0.0
+    consumer._sessions._look_after = 0.0
     consumer.read(0)
-    old, new = consumer._sessions["b", 1], consumer._sessions["c", 1]
+    old, new = consumer._sessions.sessions["b", 1], consumer._sessions.sessions["c", 1]
     assert old.known.keys() == {(KEY[0], 1)}, "it is taken out of the old one's session"
     assert {key: w.offset for key, w in new.known.items()} == {KEY: 6}
 
@@ -389,18 +426,14 @@ def test_a_partition_whose_leader_has_moved_is_asked_of_the_new_one_from_where_i
 def test_what_is_learnt_of_a_topic_s_other_partitions_on_the_way_is_followed(
     consumer: Fixed, line: Line, other: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def describe(topics: Iterable[str], _: Any) -> dict[str, int]:
-        consumer._brokers._leaders = {("orders", p): 2 for p in (0, 1)}
-        return {}
-
-    monkeypatch.setattr(consumer._brokers, "describe", describe)
+    leading(consumer, monkeypatch, {("orders", p): 2 for p in (0, 1)})
     consumer.read(0)
     line.answers.append(answer(77, part_error=KafkaError.NOT_LEADER_FOR_PARTITION))
     consumer.read(0)
-    consumer._look_after = 0.0
+    consumer._sessions._look_after = 0.0
     consumer.read(0)
-    assert consumer._sessions["c", 1].known.keys() == {(KEY[0], p) for p in (0, 1)}
-    assert not consumer._sessions["b", 1].wanted
+    assert consumer._sessions.sessions["c", 1].known.keys() == {(KEY[0], p) for p in (0, 1)}
+    assert not consumer._sessions.sessions["b", 1].wanted
 
 
 def test_an_answer_that_has_begun_is_waited_for(
@@ -432,13 +465,13 @@ def test_what_is_held_is_taken_out_of_the_session_and_comes_back_where_it_stood(
     line.answers.append(answer(77, records=batch(5, 1)))
     assert consumer.read(0) == [], "what was on its way is not taken"
     consumer.read(0)
-    assert consumer._sessions["b", 1].known.keys() == {(KEY[0], 1)}
+    assert consumer._sessions.sessions["b", 1].known.keys() == {(KEY[0], 1)}
     consumer.resume([AT])
     line.answers.append(answer(77))
     consumer.read(0)
     consumer.read(0)
     assert consumer._positions[KEY].offset == 5
-    assert consumer._sessions["b", 1].known.keys() == {(KEY[0], 0), (KEY[0], 1)}
+    assert consumer._sessions.sessions["b", 1].known.keys() == {(KEY[0], 0), (KEY[0], 1)}
 
 
 def test_a_broker_that_owes_its_answer_for_too_long_is_given_up(
@@ -447,10 +480,10 @@ def test_a_broker_that_owes_its_answer_for_too_long_is_given_up(
     now = 100.0
     monkeypatch.setattr(outside, "monotonic", lambda: now)
     consumer.read(0)
-    now += fetching.ANSWER_S + 1
+    now += fetch_sessions.ANSWER_S + 1
     consumer.read(0)
-    assert not consumer._sessions and not consumer._brokers._connections
-    assert consumer._brokers.leader(("orders", 0)) is None, "who leads is asked anew"
+    assert not consumer._sessions.sessions and not consumer._sessions.brokers._connections
+    assert consumer._sessions.brokers.leader(("orders", 0)) is None, "who leads is asked anew"
 
 
 def test_what_was_asked_of_a_broker_that_is_lost_is_asked_of_whoever_leads_it_then(
@@ -460,25 +493,14 @@ def test_what_was_asked_of_a_broker_that_is_lost_is_asked_of_whoever_leads_it_th
     now = 100.0
     monkeypatch.setattr(outside, "monotonic", lambda: now)
 
-    def describe(topics: Iterable[str], _: Any) -> dict[str, int]:
-        consumer._brokers._leaders = {("orders", p): 2 for p in (0, 1)}
-        return {}
-
-    monkeypatch.setattr(consumer._brokers, "describe", describe)
+    leading(consumer, monkeypatch, {("orders", p): 2 for p in (0, 1)})
     consumer.read(0)
-    now += fetching.ANSWER_S + 1
+    now += fetch_sessions.ANSWER_S + 1
     consumer.read(0)
+    now += 1
     consumer.read(0)
-    assert consumer._sessions.keys() == {("c", 1)}
-    assert {key: w.offset for key, w in consumer._sessions["c", 1].known.items()} == {
+    assert consumer._sessions.sessions.keys() == {("c", 1)}
+    assert {key: w.offset for key, w in consumer._sessions.sessions["c", 1].known.items()} == {
         (KEY[0], p): 5 for p in (0, 1)
     }
     assert len(other.bodies) == 1
-
-
-def test_a_broker_that_does_not_know_topic_ids_is_none_for_this(consumer: Fixed) -> None:
-    with pytest.raises(Unsupported):
-        consumer._must_speak((0, {1: (0, 12)}))
-    with pytest.raises(Unsupported):
-        consumer._must_speak((0, {}))
-    consumer._must_speak((0, {1: (4, 17)}))

@@ -92,8 +92,8 @@ class Brokers:
     def __call__(self, config: Any) -> Brokers:
         return self
 
-    def any(self, deadline: Any) -> tuple[str, int]:
-        return ("a", 1)
+    def any(self, api: Api, body: list[bytes], deadline: Any) -> Answer:
+        return self.ask(("a", 1), api, body, deadline)
 
     def close(self) -> None:
         pass
