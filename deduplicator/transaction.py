@@ -164,6 +164,14 @@ class Transaction:
             return 0.0
         return max(0.0, min(LINGER_S, self._opened + MUCH_S - now))
 
+    def partitions(self) -> set[tuple[str, int]]:
+        """The destination partitions that it has written to."""
+        return {(m.destination.topic, m.frame.partition) for m in self.moved.values() if m.runs}
+
+    def refused(self) -> dict[tuple[str, int], KafkaError]:
+        """The partitions for which it could not go on, as far as its producer names them."""
+        return getattr(self._producer, "refused", {})
+
     def drop(self) -> None:
         """Drop the producer, with whatever it has under way."""
         fencing, self._fencing, self._producer = self._fencing, None, None
@@ -348,6 +356,8 @@ class Transaction:
             ask_at = outside.monotonic() + REFUSED_S
             while self._flush(producer, deadline.left(1.0)) > 0 and not self._failed:
                 if deadline.passed():
+                    if isinstance(producer, BatchProducer):
+                        producer.blame_unanswered()
                     raise UncleanTransaction("records were not acknowledged in time")
                 # A record that is refused fails the transaction, and what waits behind it is never sent. Where it is one without a
                 # report, this call is what tells. Not sooner: with records in flight whose connection has just broken, it has been

@@ -20,7 +20,7 @@ from common import kafka, outside, provenance
 from common.control import REPLICATOR
 from common.control_log import ControlLog
 from common.counters import Counters
-from common.errors import FrameError
+from common.errors import FrameError, what_and_where
 from common.kafka import Deadline, Received
 from common.lane import LaneTerm, tame_garbage_collector
 from common.record_batch import BatchError
@@ -219,14 +219,22 @@ class Lane:
             self._take(copy, run)
 
     def _take(self, copy: Copying, run: list[Received]) -> None:
-        copy.take(run)
+        try:
+            copy.take(run)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is about this partition
+            self._confine(copy, error)
+            return
         self.uncut[copy.topic, copy.partition] = copy
         self.held_back = False
 
     def _take_chunk(self, chunk: Chunk) -> None:
         copy = self.copies.get((chunk.topic, chunk.partition))
         if copy is not None:
-            copy.take_chunk(chunk)
+            try:
+                copy.take_chunk(chunk)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is about this partition
+                self._confine(copy, error)
+                return
             self.uncut[copy.topic, copy.partition] = copy
             self.held_back = False
 
@@ -296,6 +304,15 @@ class Lane:
     def _unreadable(self, copy: Copying, what: str, at: int) -> None:
         self.halts.halt(copy, "unreadable-batch", f"{copy.name}: {what}", at, None)
 
+    def _confine(self, copy: Copying, error: Exception) -> None:
+        """Stop one partition for an error that nobody expected; it is tried again with the next epoch. What was cut of it before is sent again."""
+        if isinstance(error, MemoryError):
+            raise error  # of the whole process
+        detail = (
+            f"{copy.name}: {what_and_where(error)}, a bug: please report it with the traceback in the log"
+        )
+        self.halts.internal(copy, detail, error)
+
     def _frame(self) -> None:
         """Send the frames whose topic is confirmed; cut the next ones, and ask for theirs."""
         begun = outside.monotonic()
@@ -328,10 +345,9 @@ class Lane:
             limited, most = self.throttle.limits(copy), None
             if copy.status is Status.RUNNING and (all_of_it or (copy.full() and not limited)):
                 most = self.throttle.affordable(copy, now) if limited else None
+                cuts: list[Cut] = []
                 try:
-                    for cut in copy.cut(all_of_it, most):
-                        self.confirming.hold_back(cut)
-                        self.throttle.spend(cut)
+                    cuts = copy.cut(all_of_it, most)
                 except FrameError as error:
                     self.halts.halt(copy, "unreadable-header", str(error), copy.cut_at, None)
                 except BatchError as error:
@@ -340,6 +356,11 @@ class Lane:
                     self.halts.halt(
                         copy, "loop", f"{error}; set PROVENANCE_HEADERS on both links", copy.cut_at, None
                     )
+                except Exception as error:  # noqa: BLE001 - whatever it is, it is about this partition
+                    self._confine(copy, error)
+                for cut in cuts:
+                    self.confirming.hold_back(cut)
+                    self.throttle.spend(cut)
             if copy.status is not Status.RUNNING or copy.cut_at >= copy.read:
                 del self.uncut[at]
             elif limited and all_of_it:

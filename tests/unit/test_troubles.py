@@ -30,7 +30,8 @@ def troubles(position: int, reached: int) -> tuple[Troubles, Owned, Log]:
     log, owned = Log(), Owned("staging-0", 0)
     owned.position, owned.next = position, {KEY: reached}
     term: Any = SimpleNamespace(control=log, state=log.state)
-    return Troubles({"staging_partitions": 1}, term, owned, SimpleNamespace()), owned, log  # type: ignore[arg-type]
+    nobody: Any = SimpleNamespace(aside={}, look=lambda: None)
+    return Troubles({"staging_partitions": 1}, term, owned, SimpleNamespace(), nobody), owned, log  # type: ignore[arg-type]
 
 
 def frame(start: int, end: int) -> Frame:
