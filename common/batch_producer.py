@@ -15,7 +15,7 @@ from __future__ import annotations
 import select
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -292,6 +292,18 @@ class BatchProducer:
             self._send(Deadline(REQUEST_S))
             self._take_answers()
 
+    @property
+    def registered(self) -> frozenset[Partition]:
+        """The partitions of the transaction under way."""
+        return frozenset(self._registered)
+
+    def take_part(self, partitions: Collection[Partition], timeout: float) -> None:
+        """Make partitions part of the transaction though nothing goes there: its end puts a marker there."""
+        self._must_go_on()
+        deadline = Deadline(timeout)
+        self._reach_leaders(partitions, deadline)
+        self._register(partitions, deadline)
+
     def poll(self, timeout: float = 0) -> int:
         """Take in answers; where none has come, wait for some."""
         before = len(self)
@@ -426,21 +438,21 @@ class BatchProducer:
             raise
         self._registered.update(new)
 
-    def _reach_leaders(self, deadline: Deadline) -> None:
-        """Find the leaders of what waits, and connect to them."""
+    def _reach_leaders(self, partitions: Collection[Partition], deadline: Deadline) -> None:
+        """Find the leaders, and connect to them."""
         brokers, deadline = self._brokers, Deadline(deadline.left(PATIENCE_S))
         try:
-            brokers.find_leaders(self._waiting, deadline)
+            brokers.find_leaders(partitions, deadline)
         except KafkaException as exception:
             error: KafkaError = exception.args[0]
             if error.code() in _ELSEWHERE:
-                self._blame((at for at in self._waiting if brokers.leader(at) is None), error)
+                self._blame((at for at in partitions if brokers.leader(at) is None), error)
             raise self._end(error) from None
-        for leader in {address for at in self._waiting if (address := brokers.leader(at)) is not None}:
+        for leader in {address for at in partitions if (address := brokers.leader(at)) is not None}:
             try:
                 brokers.connected((leader, DATA), deadline)
             except KafkaException as exception:
-                self._blame((at for at in self._waiting if brokers.leader(at) == leader), exception.args[0])
+                self._blame((at for at in partitions if brokers.leader(at) == leader), exception.args[0])
                 raise self._end(exception.args[0]) from None
 
     def _refused(self, refused: Mapping[Partition, int], code: int) -> Refused:
@@ -452,7 +464,7 @@ class BatchProducer:
     def _send(self, deadline: Deadline) -> None:
         """Send all batches that wait: of each partition one a request, as Kafka wants it."""
         # First: once one is registered that takes no marker, the transaction can't end, and with it none of this transactional id begins.
-        self._reach_leaders(deadline)
+        self._reach_leaders(self._waiting, deadline)
         self._register(self._waiting, deadline)
         while ready := [(at, some) for at, some in self._waiting.items() if at not in self._again]:
             by_leader: dict[Address, list[_Batch]] = {}

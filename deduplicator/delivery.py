@@ -93,6 +93,7 @@ class Delivery:
         self._judgement = Judgement(
             plan, term, self.owned, self._transaction, self._troubles, self._unavailable
         )
+        self._unavailable.unclosed.outcomes |= self.snapshot.unclosed
         self._committed_at = outside.monotonic()
         self._pending: Received | None = None
         self._pause = 0.1
@@ -160,7 +161,8 @@ class Delivery:
         if self._transaction.open or not self._transaction.has_producer():
             return None
         folded, staging_offset = self._transaction.mapped
-        return Snapshot(folded, self.owned.complete, staging_offset, self.owned.next)
+        unclosed = self._unavailable.unclosed.outcomes
+        return Snapshot(folded, self.owned.complete, staging_offset, self.owned.next, unclosed)
 
     def _ride_out(self, error: Exception) -> None:
         reason = kafka.kafka_error(error)
@@ -168,6 +170,10 @@ class Delivery:
             # Only the ends of a run are reported: do it again, each record by itself, to learn which one it is.
             self._transaction.one_by_one()
         refused = self._transaction.refused()
+        if self._transaction.in_batches():
+            self._unavailable.unclosed.failed(
+                self._transaction.reached(), self._transaction.registered(), refused
+            )
         self._abandon()
         self._troubles.stay(self._unavailable.refused(refused, (self.plan["mappings_topic"],)))
         if not self.stopping:
@@ -232,7 +238,7 @@ class Delivery:
 
     def _commit(self) -> None:
         """Commit what was gathered. Afterwards the producer is used again only if all was clean."""
-        taken = self._transaction.partitions()
+        taken = self._transaction.reached()
         try:
             took_s = self._transaction.commit()
         except KafkaException as exception:
@@ -245,6 +251,8 @@ class Delivery:
         self._committed_at = outside.monotonic()
         self._pause = 0.1
         self._unavailable.took(taken)
+        if self._transaction.in_batches():
+            self._unavailable.unclosed.committed(taken)
         self._troubles.settle()
         self._transaction.must_be_clean(took_s)
 
@@ -289,6 +297,8 @@ class Delivery:
         self.owned.complete = found.complete
         self._troubles.inherit_holds(found.position)
         self._troubles.stay(self._unavailable.without_marker(fencing.unmarked, plan["mappings_topic"]))
+        self._unavailable.unclosed.decided(fencing.unclosed, found.next)
+        self._close()
         start = found.position
         if self._resume_at is not None:
             start = min(start, self._resume_at)
@@ -301,6 +311,14 @@ class Delivery:
         self.restart = False
         self.read_from.append((self.inbox.restart(), start))
         log.info("%s: owned, %d partitions known, reading from %d", self.name, len(self.owned.next), start)
+
+    def _close(self) -> None:
+        """Give partitions in which a transaction may hang the marker that is missing, before anything else is written there."""
+        unclosed = self._unavailable.unclosed
+        for committed in (False, True):
+            if due := unclosed.due(committed, self._unavailable.aside):
+                self._transaction.mark(due, committed)
+                unclosed.closed(due)
 
     def _abandon(self) -> None:
         """Drop the producer, and with it all that is not committed."""

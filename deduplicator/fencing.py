@@ -72,6 +72,8 @@ class FencingProducer:
     ) -> None:
         self._plan = plan
         self._ids = ids
+        self.unclosed: dict[tuple[str, int], bool] = {}
+        """The partitions of the transaction that fencing has ended, or found being ended, and whether it was committed."""
         self.unmarked: set[tuple[str, int]] = set()
         """Partitions without a leader, most likely: transactions can't be completed for want of their markers."""
         self._mappings_topic: str = plan["mappings_topic"]
@@ -122,6 +124,11 @@ class FencingProducer:
             if self._fenced(producer, tid, deadline):
                 if usable is None:
                     usable = self.client = producer
+                    if known is not None:
+                        # Kafka has ended it; not so where it could not, which is as if it had.
+                        how = known.state == "PrepareCommit"
+                        own = (self._mappings_topic, "__consumer_offsets")
+                        self.unclosed = {at: how for at in known.partitions if at[0] not in own}
                 elif number:
                     producer.close()
             else:

@@ -215,6 +215,11 @@ class Judgement:
         ):
             self._troubles.skip(key, frame, offset, aside.reason, aside.detail)
             return None
+        if (
+            destination is not None
+            and (destination.topic, frame.partition) in self._unavailable.unclosed.outcomes
+        ):
+            raise Again(f"{destination.topic}-{frame.partition} lacks a marker")
         if destination is None or frame.partition >= destination.partitions:
             if self._described(frame):
                 raise Waiting

@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from common import kafka, outside, topics
 from deduplicator import stuck
+from deduplicator.unclosed import Unclosed
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +72,7 @@ class Unavailable:
 
     def __init__(self, admin: AdminClient, expected: Callable[[str], str | None]) -> None:
         self.aside: dict[Partition, Aside] = {}
+        self.unclosed = Unclosed()
         self._admin = admin
         self._expected = expected
         self._since: dict[Partition, float] = {}
@@ -169,4 +171,5 @@ class Unavailable:
             least = int(configs.result(0)["min.insync.replicas"].value)
         except (KafkaException, KeyError):
             return True  # not allowed to ask: tried instead
-        return len(partition.isr) >= least
+        # Newer brokers never demand more than there are.
+        return len(partition.isr) >= min(least, len(partition.replicas))

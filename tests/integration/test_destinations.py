@@ -199,6 +199,8 @@ def test_another_writer_at_the_destination_does_not_spoil_the_mappings(
     after = 3
     try:
         with link.running():
+            # Who was there before would need consent.
+            eventually(lambda: topic in link.control().settled, "the destination to be let in", 60)
             other.start()
             while after and made < 500_000:
                 produce(at, topic, records(made, made + 10_000))

@@ -106,6 +106,18 @@ class BatchProducer(Transactional):
         at = frozenset((log.topic.name, log.partition) for log in logs)
         return KnownTransaction(state, 1, known.epoch, began_ms, at)
 
+    @property
+    def registered(self) -> frozenset[tuple[str, int]]:
+        return frozenset((log.topic.name, log.partition) for log in self._registered)
+
+    def take_part(self, partitions: Collection[tuple[str, int]], timeout: float) -> None:
+        self._must_go_on()
+        new = [self._log(*at) for at in [*partitions, *self._along]]
+        self.call(timeout)
+        txn = self._asked(lambda: self._until_ready(self._ongoing, self.scheduler.now + 5.0))
+        txn.logs += [log for log in new if log not in txn.logs]
+        self._registered.update(new)
+
     def blame_unanswered(self) -> None:
         self.refused |= {
             (b.log.topic.name, b.log.partition): KafkaError(KafkaError._TIMED_OUT) for b in self._sent

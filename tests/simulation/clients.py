@@ -724,6 +724,7 @@ class Partition:
     id: int
     leader: Leader = Leader(1)
     isr: tuple[Leader, ...] = (Leader(1),)
+    replicas: tuple[Leader, ...] = (Leader(1),)
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ def judgement() -> tuple[Judgement, Recorder, Control]:
     owned = Owned("staging-0", 0, {KEY: 0}, True)
     recorder: Any = Recorder()
     term: Any = SimpleNamespace(state=control)
-    unavailable: Any = SimpleNamespace(aside={})
+    unavailable: Any = SimpleNamespace(aside={}, unclosed=SimpleNamespace(outcomes={}))
     return Judgement({"cluster": "c"}, term, owned, recorder, recorder, unavailable), recorder, control
 
 

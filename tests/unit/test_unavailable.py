@@ -16,6 +16,7 @@ from common.protocol import KnownTransaction
 from deduplicator import stuck
 from deduplicator.transactional_ids import TransactionalIds
 from deduplicator.unavailable import FIRST_LOOK_S, GRACE_S, LAST_LOOK_S, Unavailable
+from deduplicator.unclosed import Unclosed
 
 AT, OTHER = ("orders", 0), ("orders", 1)
 ID = Uuid(1, 2)
@@ -42,7 +43,7 @@ class Target:
     def describe_topics(self, wanted: Any, **_: Any) -> Any:
         self.asked += 1
         led = None if self.leader is None else SimpleNamespace(id=self.leader)
-        partition = SimpleNamespace(id=0, leader=led, isr=[None] * self.in_sync)
+        partition = SimpleNamespace(id=0, leader=led, isr=[None] * self.in_sync, replicas=[None] * 2)
         return {"orders": self._future(SimpleNamespace(topic_id=self.id, partitions=[partition]))}
 
     def describe_configs(self, wanted: Any, **_: Any) -> Any:
@@ -205,3 +206,21 @@ def test_what_was_given_up_and_what_this_owner_had_is_nobodys() -> None:
     own.have("l.0", 7, 3)
     assert own.nobodys("l.0", prepared, prepared)
     assert not own.nobodys("l.0", BEFORE, BEFORE), "not decided: what this owner sent may be on its way"
+
+
+# markers
+
+
+def test_a_transaction_that_may_hang_is_closed_as_it_ended() -> None:
+    """An aborted one would come with the next commit, a committed one go with the next abort."""
+    unclosed = Unclosed()
+    unclosed.committed([("t", 0), ("t", 1), ("t", 2)])
+    reached: dict[Any, Any] = {("t", 0): (("a", 0), 10), ("t", 1): (("b", 0), 10), ("t", 3): (("c", 0), 10)}
+    unclosed.failed(reached, registered=[("t", 0), ("t", 1)], refused=[("t", 3)])
+    unclosed.decided({("t", 0): True, ("t", 4): False}, {("a", 0): 9, ("b", 0): 10})
+    assert unclosed.outcomes == {("t", 0): False, ("t", 1): True, ("t", 2): True, ("t", 4): False}
+    assert unclosed.due(True, [("t", 1)]) == [("t", 2)]
+    unclosed.closed([("t", 0), ("t", 2)])
+    # What is refused without being registered again has no more records than it had.
+    unclosed.failed({}, registered=[], refused=[("t", 4), ("t", 1)])
+    assert unclosed.outcomes == {("t", 1): True, ("t", 4): False}
