@@ -170,10 +170,6 @@ class Delivery:
             # Only the ends of a run are reported: do it again, each record by itself, to learn which one it is.
             self._transaction.one_by_one()
         refused = self._transaction.refused()
-        if self._transaction.in_batches():
-            self._unavailable.unclosed.failed(
-                self._transaction.reached(), self._transaction.registered(), refused
-            )
         self._abandon()
         self._troubles.stay(self._unavailable.refused(refused, (self.plan["mappings_topic"],)))
         if not self.stopping:
@@ -322,6 +318,11 @@ class Delivery:
 
     def _abandon(self) -> None:
         """Drop the producer, and with it all that is not committed."""
+        transaction = self._transaction
+        if transaction.open and transaction.in_batches():
+            self._unavailable.unclosed.failed(
+                transaction.reached(), transaction.registered(), transaction.refused()
+            )
         self._pending = None
         self._troubles.forget_closing()
-        self._transaction.drop()
+        transaction.drop()
