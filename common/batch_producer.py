@@ -16,7 +16,7 @@ from __future__ import annotations
 import select
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,7 +36,7 @@ from common.broker_connections import (
 from common.broker_tries import TRIES
 from common.frame import encode_rows
 from common.kafka import Deadline
-from common.protocol import Answer, Api, Piece
+from common.protocol import Answer, Api, KnownTransaction, Piece
 from common.record_batch import BatchHeader, Records
 from common.record_encoding import encode_records
 
@@ -46,6 +46,9 @@ REQUEST_BYTES = 8 << 20
 REQUEST_S = 30.0
 LEAST_PAUSE_S, MOST_PAUSE_S = 0.001, 0.02
 UNREACHABLE_PAUSE_S = 0.25
+PATIENCE_S = 5.0
+"""How long a partition without a leader, a broker that can't be reached, or a transaction that is being completed is waited for: longer than an
+election takes. All that goes with it stands still meanwhile."""
 AGAIN_S = 0.05
 """Before what a broker did not take is sent to whoever leads now."""
 SEQUENCES = 1 << 31
@@ -72,6 +75,9 @@ copied it (a request that waits for its replicas is answered so when the leader 
 it answers with its offset and appends nothing, as long as it is one of the producer's last five; of an older one it says OUT_OF_ORDER, which is an
 unclean end."""
 _OUT_OF_ORDER = KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER
+_UNKNOWN_ID = frozenset({105, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED})
+"""TRANSACTIONAL_ID_NOT_FOUND, which the client has no name for; and whoever may use an id may describe it, so of one that may not be described
+nobody has made use."""
 _FENCED = frozenset({KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.INVALID_PRODUCER_ID_MAPPING})
 
 
@@ -148,6 +154,9 @@ class BatchProducer:
         self._again_at = 0.0
         self._refusal: KafkaError | None = None
         """Of the first batch of this transaction that was refused: reports go to their batches, and a commit must know without them."""
+        self.refused: dict[Partition, KafkaError] = {}
+        """The partitions for which it has ended, or could not begin, a transaction: what was said of each."""
+        self._again_since: dict[Partition, float] = {}
         self._registered: set[Partition] = set()
         self._with_offsets = False
         self._gap = False
@@ -161,6 +170,11 @@ class BatchProducer:
         return waiting + sum(len(batches) for sent in self._sent.values() for batches in sent)
 
     # transactions
+
+    @property
+    def id(self) -> tuple[int, int]:
+        """Producer id and epoch."""
+        return self._number, self._epoch
 
     def init_transactions(self, timeout: float = 30.0) -> None:
         """Fence all that had the transactional id before, and end what they had under way. May be tried again."""
@@ -190,6 +204,7 @@ class BatchProducer:
         deadline = Deadline(timeout)
         while self.flush(deadline.left()):
             if deadline.passed():
+                self.blame_unanswered()
                 raise self._end(KafkaError(KafkaError._TIMED_OUT, "records were not acknowledged in time"))
         if self._refusal is not None:
             # What its owner produced last, such as mappings, is sent by the flush above: nobody else looks at its reports.
@@ -304,6 +319,18 @@ class BatchProducer:
             self._send(Deadline(REQUEST_S))
             self._take_answers()
 
+    @property
+    def registered(self) -> frozenset[Partition]:
+        """The partitions of the transaction under way."""
+        return frozenset(self._registered)
+
+    def take_part(self, partitions: Collection[Partition], timeout: float) -> None:
+        """Make partitions part of the transaction though nothing goes there: its end puts a marker there."""
+        self._must_go_on()
+        deadline = Deadline(timeout)
+        self._reach_leaders(partitions, deadline)
+        self._register(partitions, deadline)
+
     def poll(self, timeout: float = 0) -> int:
         """Take in answers; where none has come, wait for some."""
         before = len(self)
@@ -333,7 +360,34 @@ class BatchProducer:
         self._brokers.close()
         self._sent = {}
 
+    def blame_unanswered(self) -> None:
+        """Those who wait have waited long enough for the answers that are due: `refused` has their partitions."""
+        due = [batch.at for sent in self._sent.values() for some in sent for batch in some]
+        self._blame([*due, *self._again], KafkaError(KafkaError._TIMED_OUT, "was not acknowledged in time"))
+
+    def known_transaction(self, transactional_id: str, timeout: float) -> KnownTransaction | None:
+        """What the cluster knows of a transactional id, this one's or another; None: nothing, or nothing that may be told."""
+        deadline = Deadline(timeout)
+        found: list[KnownTransaction] = []
+
+        def ask() -> int:
+            at = self._brokers.find_coordinator(protocol.TRANSACTION, transactional_id, deadline)
+            body = [protocol.describe_transaction(transactional_id)]
+            answer = self._brokers.ask(at, protocol.DESCRIBE_TRANSACTIONS, body, deadline)
+            error, known = protocol.known_transaction(answer)
+            if error in _UNKNOWN_ID:
+                return 0
+            found[:] = [known]
+            return error
+
+        self._until_ready("DescribeTransactions", ask, protocol.TRANSACTION, deadline)
+        return found[0] if found else None
+
     # inside
+
+    def _blame(self, partitions: Iterable[Partition], error: KafkaError) -> None:
+        for at in partitions:
+            self.refused.setdefault(at, error)
 
     def _must_go_on(self) -> None:
         if self._ended is not None:
@@ -394,6 +448,7 @@ class BatchProducer:
         if not self._registered:
             new += [at for at in self._along if at not in new]
         body = [protocol.add_partitions(self._id, self._number, self._epoch, new)]
+        deadline = Deadline(deadline.left(PATIENCE_S))
         refused: dict[Partition, int] = {}
 
         def ask() -> int:
@@ -406,8 +461,32 @@ class BatchProducer:
                 raise self._refused(refused, errors[0])
             return next(iter(errors), 0)
 
-        self._until_ready("AddPartitionsToTxn", ask, protocol.TRANSACTION, deadline)
+        try:
+            self._until_ready("AddPartitionsToTxn", ask, protocol.TRANSACTION, deadline)
+        except KafkaException:
+            self._blame(
+                (at for at, error in refused.items() if error == KafkaError.UNKNOWN_TOPIC_OR_PART),
+                KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART),
+            )
+            raise
         self._registered.update(new)
+
+    def _reach_leaders(self, partitions: Collection[Partition], deadline: Deadline) -> None:
+        """Find the leaders, and connect to them."""
+        brokers, deadline = self._brokers, Deadline(deadline.left(PATIENCE_S))
+        try:
+            brokers.find_leaders(partitions, deadline)
+        except KafkaException as exception:
+            error: KafkaError = exception.args[0]
+            if error.code() in _ELSEWHERE:
+                self._blame((at for at in partitions if brokers.leader(at) is None), error)
+            raise self._end(error) from None
+        for leader in {address for at in partitions if (address := brokers.leader(at)) is not None}:
+            try:
+                brokers.connected((leader, DATA), deadline)
+            except KafkaException as exception:
+                self._blame((at for at in partitions if brokers.leader(at) == leader), exception.args[0])
+                raise self._end(exception.args[0]) from None
 
     def _refused(self, refused: Mapping[Partition, int], code: int) -> Refused:
         topics = sorted({topic for (topic, _), error in refused.items() if error == code})
@@ -417,11 +496,9 @@ class BatchProducer:
 
     def _send(self, deadline: Deadline) -> None:
         """Send all batches that wait: of each partition one a request, as Kafka wants it."""
+        # First: once one is registered that takes no marker, the transaction can't end, and with it none of this transactional id begins.
+        self._reach_leaders(self._waiting, deadline)
         self._register(self._waiting, deadline)
-        try:
-            self._brokers.find_leaders(self._waiting, deadline)
-        except KafkaException as exception:
-            raise self._end(exception.args[0]) from None
         while ready := [(at, some) for at, some in self._waiting.items() if at not in self._again]:
             by_leader: dict[Address, list[_Batch]] = {}
             sizes: dict[Address, int] = {}
@@ -459,6 +536,7 @@ class BatchProducer:
         try:
             self._brokers.connected(line, deadline).send(protocol.PRODUCE, body, deadline)
         except KafkaException as exception:
+            self._blame((batch.at for batch in batches), exception.args[0])
             raise self._end(exception.args[0]) from None
         self._sent.setdefault(line, deque()).append(batches)
 
@@ -488,6 +566,8 @@ class BatchProducer:
             answers = protocol.produced(self._brokers[line].received())
         except KafkaException as exception:
             self._brokers.lost(line, exception)
+            due = (batch.at for some in self._sent[line] for batch in some)
+            self._blame(due, exception.args[0])
             raise self._end(exception.args[0]) from None
         TRIES.worked(*line)
         batches = self._sent[line].popleft()
@@ -496,7 +576,9 @@ class BatchProducer:
         for batch in batches:
             answer = answers.get(batch.at)
             code = KafkaError._TRANSPORT if answer is None else answer.error
-            if code in _ELSEWHERE or (code == _OUT_OF_ORDER and batch.at in self._again):
+            if (code in _ELSEWHERE and self._patient(batch.at)) or (
+                code == _OUT_OF_ORDER and batch.at in self._again
+            ):
                 self._again.setdefault(batch.at, deque()).append(batch)
                 self._again_at = outside.monotonic() + AGAIN_S
             elif code or answer is None:
@@ -506,9 +588,16 @@ class BatchProducer:
                     words += f" ({batch.tried}; its source may have compressed it better)"
                 refusal = KafkaError(code, f"{topic}-{partition}: {words}")
                 self._refusal = self._refusal or refusal
+                self._blame([batch.at], refusal)
                 batch.reported(refusal, -1)
             else:
+                self._again_since.pop(batch.at, None)
                 batch.reported(None, answer.base_offset)
+
+    def _patient(self, at: Partition) -> bool:
+        """Whether one that nobody takes anything for may still be waited for."""
+        now = outside.monotonic()
+        return now - self._again_since.setdefault(at, now) < PATIENCE_S
 
     def _ask(self, kind: int, api: Api, body: Sequence[Piece], deadline: Deadline) -> Answer:
         """Ask a coordinator."""

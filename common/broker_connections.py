@@ -159,12 +159,16 @@ class BrokerConnections:
     def coordinator(self, kind: int, key: str, deadline: Deadline) -> Address:
         """`kind` and `key` as protocol.find_coordinator has them; one of each kind is remembered."""
         if kind not in self._coordinators:
-            answer = self.any(protocol.FIND_COORDINATOR, [protocol.find_coordinator(kind, key)], deadline)
-            error, words, host, port = protocol.coordinator(answer)
-            if error:
-                raise NoCoordinator(KafkaError(error, words or KafkaError(error).str()))
-            self._coordinators[kind] = (host, port)
+            self._coordinators[kind] = self.find_coordinator(kind, key, deadline)
         return self._coordinators[kind]
+
+    def find_coordinator(self, kind: int, key: str, deadline: Deadline) -> Address:
+        """The same, asked anew, and not remembered."""
+        answer = self.any(protocol.FIND_COORDINATOR, [protocol.find_coordinator(kind, key)], deadline)
+        error, words, host, port = protocol.coordinator(answer)
+        if error:
+            raise NoCoordinator(KafkaError(error, words or KafkaError(error).str()))
+        return host, port
 
     def forget_coordinator(self, kind: int) -> None:
         self._coordinators.pop(kind, None)

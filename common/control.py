@@ -94,10 +94,10 @@ class SourceTopic:
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where a source topic's records go. `refused` says why nothing may be written there.
+    """Where a source topic's records go. `refused` says why nothing may be written there; `gone`, that it was deleted at the target.
 
     `config` is what the link has set on it: what somebody else has set may be kept where it is no longer the same. `compacted`: it
-    takes no record without a key.
+    takes no record without a key. `id`: its topic id, where that was said.
     """
 
     topic: str
@@ -106,6 +106,17 @@ class Destination:
     refused: str | None = None
     config: dict[str, str] = field(default_factory=dict)
     compacted: bool = False
+    id: str | None = None
+    gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A destination that was let in: by the newest record that did, its topic id where that was said, and the ids of its source topics."""
+
+    at: int
+    id: str | None
+    sources: frozenset[str]
 
 
 @dataclass(slots=True)
@@ -127,8 +138,14 @@ class Control:
     """topic id -> newest destination."""
     copied_into: dict[str, set[str]] = field(default_factory=dict)
     """Destination -> names of the source topics whose records have been let in, now or before."""
+    settled: dict[str, Settled] = field(default_factory=dict)
+    """Destination -> how it was let in last."""
+    accepted: dict[str, int] = field(default_factory=dict)
+    """Destination -> control offset of the newest consent to use it although records are there, partitions lack, or it is another one."""
     acls: dict[str, list[Acl]] = field(default_factory=dict)
     """Source topic -> the access rules that concern it."""
+    given_up: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Transactional id -> producer id and epoch that nobody uses any more, though its last transaction is still being completed."""
     granted: dict[str, frozenset[Acl]] = field(default_factory=dict)
     """Destination -> the access rules that the link has made there, or is about to make."""
     deleted: set[str] = field(default_factory=set)
@@ -230,6 +247,16 @@ class Control:
         """Whether a destination holds, or may come to hold, the records of several source topics."""
         return len(self.copied_into.get(destination, ())) > 1
 
+    def accepts(self, destination: str) -> bool:
+        """Whether an operator has consented to a destination since it was let in."""
+        settled = self.settled.get(destination)
+        return self.accepted.get(destination, -1) > (-1 if settled is None else settled.at)
+
+    def settled_id(self, destination: str) -> str | None:
+        """The topic id of a destination that was let in, where it was said."""
+        settled = self.settled.get(destination)
+        return None if settled is None else settled.id
+
     def others_into(self, destination: str, topic: str) -> set[str]:
         """Source topics other than `topic` whose records are, or may come to be, in a destination."""
         return self.copied_into.get(destination, set()) - {topic}
@@ -294,6 +321,10 @@ class Control:
     def _on_granted(self, offset: int, r: dict[str, Any]) -> None:
         self.granted[_text(r, "destination")] = frozenset(_acls(r["acls"]))
 
+    def _on_given_up(self, offset: int, r: dict[str, Any]) -> None:
+        producer = (_number(r, "producer_id"), _number(r, "epoch"))
+        self.given_up[_text(r, "transactional_id")] = producer
+
     def _on_topic_deleted(self, offset: int, r: dict[str, Any]) -> None:
         self.deleted.add(_text(r, "topic_id"))
 
@@ -306,11 +337,22 @@ class Control:
             refused,
             _texts(r.get("config", {})),
             bool(r.get("compacted", False)),
+            None if r.get("destination_id") is None else _text(r, "destination_id"),
+            bool(r.get("gone", False)),
         )
-        topic = _text(r, "topic")
-        self.destinations[_text(r, "topic_id")] = destination
+        topic, topic_id = _text(r, "topic"), _text(r, "topic_id")
+        self.destinations[topic_id] = destination
         if refused is None:
             self.copied_into.setdefault(destination.topic, set()).add(topic)
+            before = self.settled.get(destination.topic)
+            sources = {topic_id} if before is None else before.sources | {topic_id}
+            self.settled[destination.topic] = Settled(offset, destination.id, frozenset(sources))
+
+    def _on_accept_destination(self, offset: int, r: dict[str, Any]) -> None:
+        names = r["destinations"]
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise TypeError(f"destinations is {names!r}, not a list of topics")
+        self.accepted.update(dict.fromkeys(names, offset))
 
     def _on_end_epoch(self, offset: int, r: dict[str, Any]) -> None:
         key = (_text(r, "application"), _number(r, "term"))

@@ -16,6 +16,8 @@ VerbatimError                 exit 1
 
 from __future__ import annotations
 
+import traceback
+from pathlib import PurePath
 from typing import Any
 
 
@@ -89,3 +91,10 @@ class PartitionsHalted(VerbatimError):
     """A bounded run copied what it could; some partitions are halted."""
 
     exit_code = 3
+
+
+def what_and_where(error: BaseException) -> str:
+    """The kind of an unexpected error and where in the code it came up; without its message, which may quote a record."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" at {PurePath(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return f"{type(error).__name__}{place}"

@@ -41,6 +41,7 @@ ADD_OFFSETS_TO_TXN = Api("AddOffsetsToTxn", 25, 1)
 END_TXN = Api("EndTxn", 26, 1)
 TXN_OFFSET_COMMIT = Api("TxnOffsetCommit", 28, 2)
 SASL_AUTHENTICATE = Api("SaslAuthenticate", 36, 1, throttle="nowhere")
+DESCRIBE_TRANSACTIONS = Api("DescribeTransactions", 65, 0, flexible=True)
 
 GROUP, TRANSACTION = 0, 1
 """What a coordinator is looked for by."""
@@ -105,6 +106,11 @@ class Answer:
             if byte < 0x80:
                 return value
         raise MalformedAnswer("a number that has no end")
+
+    def compact_text(self) -> str | None:
+        """A text in versions with tagged fields."""
+        size = self.unsigned() - 1
+        return None if size < 0 else str(self.raw(size), "utf-8", "replace")
 
     def tags(self) -> dict[int, memoryview]:
         """The tagged fields that come now, by number."""
@@ -337,3 +343,38 @@ def versions(answer: Answer) -> tuple[int, dict[int, tuple[int, int]]]:
         key, least, greatest = answer.take("hhh")
         found[key] = (least, greatest)
     return error, found
+
+
+@dataclass(frozen=True, slots=True)
+class KnownTransaction:
+    """What a coordinator knows of a transactional id: the producer that has it, the state of its last transaction, when that began (ms since
+    1970), and its partitions; of one that is being completed, those without a marker."""
+
+    state: str
+    number: int
+    epoch: int
+    began_ms: int
+    partitions: frozenset[tuple[str, int]]
+
+
+def describe_transaction(transactional_id: str) -> bytes:
+    raw = transactional_id.encode()
+    return unsigned(2) + unsigned(len(raw) + 1) + raw + b"\0"
+
+
+def known_transaction(answer: Answer) -> tuple[int, KnownTransaction]:
+    """Error code, and what is known where there is none."""
+    answer.tags()
+    answer.number("i")
+    if len(answer.each_compact()) != 1:
+        raise MalformedAnswer("not one transactional id")
+    error = answer.number("h")
+    answer.compact_text()
+    state = answer.compact_text() or ""
+    _, began_ms, number, epoch = answer.take("iqqh")
+    partitions = set()
+    for _ in answer.each_compact():
+        topic = answer.compact_text() or ""
+        partitions |= {(topic, answer.number("i")) for _ in answer.each_compact()}
+        answer.tags()
+    return error, KnownTransaction(state, number, epoch, began_ms, frozenset(partitions))

@@ -69,10 +69,14 @@ def describe(client: AdminClient, topics: list[str], deadline: Deadline) -> dict
     return out
 
 
-def not_writable(client: AdminClient, topics: list[str], deadline: Deadline) -> set[str]:
-    """Those of the topics, which are there, to which this client may not write."""
+def not_writable(
+    client: AdminClient, topics: list[str], deadline: Deadline, ids: dict[str, str] | None = None
+) -> set[str]:
+    """Those of the topics, which are there, to which this client may not write. `ids` gets the topic ids of those that are there."""
     hidden: set[str] = set()
     found = descriptions(client, topics, deadline, rights=True, hidden=hidden)
+    if ids is not None:
+        ids |= {name: id_text(topic.topic_id) for name, topic in found.items()}
     return hidden | {
         name
         for name, topic in found.items()

@@ -35,7 +35,9 @@ from deduplicator.transaction import (
     Transaction,
     batch_within,
 )
+from deduplicator.transactional_ids import TransactionalIds
 from deduplicator.troubles import Troubles
+from deduplicator.unavailable import Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -85,8 +87,13 @@ class Delivery:
         self.owned = Owned(f"{plan['staging_topic']}-{self.partition}", self.partition)
         self._admin = admin
         self._transaction = Transaction(plan, self.owned, group_metadata, self._several_into)
-        self._troubles = Troubles(plan, term, self.owned, admin)
-        self._judgement = Judgement(plan, term, self.owned, self._transaction, self._troubles)
+        self._ids = TransactionalIds(term.control)
+        self._unavailable = Unavailable(admin, self._topic_id)
+        self._troubles = Troubles(plan, term, self.owned, admin, self._unavailable)
+        self._judgement = Judgement(
+            plan, term, self.owned, self._transaction, self._troubles, self._unavailable
+        )
+        self._unavailable.unclosed.outcomes |= self.snapshot.unclosed
         self._committed_at = outside.monotonic()
         self._pending: Received | None = None
         self._pause = 0.1
@@ -117,6 +124,9 @@ class Delivery:
     def _several_into(self, destination: str, ask: bool) -> bool:
         state = self.term.control.refresh(Deadline(CALL_S)) if ask else self.term.state
         return state.several_into(destination)
+
+    def _topic_id(self, destination: str) -> str | None:
+        return self.term.state.settled_id(destination)
 
     # the thread
 
@@ -151,14 +161,17 @@ class Delivery:
         if self._transaction.open or not self._transaction.has_producer():
             return None
         folded, staging_offset = self._transaction.mapped
-        return Snapshot(folded, self.owned.complete, staging_offset, self.owned.next)
+        unclosed = self._unavailable.unclosed.outcomes
+        return Snapshot(folded, self.owned.complete, staging_offset, self.owned.next, unclosed)
 
     def _ride_out(self, error: Exception) -> None:
         reason = kafka.kafka_error(error)
         if reason is not None and reason.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             # Only the ends of a run are reported: do it again, each record by itself, to learn which one it is.
             self._transaction.one_by_one()
+        refused = self._transaction.refused()
         self._abandon()
+        self._troubles.stay(self._unavailable.refused(refused, (self.plan["mappings_topic"],)))
         if not self.stopping:
             log.warning("%s: transaction given up, going through recovery: %s", self.name, error)
             outside.sleep(self._pause)
@@ -221,6 +234,7 @@ class Delivery:
 
     def _commit(self) -> None:
         """Commit what was gathered. Afterwards the producer is used again only if all was clean."""
+        taken = self._transaction.reached()
         try:
             took_s = self._transaction.commit()
         except KafkaException as exception:
@@ -232,6 +246,9 @@ class Delivery:
             raise
         self._committed_at = outside.monotonic()
         self._pause = 0.1
+        self._unavailable.took(taken)
+        if self._transaction.in_batches():
+            self._unavailable.unclosed.committed(taken)
         self._troubles.settle()
         self._transaction.must_be_clean(took_s)
 
@@ -244,7 +261,8 @@ class Delivery:
         self._abandon()
         self.owned.recoveries += 1
         self.term.must_lead(deadline)
-        limits = [d.max_message_bytes for d in self.term.state.destinations.copy().values()]
+        destinations = self.term.state.destinations.copy().values()
+        limits = [d.max_message_bytes for d in destinations if d.refused is None]
         self._transaction.batch_bytes = min([MAX_BATCH_BYTES, *(batch_within(limit) for limit in limits)])
         fencing = FencingProducer(
             plan,
@@ -252,6 +270,7 @@ class Delivery:
             self.name,
             self._transaction.batch_bytes,
             max(65536, 3 * TRANSACTION_BYTES // 1024),
+            self._ids,
         )
         try:
             until = fencing.fence(deadline)
@@ -273,6 +292,9 @@ class Delivery:
         self.owned.next = found.next
         self.owned.complete = found.complete
         self._troubles.inherit_holds(found.position)
+        self._troubles.stay(self._unavailable.without_marker(fencing.unmarked, plan["mappings_topic"]))
+        self._unavailable.unclosed.decided(fencing.unclosed, found.next)
+        self._close()
         start = found.position
         if self._resume_at is not None:
             start = min(start, self._resume_at)
@@ -287,8 +309,21 @@ class Delivery:
         self.read_from.append((self.inbox.restart(), start))
         log.info("%s: owned, %d partitions known, reading from %d", self.name, len(self.owned.next), start)
 
+    def _close(self) -> None:
+        """Give partitions in which a transaction may hang the marker that is missing, before anything else is written there."""
+        unclosed = self._unavailable.unclosed
+        for committed in (False, True):
+            if due := unclosed.due(committed, self._unavailable.aside):
+                self._transaction.mark(due, committed)
+                unclosed.closed(due)
+
     def _abandon(self) -> None:
         """Drop the producer, and with it all that is not committed."""
+        transaction = self._transaction
+        if transaction.open and transaction.in_batches():
+            self._unavailable.unclosed.failed(
+                transaction.reached(), transaction.registered(), transaction.refused()
+            )
         self._pending = None
         self._troubles.forget_closing()
-        self._transaction.drop()
+        transaction.drop()

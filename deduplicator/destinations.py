@@ -21,6 +21,7 @@ from common.kafka import Deadline
 from common.link import Link
 from common.topic_configs import Change, Rules, Value
 from common.topics import TopicInfo
+from deduplicator import stuck
 
 if TYPE_CHECKING:
     from common.settings import Settings
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CALL_S = 30.0
+
+
+class Gone(LinkRefused):
+    """A destination was deleted at the target, or made again."""
 
 
 class Destinations:
@@ -68,15 +73,17 @@ class Destinations:
             if (
                 have is None
                 or have.partitions < source.partitions
-                or (again and have.refused is not None)
+                or (have.refused is not None and (again or state.accepts(have.topic)))
+                or (state.accepts(have.topic) and source.topic_id in present)
                 or (have.refused is None and source.topic_id in present and self._renamed(source, have))
                 or (again and have.refused is None and not self.merge and self._others(source, have.topic))
             ):
                 verdict = self._verdict(source)
-                if verdict != have:
+                # A consent is used up by what it has let in.
+                if verdict != have or (verdict.refused is None and state.accepts(verdict.topic)):
                     self._record(source, verdict)
         if again:
-            self._check_rights()
+            self._look_at_all(present)
         self._keep_in_step(again)
 
     @property
@@ -92,19 +99,28 @@ class Destinations:
         bound = self._bound.get(destination, set()) - {source.topic}
         return self.control.state.others_into(destination, source.topic) | bound
 
-    def _check_rights(self) -> None:
-        """Refuse what may not be written any more: in a transaction it would fail, again and again, with all that is in it."""
+    def _look_at_all(self, present: set[str]) -> None:
+        """Refuse what may not be written any more, and what was deleted or made again at the target: mappings point into what it was."""
         state = self.control.state
+        ids: dict[str, str] = {}
         accepted = {t: d for t, d in state.destinations.items() if d.refused is None}
         mappings = self.settings.mappings_topic
         names = sorted({d.topic for d in accepted.values()} | {mappings})
-        denied = topics.not_writable(self.admin, names, Deadline(CALL_S))
+        denied = topics.not_writable(self.admin, names, Deadline(CALL_S), ids)
         if mappings in denied:
             raise LinkRefused(f"topic {mappings}: not allowed to write to it; grant WRITE")
         for source in list(state.topics.values()):
             have = accepted.get(source.topic_id)
-            if have is not None and have.topic in denied:
+            if have is None:
+                continue
+            found = ids.get(have.topic)
+            if have.topic in denied:
                 self._record(source, replace(have, refused=_no_right(have.topic)))
+            elif source.topic_id in present and (found is None or have.id not in (None, found)):
+                self._record(source, replace(have, refused=stuck.gone(have.topic), gone=True))
+            elif found is not None and have.id is None:
+                # Let in by a version that did not write it down.
+                self._record(source, replace(have, id=found))
 
     def _renamed(self, source: SourceTopic, have: Destination) -> bool:
         """Whether the settings give the destination another name than it had."""
@@ -141,7 +157,7 @@ class Destinations:
             if not self._others(source, have.topic):
                 # What several have in common can't follow one of them.
                 config, applied = self._bring_in_step(source, have, config, deadline)
-            verdict = self._judged(source, have.topic, config, applied)
+            verdict = replace(self._judged(source, have.topic, config, applied), id=have.id)
             if verdict != have:
                 self._record(source, verdict)
             self._in_step[topic_id] = source
@@ -193,6 +209,8 @@ class Destinations:
         try:
             self._check_name(source, name)
             return self._fit(source, name, deadline)
+        except Gone:
+            return Destination(name, source.partitions, 1, stuck.gone(name), gone=True)
         except (LinkRefused, KafkaException) as error:
             reason = kafka.kafka_error(error)
             if reason is not None and kafka.retriable(reason):
@@ -224,6 +242,7 @@ class Destinations:
         there = topics.describe(self.admin, [name], deadline)
         made = False
         self._check_made_by_hand(source, name, there)
+        self._check_consent(source, name, there.get(name), deadline)
         if name not in there:
             config = topic_configs.first_config(source, self.rules)
             factor = self.settings.replication_factor
@@ -241,11 +260,45 @@ class Destinations:
             settings, applied = self._bring_in_step(source, have, settings, deadline)
             self._in_step[source.topic_id] = source
         verdict = self._judged(source, name, settings, applied)
-        if topics.not_writable(self.admin, [name], deadline):
+        ids: dict[str, str] = {}
+        denied = topics.not_writable(self.admin, [name], deadline, ids)
+        verdict = replace(verdict, id=ids.get(name))
+        if denied:
             verdict = replace(verdict, refused=_no_right(name))
         if verdict.refused is None:
             topics.add_partitions(self.admin, name, source.partitions, deadline)
         return verdict
+
+    def _check_consent(
+        self, source: SourceTopic, name: str, found: TopicInfo | None, deadline: Deadline
+    ) -> None:
+        """Raise where only an operator may let the link write there: somebody's topic, or another one than what the mappings point into."""
+        state = self.control.state
+        settled = state.settled.get(name)
+        if state.accepts(name):
+            return
+        if settled is not None and found is not None and settled.id in (None, found.id):
+            return
+        if settled is not None and settled.sources - state.deleted:
+            raise Gone(stuck.gone(name))
+        # Links in both directions write into each other's topics: then the setting is the consent.
+        if found is None or self.settings.provenance_headers:
+            return
+        if found.leaderless:
+            raise LinkRefused(
+                f"whether it holds records can't be told: partitions {sorted(found.leaderless)} have no leader"
+            )
+        consent = f"to copy into it all the same: verbatim accept-destination {name}"
+        if found.partitions < source.partitions:
+            raise LinkRefused(
+                f"it is there already, with {found.partitions} partitions, its source has {source.partitions}; {consent}"
+            )
+        held = topics.bounds(self.admin, [(name, p) for p in range(found.partitions)], deadline)
+        for (_, partition), (low, end) in sorted(held.items()):
+            if low < end:
+                raise LinkRefused(
+                    f"it holds records that this link has not written (partition {partition}: offsets {low} to {end - 1}); {consent}"
+                )
 
     def _judged(
         self, source: SourceTopic, name: str, settings: dict[str, Value], applied: dict[str, str]
@@ -306,6 +359,8 @@ class Destinations:
             refused=verdict.refused,
             config=verdict.config,
             compacted=verdict.compacted,
+            destination_id=verdict.id,
+            gone=verdict.gone,
         )
         self.control.refresh(Deadline(CALL_S))
 

@@ -9,11 +9,11 @@ import logging
 from typing import Any
 
 import pyarrow.compute as pc
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 from common import whole_batches
-from common.control import Control, Destination, Key
-from common.errors import FrameError, ImpossibleFrame
+from common.control import DEDUPLICATOR, Control, Destination, Key
+from common.errors import FrameError, ImpossibleFrame, VerbatimError, what_and_where
 from common.frame import MAX_RECORDS, Frame, Rows, decode_headers, decode_rows
 from common.kafka import Deadline, Received
 from common.lane import LaneTerm
@@ -24,6 +24,7 @@ from deduplicator.dedup import Action, Decision, decide
 from deduplicator.owned import Owned
 from deduplicator.transaction import Again, Moved, Transaction, batch_within
 from deduplicator.troubles import Troubles
+from deduplicator.unavailable import Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +56,7 @@ class Judgement:
         owned: Owned,
         transaction: Transaction,
         troubles: Troubles,
+        unavailable: Unavailable,
     ) -> None:
         self.plan = plan
         self.term = term
@@ -63,6 +65,9 @@ class Judgement:
         self._troubles = troubles
         self._refused: dict[Key, tuple[int, int]] = {}
         """Of each partition, the frame that could not be read last: where it lies in staging, and its checksum."""
+        self._unavailable = unavailable
+        self._bugs: dict[tuple[Key, int], str] = {}
+        """Partition and start of frames that could not be judged for an error that nobody expected, and what is said of it."""
 
     def take(self, message: Received) -> None:
         """Judge a message, and move the position past it: but not where it raises Waiting, GoBack or Again."""
@@ -89,12 +94,16 @@ class Judgement:
             else:
                 log.error("%s offset %d: %s; left out", self.owned.name, offset, error)
             return
-        except (FrameError, UnicodeDecodeError) as error:
+        except Exception as error:
+            if isinstance(error, MemoryError):
+                raise
+            known = isinstance(error, FrameError | UnicodeDecodeError)
             log.error(
                 "%s offset %d: %s; left out: if it was a frame, its records will be asked for again",
                 self.owned.name,
                 offset,
-                error,
+                error if known else what_and_where(error),
+                exc_info=None if known else error,
             )
             return
         key = (frame.topic_id, frame.partition)
@@ -106,6 +115,25 @@ class Judgement:
                 frame.cluster,
             )
             return
+        if (bug := self._bugs.get((key, frame.start))) is not None:
+            self._troubles.skip(key, frame, offset, stuck.INTERNAL, bug)
+            return
+        try:
+            self._judge_frame(key, frame, crc, message)
+        except (Waiting, GoBack, Again, VerbatimError, KafkaException, MemoryError):
+            raise
+        except Exception as error:
+            # What is under way may have a part of it: once all is given up, the frame is left out.
+            where = f"{frame.topic}-{frame.partition} [{frame.start}, {frame.next})"
+            bug = f"{where}: {what_and_where(error)}, a bug: please report it with the traceback in the log"
+            self._bugs[key, frame.start] = bug
+            halt = self.term.state.halts.get((DEDUPLICATOR, key))
+            if halt is None or halt.detail != bug:
+                log.exception("%s offset %d: %s", self.owned.name, offset, bug)
+            raise Again(f"an unexpected error at offset {offset}: going on without {where}") from error
+
+    def _judge_frame(self, key: Key, frame: Frame, crc: int, message: Received) -> None:
+        offset = message.offset()
         decision = decide(self.owned.next.get(key), frame, self.owned.complete)
         if decision.action is Action.SEEN:
             self.owned.duplicates += frame.count
@@ -205,8 +233,19 @@ class Judgement:
     def _destination(self, key: Key, frame: Frame, offset: int) -> Destination | None:
         destination = self.term.state.destinations.get(frame.topic_id)
         if destination is not None and destination.refused is not None:
-            self._troubles.skip(key, frame, offset, stuck.REFUSED, destination.refused)
+            reason = stuck.GONE if destination.gone else stuck.REFUSED
+            self._troubles.skip(key, frame, offset, reason, destination.refused)
             return None
+        if destination is not None and (
+            aside := self._unavailable.aside.get((destination.topic, frame.partition))
+        ):
+            self._troubles.skip(key, frame, offset, aside.reason, aside.detail)
+            return None
+        if (
+            destination is not None
+            and (destination.topic, frame.partition) in self._unavailable.unclosed.outcomes
+        ):
+            raise Again(f"{destination.topic}-{frame.partition} lacks a marker")
         if destination is None or frame.partition >= destination.partitions:
             if self._described(frame):
                 raise Waiting

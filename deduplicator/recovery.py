@@ -9,7 +9,7 @@ it is fenced.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
@@ -42,6 +42,8 @@ class Snapshot:
     complete: bool
     staging_offset: int | None
     next: dict[Key, int]
+    unclosed: dict[tuple[str, int], bool] = field(default_factory=dict)
+    """Destination partitions that may lack a marker, and whether that of a commit (deduplicator/unclosed.py)."""
 
     @classmethod
     def from_plan(cls, plan: dict[str, Any]) -> Snapshot:
@@ -50,6 +52,7 @@ class Snapshot:
             plan["complete"],
             plan["staging_offset"],
             {(t, p): n for t, p, n in plan["states"]},
+            {(t, p): committed for t, p, committed in plan.get("unclosed", ())},
         )
 
     def to_plan(self) -> dict[str, Any]:
@@ -58,6 +61,7 @@ class Snapshot:
             "complete": self.complete,
             "staging_offset": self.staging_offset,
             "states": [[t, p, n] for (t, p), n in self.next.items()],
+            "unclosed": [[t, p, committed] for (t, p), committed in self.unclosed.items()],
         }
 
 

@@ -6,7 +6,7 @@ An unclean outcome is never judged from an exception: it is raised, and whoever 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple, cast
@@ -163,6 +163,31 @@ class Transaction:
         if not self.open or self.bytes < MUCH_BYTES:
             return 0.0
         return max(0.0, min(LINGER_S, self._opened + MUCH_S - now))
+
+    def registered(self) -> frozenset[tuple[str, int]]:
+        """The partitions that its markers go to, as far as its producer names them."""
+        return getattr(self._producer, "registered", frozenset())
+
+    def mark(self, partitions: Collection[tuple[str, int]], committed: bool) -> None:
+        """Put a marker into partitions, by a transaction without records."""
+        self.begin()
+        producer = cast("BatchProducer", self._producer)
+        producer.take_part(partitions, CALL_S)
+        if committed:
+            producer.commit_transaction(CALL_S)
+        else:
+            producer.abort_transaction(CALL_S)
+        self.open = False
+
+    def reached(self) -> dict[tuple[str, int], tuple[Key, int]]:
+        """Destination partition -> a source partition that it has records of, and how far that is with it."""
+        return {
+            (m.destination.topic, m.frame.partition): (key, m.next) for key, m in self.moved.items() if m.runs
+        }
+
+    def refused(self) -> dict[tuple[str, int], KafkaError]:
+        """The partitions for which it could not go on, as far as its producer names them."""
+        return getattr(self._producer, "refused", {})
 
     def drop(self) -> None:
         """Drop the producer, with whatever it has under way."""
@@ -349,6 +374,8 @@ class Transaction:
             ask_at = outside.monotonic() + REFUSED_S
             while self._flush(producer, deadline.left(1.0)) > 0 and not self._failed:
                 if deadline.passed():
+                    if isinstance(producer, BatchProducer):
+                        producer.blame_unanswered()
                     raise UncleanTransaction("records were not acknowledged in time")
                 # A record that is refused fails the transaction, and what waits behind it is never sent. Where it is one without a
                 # report, this call is what tells. Not sooner: with records in flight whose connection has just broken, it has been

@@ -6,6 +6,7 @@ What is true of one of them is decided in deduplicator/stuck.py; which frames ar
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from typing import Any
 
 from confluent_kafka.admin import AdminClient
@@ -20,6 +21,7 @@ from deduplicator import stuck
 from deduplicator.owned import Owned
 from deduplicator.stuck import Stuck
 from deduplicator.transaction import Again
+from deduplicator.unavailable import Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -29,12 +31,20 @@ CALL_S = 30.0
 class Troubles:
     """Partitions that stand still, and what the replicator is asked and told about them."""
 
-    def __init__(self, plan: dict[str, Any], term: LaneTerm, owned: Owned, admin: AdminClient) -> None:
+    def __init__(
+        self,
+        plan: dict[str, Any],
+        term: LaneTerm,
+        owned: Owned,
+        admin: AdminClient,
+        unavailable: Unavailable,
+    ) -> None:
         self.plan = plan
         self.term = term
         self.owned = owned
         self.stuck: dict[Key, Stuck] = {}
         self._admin = admin
+        self._unavailable = unavailable
         self._answered: dict[Key, int] = {}
         self._ask_from: dict[int, int] = {}
         """Control offset of a question -> end of staging when it was seen first."""
@@ -137,13 +147,16 @@ class Troubles:
         self._closing = {}
 
     def go_back_where_cleared(self) -> None:
-        """A destination that was refused is accepted now, or takes records without a key: go back to the first frame skipped for it."""
+        """A destination that was refused or set aside is fit now, or takes records without a key: go back to the first frame skipped for it."""
+        self._unavailable.look()
         cleared: list[str] = []
         for key, trouble in self.stuck.items():
-            if trouble.reason not in (stuck.REFUSED, stuck.NO_KEY):
+            if trouble.reason not in (stuck.REFUSED, stuck.NO_KEY, *stuck.AT_THE_DESTINATION):
                 continue
             destination = self.term.state.destinations.get(key[0])
             if destination is None or (trouble.reason == stuck.NO_KEY and destination.compacted):
+                continue
+            if (destination.topic, key[1]) in self._unavailable.aside:
                 continue
             if destination.refused is None:
                 trouble.reason = stuck.MISSING
@@ -153,6 +166,17 @@ class Troubles:
         if cleared:
             # All at once: a second return, to a later offset, would leave out what the first one has not read again yet.
             raise Again(f"{', '.join(cleared)}: fit again, going back to the first frame skipped")
+
+    def stay(self, partitions: Collection[tuple[str, int]]) -> None:
+        """These destination partitions are set aside: what was being read again for them need not be, before they take records again."""
+        for key, trouble in self.stuck.items():
+            destination = self.term.state.destinations.get(key[0])
+            if destination is None or (destination.topic, key[1]) not in partitions:
+                continue
+            # Of one that was inherited it is not known yet how far the skipped frames reach: they are read all the same.
+            if trouble.returning and trouble.held_end > self.owned.next.get(key, -1):
+                trouble.returning = False
+                trouble.reason = self._unavailable.aside[destination.topic, key[1]].reason
 
     def first_returning(self, position: int) -> int:
         """Where to read from, so that what is being read again is: `position`, or below it.
@@ -174,6 +198,9 @@ class Troubles:
                 # lie below it, and what comes between, seen, would close the gap.
                 until = max(position, hold.held[1] + 1)
                 self.stuck[key] = Stuck(reason, hold.held[1], start, start, until, returning=True)
+                destination = state.destinations.get(key[0])
+                if halt is not None and reason in stuck.AT_THE_DESTINATION and destination is not None:
+                    self._unavailable.stood_still((destination.topic, key[1]), reason, halt.detail)
 
     # questions
 

@@ -49,6 +49,13 @@ class Halts:
             available=available,
         )
 
+    def internal(self, copy: Copying, detail: str, error: Exception) -> None:
+        """Stop a partition for a bug, whose traceback is told once."""
+        halt = self.term.state.halts.get((REPLICATOR, copy.key))
+        if halt is None or halt.detail != detail:
+            log.error("%s", detail, exc_info=error)
+        self.halt(copy, "internal-error", detail, copy.cut_at, None)
+
     def row_halted(self, copy: Copying, detail: str) -> None:
         self.rows.append(("halted", {"topic": copy.topic, "partition": copy.partition, "detail": detail}))
 

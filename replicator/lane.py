@@ -20,7 +20,7 @@ from common import credentials, kafka, outside, provenance
 from common.control import REPLICATOR
 from common.control_log import ControlLog
 from common.counters import Counters
-from common.errors import FrameError, SettingsError
+from common.errors import FrameError, SettingsError, what_and_where
 from common.kafka import Deadline, Received
 from common.lane import LaneTerm, tame_garbage_collector
 from common.record_batch import BatchError
@@ -235,14 +235,22 @@ class Lane:
             self._take(copy, run)
 
     def _take(self, copy: Copying, run: list[Received]) -> None:
-        copy.take(run)
+        try:
+            copy.take(run)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is about this partition
+            self._confine(copy, error)
+            return
         self.uncut[copy.topic, copy.partition] = copy
         self.held_back = False
 
     def _take_chunk(self, chunk: Chunk) -> None:
         copy = self.copies.get((chunk.topic, chunk.partition))
         if copy is not None:
-            copy.take_chunk(chunk)
+            try:
+                copy.take_chunk(chunk)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is about this partition
+                self._confine(copy, error)
+                return
             self.uncut[copy.topic, copy.partition] = copy
             self.held_back = False
 
@@ -326,6 +334,15 @@ class Lane:
                 del self.unreadable[key]
                 self.halts.halt(copy, "unreadable-batch", f"{copy.name}: {bad.what}", bad.at, None)
 
+    def _confine(self, copy: Copying, error: Exception) -> None:
+        """Stop one partition for an error that nobody expected; it is tried again with the next epoch. What was cut of it before is sent again."""
+        if isinstance(error, MemoryError):
+            raise error  # of the whole process
+        detail = (
+            f"{copy.name}: {what_and_where(error)}, a bug: please report it with the traceback in the log"
+        )
+        self.halts.internal(copy, detail, error)
+
     def _frame(self) -> None:
         """Send the frames whose topic is confirmed; cut the next ones, and ask for theirs."""
         begun = outside.monotonic()
@@ -361,10 +378,9 @@ class Lane:
                 continue
             if copy.status is Status.RUNNING and (all_of_it or (copy.full() and not limited)):
                 most = self.throttle.affordable(copy, now) if limited else None
+                cuts: list[Cut] = []
                 try:
-                    for cut in copy.cut(all_of_it, most):
-                        self.confirming.hold_back(cut)
-                        self.throttle.spend(cut)
+                    cuts = copy.cut(all_of_it, most)
                 except FrameError as error:
                     self.halts.halt(copy, "unreadable-header", str(error), copy.cut_at, None)
                 except BatchError as error:
@@ -373,6 +389,11 @@ class Lane:
                     self.halts.halt(
                         copy, "loop", f"{error}; set PROVENANCE_HEADERS on both links", copy.cut_at, None
                     )
+                except Exception as error:  # noqa: BLE001 - whatever it is, it is about this partition
+                    self._confine(copy, error)
+                for cut in cuts:
+                    self.confirming.hold_back(cut)
+                    self.throttle.spend(cut)
             if copy.status is not Status.RUNNING or copy.cut_at >= copy.read:
                 del self.uncut[at]
             elif limited and all_of_it:

@@ -247,6 +247,11 @@ class Link:
         )
         produce(self.target, self.settings.control_topic, [Record(said)])
 
+    def accept_destination(self, *destinations: str) -> None:
+        """An operator's consent to write into these."""
+        said = encode("accept-destination", destinations=destinations)
+        produce(self.target, self.settings.control_topic, [Record(said)])
+
     def halted(self) -> dict[tuple[str, int], str]:
         """(topic, partition) -> reason, of what stands still."""
         return {(halt.topic, key[1]): halt.reason for (_, key), halt in self.control().halts.items()}

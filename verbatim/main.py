@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from common.cli import entry
+from verbatim.accept_destination import accept_destination
 from verbatim.accept_loss import accept_loss
 from verbatim.acls_command import acls_command
 from verbatim.cutover_command import cutover
@@ -31,6 +32,7 @@ def cli() -> None:
     """Look after links that copy Kafka topics from cluster to cluster, exactly once."""
 
 
+cli.add_command(accept_destination)
 cli.add_command(accept_loss)
 cli.add_command(acls_command)
 cli.add_command(cutover)

@@ -7,14 +7,16 @@ import threading
 import time
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from common import topics as production_topics
 from common.kafka import Deadline
-from tests.brokers import Record, create_topic, delete_records, produce, read_all
+from tests.brokers import Record, create_topic, delete_records, delete_topic, produce, read_all
 from tests.conftest import Kafka, Names
 from tests.harness import Link, assert_copied, assert_mapped, contents, eventually
+from verbatim.main import cli
 
 FOREIGN = b"from another writer"
 
@@ -43,7 +45,7 @@ def link_of(source: Kafka, target: Kafka, names: Names, **variables: str) -> Lin
 def test_a_destination_is_made_like_its_source_and_refused_by_name_where_it_would_not_hold_it(
     source: Kafka, target: Kafka, names: Names, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Promise: a missing destination gets the source's partitions and configuration, one with fewer partitions is grown; one that
+    """Promise: a missing destination gets the source's partitions and configuration, one with fewer partitions is grown with consent; one that
     would stamp, refuse, compact or delete records is refused, that topic only, by name, with exit code 3 in a bounded run; mended while
     the link runs, it gets all that it missed."""
     at, to = source.bootstrap_servers, target.bootstrap_servers
@@ -73,6 +75,7 @@ def test_a_destination_is_made_like_its_source_and_refused_by_name_where_it_woul
         produce(at, topic, [r for p in range(partitions) for r in records(0, 5, p)])
     link = link_of(source, target, names)
     assert link.replicate() == 0
+    link.accept_destination(grown)
     capsys.readouterr()
     assert link.deduplicate() == 3
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
@@ -96,6 +99,45 @@ def test_a_destination_is_made_like_its_source_and_refused_by_name_where_it_woul
         eventually(lambda: link.halted() == {}, "the halts to end")
     for topic in refused.values():
         assert_copied(link, topic, there=there[topic])
+
+
+def test_somebody_elses_topic_is_written_only_with_consent(
+    source: Kafka, target: Kafka, names: Names, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Promise: a destination that holds records of somebody else's, or has too few partitions, is left alone, with the command that lets it in; an
+    empty one is used as it is. With that command all comes, behind what was there; and the link's own destinations never need it, also where its
+    source topic is made again."""
+    at, to = source.bootstrap_servers, target.bootstrap_servers
+    held, narrow, empty = names.topic("held"), names.topic("narrow"), names.topic("empty")
+    for topic, partitions in ((held, 1), (narrow, 2), (empty, 1)):
+        create_topic(at, topic, partitions)
+        create_topic(to, topic, 1, {"retention.ms": "-1"})
+        produce(at, topic, [r for p in range(partitions) for r in records(0, 5, p)])
+    produce(to, held, [Record(FOREIGN)])
+    link = link_of(source, target, names)
+    assert link.replicate() == 0
+    capsys.readouterr()
+    assert link.deduplicate() == 3
+    told = capsys.readouterr().err
+    assert (
+        f"{held}-0 halted: destination topic {held}: it holds records that this link has not written" in told
+    )
+    assert f"{narrow}-1 halted: destination topic {narrow}: it is there already, with 1 partitions" in told
+    for topic in (held, narrow):
+        assert f"verbatim accept-destination {topic}" in told
+    assert (link.arrived(held), link.arrived(narrow), link.arrived(empty)) == ([1], [0], [5])
+    command = cli.commands["accept-destination"]
+    refused = CliRunner().invoke(command, ["nowhere"], env=link.variables)
+    assert "nowhere is no destination of this link" in str(refused.exception)
+    assert CliRunner().invoke(command, [held, narrow], env=link.variables).exit_code == 0
+    assert link.copy() == (0, 0)
+    assert [r.value for r in read_all(to, held)[0]] == [FOREIGN, *(r.value for r in records(0, 5))]
+    assert_copied(link, narrow)
+    delete_topic(at, held)
+    create_topic(at, held, 1)
+    produce(at, held, records(5, 6))
+    assert link.copy() == (0, 0)
+    assert link.arrived(held) == [7]
 
 
 def test_a_record_that_the_destination_is_too_small_for_halts_and_comes_when_there_is_room(
@@ -157,6 +199,8 @@ def test_another_writer_at_the_destination_does_not_spoil_the_mappings(
     after = 3
     try:
         with link.running():
+            # Who was there before would need consent.
+            eventually(lambda: topic in link.control().settled, "the destination to be let in", 60)
             other.start()
             while after and made < 500_000:
                 produce(at, topic, records(made, made + 10_000))

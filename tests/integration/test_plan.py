@@ -65,7 +65,7 @@ def test_a_plan_says_what_the_link_then_makes_and_changes_nothing(
     fresh, grown = names.topic("fresh"), names.topic("grown")
     create_topic(at, fresh, 3, {**KEPT, "max.message.bytes": str(80 << 20)})
     create_topic(at, grown, 2, KEPT)
-    create_topic(to, grown, 1, WIDE)
+    create_topic(to, grown, 2, WIDE)
     produce(at, fresh, [Record(b"v" * 90, b"k" * 10, partition=i % 3) for i in range(30)])
     link = Link(at, to, names.link, f"{fresh},{grown}")
     consume_somewhere(at)
@@ -75,7 +75,7 @@ def test_a_plan_says_what_the_link_then_makes_and_changes_nothing(
         assert_unchanged(bootstrap, before[bootstrap])
     assert code == 0 and report["ok"] and report["new"] and not report["failures"]
     told = {t["topic"]: t for t in report["topics"]}
-    assert (told[fresh]["action"], told[grown]["action"]) == ("make", "grow")
+    assert (told[fresh]["action"], told[grown]["action"]) == ("make", "there")
     assert (told[fresh]["records"], told[fresh]["to_copy"], told[fresh]["record_bytes"]) == (30, 30, 100.0)
     assert report["cost"]["copy_bytes"] == 3000.0 and report["cost"]["disk_bytes"] == 3000.0
 
@@ -100,6 +100,9 @@ def test_a_plan_says_what_the_link_then_makes_and_changes_nothing(
     assert code == 0 and not again["new"]
     assert [c["name"] for c in again["changes"]] == [link.settings.group_offsets_topic]
     assert all(t["to_copy"] == 0 for t in again["topics"])
+    common_topics.add_partitions(AdminClient({"bootstrap.servers": at}), grown, 3, deadline)
+    again, code = plan(link)
+    assert code == 0 and {t["topic"]: t["action"] for t in again["topics"]} == {fresh: "there", grown: "grow"}
 
 
 def test_what_would_halt_or_be_refused_is_found_beforehand(
@@ -107,24 +110,32 @@ def test_what_would_halt_or_be_refused_is_found_beforehand(
 ) -> None:
     """Each of them is what the link then stops at."""
     at, to = source.bootstrap_servers, target.bootstrap_servers
-    kept, old, fine = names.topic("kept"), names.topic("old"), names.topic("fine")
-    for name in (kept, old, fine):
+    kept, old, fine, held = names.topic("kept"), names.topic("old"), names.topic("fine"), names.topic("held")
+    for name in (kept, old, fine, held):
         create_topic(at, name, 1, KEPT)
     create_topic(to, kept, 1, {**WIDE, "retention.ms": "3600000"})
-    produce(at, kept, [Record(b"v")])
+    create_topic(to, held, 1, WIDE)
+    produce(to, held, [Record(b"of somebody else")])
+    for name in (kept, held):
+        produce(at, name, [Record(b"v")])
     produce_at(at, old, [b"v", b"w"], timestamp=0)
     produce(at, old, [Record(b"x")])
     consume_somewhere(at)
-    selected = f"{kept},{old},{fine},{names.link}.absent"
+    selected = f"{kept},{old},{fine},{held},{names.link}.absent"
     link = Link(at, to, names.link, selected, WHOLE_BATCHES="false")
     report, code = plan(link)
     assert code == 1
-    first, second = sorted(report["failures"])
+    first, second, foreign = sorted(report["failures"], key=lambda text: (held in text, text))
+    assert f"verbatim accept-destination {held}" in foreign
     assert f"{old}-0: the record at offset 0 has a timestamp of 0 or less" in first
     assert "retention.ms=3600000" in second and kept in second
     assert f"{names.link}.absent" in report["warnings"][0]
     link.copy()
-    assert link.halted() == {(kept, 0): "destination-refused", (old, 0): "timestamp-unsupported"}
+    assert link.halted() == {
+        (kept, 0): "destination-refused",
+        (old, 0): "timestamp-unsupported",
+        (held, 0): "destination-refused",
+    }
     report, code = plan(link)
     assert code == 1
     for reason in ("destination-refused", "timestamp-unsupported"):

@@ -9,17 +9,20 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import click
 import pytest
 
 from common import link, reaching
 from common.cli import entry
+from common.control import Control
 from common.errors import KafkaTimeout, LinkRefused, SettingsError, VerbatimError
 from common.kafka import Deadline
 from common.settings import Settings
 from deduplicator.fencing import FencingProducer
 from deduplicator.main import command as deduplicator
+from deduplicator.transactional_ids import TransactionalIds
 from offsets.main import command as offsets
 from replicator.main import command as replicator
 from tests.brokers import create_topic
@@ -332,6 +335,7 @@ def test_a_target_that_allows_no_transaction_of_ours_is_refused_by_the_name_of_i
     with pytest.raises(LinkRefused, match=r"transaction.max.timeout.ms=30000, .*60000 ms: set it"):
         link.prepare(settings, True, Deadline(20))
     create_topic(cluster.bootstrap_servers, "mappings")
+    ids = TransactionalIds(SimpleNamespace(state=Control()))  # type: ignore[arg-type]
     for whole_batches in (True, False):
         plan = {
             "mappings_topic": "mappings",
@@ -340,7 +344,7 @@ def test_a_target_that_allows_no_transaction_of_ours_is_refused_by_the_name_of_i
             "whole_batches": whole_batches,
             "producer": settings.client_config("destination", "producer"),
         }
-        producer = FencingProducer(plan, 0, "staging-0", 1_000_000, 65536)
+        producer = FencingProducer(plan, 0, "staging-0", 1_000_000, 65536, ids)
         with pytest.raises(LinkRefused, match=r"transaction.max.timeout.ms"):
             producer.fence(Deadline(20))
         producer.drop(False)

@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -191,7 +192,8 @@ def test_each_connection_that_breaks_during_a_commit_is_seen(behind_a_proxy: Pro
         "link": "link",
         "whole_batches": False,
     }
-    fencing = FencingProducer(plan, 0, "staging-0", 1_000_000, 65536)
+    ids: Any = SimpleNamespace(used=lambda link, partition: [])
+    fencing = FencingProducer(plan, 0, "staging-0", 1_000_000, 65536, ids)
     fencing.fence(Deadline(30))
     rule = BreakAtCommit()
     behind_a_proxy.add(rule)

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
@@ -22,6 +22,7 @@ from greenlet import GreenletExit
 from common import record_batch
 from common.batch_producer import Delivered
 from common.frame import encode_rows
+from common.protocol import KnownTransaction
 from common.record_batch import BatchHeader, Record, Records
 from common.record_encoding import encode_records
 from common.topics import id_text
@@ -29,6 +30,8 @@ from replicator.chunks import Chunk, Whole
 from replicator.fetching import Event
 from tests.simulation.clients import Client, Config, Surroundings, Transactional
 from tests.simulation.cluster import Entry, Headers, Log, refuse
+
+T = TypeVar("T")
 
 # producing
 
@@ -69,6 +72,7 @@ class BatchProducer(Transactional):
         self._answers: deque[tuple[Batch, KafkaError | None, int]] = deque()
         self._broken = False
         """Whether a connection broke with requests in flight."""
+        self.refused: dict[tuple[str, int], KafkaError] = {}
         self._refused: KafkaError | None = None
         """What was said of a batch of this transaction that was not appended."""
         self._registered: set[Log] = set()
@@ -84,6 +88,40 @@ class BatchProducer(Transactional):
         return unsent + len(self._sent) + len(self._answers)
 
     # transactions
+
+    @property
+    def id(self) -> tuple[int, int]:
+        return 1, self.epoch
+
+    def known_transaction(self, transactional_id: str, timeout: float) -> KnownTransaction | None:
+        self.call(timeout)
+        known = self.cluster.coordinated.get(transactional_id)
+        if known is None:
+            return None
+        txn, state, began_ms, logs = known.txn, "Empty", -1, []
+        if txn is not None:
+            began_ms, logs = int(txn.started * 1000), txn.logs if txn.state == "open" else txn.unmarked
+            prepared = {"open": "Ongoing", "committed": "PrepareCommit", "aborted": "PrepareAbort"}[txn.state]
+            state = prepared if logs or txn.state == "open" else prepared.replace("Prepare", "Complete")
+        at = frozenset((log.topic.name, log.partition) for log in logs)
+        return KnownTransaction(state, 1, known.epoch, began_ms, at)
+
+    @property
+    def registered(self) -> frozenset[tuple[str, int]]:
+        return frozenset((log.topic.name, log.partition) for log in self._registered)
+
+    def take_part(self, partitions: Collection[tuple[str, int]], timeout: float) -> None:
+        self._must_go_on()
+        new = [self._log(*at) for at in [*partitions, *self._along]]
+        self.call(timeout)
+        txn = self._asked(lambda: self._until_ready(self._ongoing, self.scheduler.now + 5.0))
+        txn.logs += [log for log in new if log not in txn.logs]
+        self._registered.update(new)
+
+    def blame_unanswered(self) -> None:
+        self.refused |= {
+            (b.log.topic.name, b.log.partition): KafkaError(KafkaError._TIMED_OUT) for b in self._sent
+        }
 
     def begin_transaction(self) -> None:
         self._must_go_on()
@@ -239,12 +277,18 @@ class BatchProducer(Transactional):
         self.close()
         return self._ended
 
+    def _until_ready(self, ask: Callable[[], T | None], end: float) -> T:
+        try:
+            return super()._until_ready(ask, end)
+        except KafkaException:
+            raise refuse(KafkaError.CONCURRENT_TRANSACTIONS) from None
+
     def _asked(self, ask: Callable[[], Any]) -> Any:
         """An answer that refuses ends the producer; none, or one of who isn't ready, doesn't."""
         try:
             return ask()
         except KafkaException as exception:
-            if exception.args[0].code() == KafkaError._TIMED_OUT:
+            if exception.args[0].code() in (KafkaError._TIMED_OUT, KafkaError.CONCURRENT_TRANSACTIONS):
                 raise
             raise self._end(exception.args[0]) from None
 
@@ -266,6 +310,7 @@ class BatchProducer(Transactional):
             batch, error, base = self._answers.popleft()
             if error is not None:
                 self._refused = error
+                self.refused[batch.log.topic.name, batch.log.partition] = error
             batch.reported(error, base)
         if self._broken:
             raise self._end(KafkaError(KafkaError._TRANSPORT))
@@ -281,7 +326,7 @@ class BatchProducer(Transactional):
             self.call()
             way = self.world.outcome("AddPartitionsToTxn", "is answered", "answer is lost", "is lost")
             if way != "is lost":
-                txn = self._asked(lambda: self._until_ready(self._ongoing, self.scheduler.now + 30.0))
+                txn = self._asked(lambda: self._until_ready(self._ongoing, self.scheduler.now + 5.0))
                 txn.logs += [log for log in new if log not in txn.logs]
             if way != "is answered":
                 raise refuse(KafkaError._TIMED_OUT)

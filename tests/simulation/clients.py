@@ -723,6 +723,8 @@ class Leader:
 class Partition:
     id: int
     leader: Leader = Leader(1)
+    isr: tuple[Leader, ...] = (Leader(1),)
+    replicas: tuple[Leader, ...] = (Leader(1),)
 
 
 @dataclass(frozen=True)
@@ -784,7 +786,9 @@ class AdminClient(Client):
                 raise refuse(KafkaError.UNKNOWN_TOPIC_OR_PART)
             return {k: Value(v) for k, v in self.cluster.topics[name].config.items()}
 
-        return {r: Answer(self, lambda r=r: ask(r.name)) for r in resources}  # type: ignore[misc]
+        answers = {r: Answer(self, lambda r=r: ask(r.name)) for r in resources}  # type: ignore[misc]
+        self.scheduler.events.append(_Arriving(self, list(answers.values())))
+        return answers
 
     def create_topics(self, new: list[Any], **_: Any) -> dict[str, Answer]:
         def ask(topic: Any) -> None:

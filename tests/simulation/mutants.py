@@ -45,7 +45,11 @@ MUTANTS = [
     _of(
         "no fencing: a transactional id for each owner, not for each staging partition",
         "a_predecessor_that_commits_during_recovery_is_counted",
-        ("deduplicator.fencing:FencingProducer.__init__", '{partition}"', '{partition}.{id(self)}"'),
+        (
+            "deduplicator.fencing:FencingProducer.__init__",
+            '(plan["link"], partition, 0)',
+            '(plan["link"], f"{partition}.{id(self)}", 0)',
+        ),
     ),
     _of(
         "mappings read before fencing",

@@ -405,3 +405,92 @@ def test_an_operator_s_codec_is_kept_to(world: World) -> None:
     world.producer._codec, world.producer._may_choose = "lz4", False
     codec, batch = produce_one(world, hard(200_000), 110_000)
     assert codec in ("lz4", "none") and "with lz4" in batch.tried and "zstd" not in batch.tried
+
+
+def known(error: int = 0) -> bytes:
+    """A DescribeTransactions answer: one id, with one partition."""
+
+    def compact(value: str) -> bytes:
+        return bytes([len(value) + 1]) + value.encode()
+
+    head = b"\0" + struct.pack(">i", 0) + b"\2" + struct.pack(">h", error)
+    told = compact("l.0") + compact("PrepareCommit") + struct.pack(">iqqh", 60_000, 5, 7, 3)
+    return head + told + b"\2" + compact("t") + b"\2" + struct.pack(">i", 4) + b"\0\0\0"
+
+
+def found_at() -> bytes:
+    return struct.pack(">ih", 0, 0) + text(None) + struct.pack(">i", 1) + text("one") + struct.pack(">i", 1)
+
+
+def test_what_a_coordinator_knows_of_an_id_is_told(world: World) -> None:
+    world.control.answers += [found_at(), known(), found_at(), known(105)]
+    told = world.producer.known_transaction("l.0", 1)
+    assert told == protocol.KnownTransaction("PrepareCommit", 7, 3, 5, frozenset({("t", 4)}))
+    assert world.producer.known_transaction("l.0", 1) is None
+    assert protocol.describe_transaction("l.0") == b"\2\4l.0\0"
+
+
+@pytest.mark.parametrize("code", [KafkaError.NOT_ENOUGH_REPLICAS, KafkaError.INVALID_RECORD])
+def test_a_partition_that_refuses_is_to_blame_and_no_other(world: World, code: int) -> None:
+    world.control.answers.append(added(partitions=2))
+    world.data.answers.append(produced((0, 0), (code, -1)))
+    world.send(0)
+    world.send(1)
+    world.producer.flush(1)
+    assert {at: error.code() for at, error in world.producer.refused.items()} == {("t", 1): code}
+
+
+def test_a_partition_without_a_leader_is_named_before_it_is_registered(
+    world: World, clock: list[float]
+) -> None:
+    """Registered, it would keep the transaction from ending, and all others of the transactional id from beginning."""
+    world.leaders["t", 1] = -1
+    world.send(0)
+    world.send(1)
+    begun = clock[0]
+    with pytest.raises(KafkaException):
+        world.producer.flush(30)
+    assert list(world.producer.refused) == [("t", 1)]
+    assert world.control.sent == [] and clock[0] - begun < 10
+
+
+def test_a_leader_that_can_t_be_reached_is_to_blame_before_its_partitions_are_registered(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.leaders["t", 1] = 2
+    reach = BrokerConnections.connected
+
+    def connected(of: BrokerConnections, line: Any, deadline: Deadline) -> Any:
+        if line[0] == TWO:
+            raise broken("refused")
+        return reach(of, line, deadline)
+
+    monkeypatch.setattr(BrokerConnections, "connected", connected)
+    world.send(0)
+    world.send(1)
+    with pytest.raises(KafkaException):
+        world.producer.flush(30)
+    assert list(world.producer.refused) == [("t", 1)] and world.control.sent == []
+
+
+def test_a_broker_that_goes_on_saying_elsewhere_is_not_believed_for_long(
+    world: World, clock: list[float]
+) -> None:
+    world.control.answers.append(added())
+    world.send()
+    world.data.answers += [produced((KafkaError.NOT_LEADER_FOR_PARTITION, -1))] * 400
+    world.producer.flush(30)
+    assert list(world.producer.refused) == [("t", 0)]
+    assert len(world.data.answers) > 100
+
+
+def test_an_unknown_topic_is_named_and_what_goes_with_it_is_not(world: World, clock: list[float]) -> None:
+    parts = struct.pack(">ihih", 0, KafkaError.UNKNOWN_TOPIC_OR_PART, 1, KafkaError.OPERATION_NOT_ATTEMPTED)
+    answer = struct.pack(">ii", 0, 1) + text("t") + struct.pack(">i", 2) + parts
+    world.control.answers += [answer] * 2000
+    world.send(0)
+    world.send(1)
+    begun = clock[0]
+    with pytest.raises(KafkaException):
+        world.producer.flush(30)
+    assert list(world.producer.refused) == [("t", 0)] and clock[0] - begun < 10

@@ -19,6 +19,7 @@ from common.control import (
     Halt,
     Origin,
     Request,
+    Settled,
     SourceTopic,
     encode,
 )
@@ -422,3 +423,43 @@ def test_no_stray_ends_a_link(value: bytes) -> None:
     state = Control(link="a link that nobody names")
     state.apply(0, value)
     assert state == Control(link=state.link, position=1)
+
+
+def test_a_consent_counts_until_it_has_let_a_destination_in() -> None:
+    """One that was given for a deletion long ago would stand for the next."""
+    let_in = {
+        "topic": "orders",
+        "topic_id": "id",
+        "destination": "copy",
+        "partitions": 1,
+        "max_message_bytes": 1,
+    }
+    state = control(("accept-destination", {"destinations": ["copy", "other"]}))
+    assert state.accepts("copy") and not state.accepts("nowhere")
+    state.apply(1, encode("destination", **let_in, refused="not yet"))
+    assert state.accepts("copy")
+    state.apply(2, encode("destination", **let_in, destination_id="t1"))
+    assert not state.accepts("copy") and state.accepts("other")
+    state.apply(3, encode("destination", **let_in, refused="gone", gone=True))
+    assert state.destinations["id"].gone and not state.accepts("copy")
+    assert state.settled["copy"] == Settled(2, "t1", frozenset({"id"})), "what it was is not forgotten"
+    state.apply(4, encode("accept-destination", destinations=["copy"]))
+    assert state.accepts("copy")
+
+
+def test_a_destination_let_in_by_an_earlier_version_has_no_id() -> None:
+    said = {
+        "topic": "orders",
+        "topic_id": "id",
+        "destination": "copy",
+        "partitions": 1,
+        "max_message_bytes": 1,
+    }
+    state = control(("destination", said))
+    assert state.settled_id("copy") is None and not state.accepts("copy")
+
+
+def test_the_newest_producer_that_was_given_up_counts() -> None:
+    said = {"transactional_id": "l.0", "producer_id": 7}
+    state = control(("given-up", {**said, "epoch": 1}), ("given-up", {**said, "epoch": 4}))
+    assert state.given_up == {"l.0": (7, 4)}

@@ -52,6 +52,9 @@ def test_every_reason_for_a_halt_has_a_way_on_in_the_readme() -> None:
         stuck.TIMESTAMP,
         stuck.TOO_LARGE,
         stuck.UNREADABLE,
+        stuck.INTERNAL,
+        stuck.UNAVAILABLE,
+        stuck.GONE,
         "topic-recreated",
     }
     for file in (ROOT / "replicator").glob("*.py"):

@@ -9,11 +9,13 @@ import pyarrow as pa
 import pytest
 
 from common.control import Control, Destination, encode
+from common.errors import KafkaTimeout
 from common.frame import MAX_RECORDS, Frame, Rows, encode_headers, encode_rows, pack
 from common.whole_batches import Wholes
 from deduplicator import stuck
 from deduplicator.judgement import Judgement
 from deduplicator.owned import Owned
+from deduplicator.transaction import Again
 from tests.unit import test_chunks
 
 KEY = ("id", 0)
@@ -85,7 +87,8 @@ def judgement() -> tuple[Judgement, Recorder, Control]:
     owned = Owned("staging-0", 0, {KEY: 0}, True)
     recorder: Any = Recorder()
     term: Any = SimpleNamespace(state=control)
-    return Judgement({"cluster": "c"}, term, owned, recorder, recorder), recorder, control
+    unavailable: Any = SimpleNamespace(aside={}, unclosed=SimpleNamespace(outcomes={}))
+    return Judgement({"cluster": "c"}, term, owned, recorder, recorder, unavailable), recorder, control
 
 
 def go_to(control: Control, destination: str, **more: Any) -> None:
@@ -199,3 +202,56 @@ def test_frames_that_can_t_be_read_for_one_reason_and_another_are_asked_for_agai
     judge.owned.next[KEY] = MAX_RECORDS + 1
     take(judge, Impossible(11, 0))
     assert recorder.produced == [("d", [0])] and len(recorder.skipped) == 2, "what was delivered is left out"
+
+
+def test_a_frame_that_brings_up_a_bug_is_left_out_by_name_and_all_under_way_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Five in a row would end the application, for one frame of one partition."""
+    judge, recorder, control = judgement()
+    go_to(control, "orders")
+    take(judge, Message(0, 0, [b"k"]))
+
+    def bug(*_: Any) -> None:
+        raise ZeroDivisionError("secret")
+
+    monkeypatch.setattr(judge, "_decoded", bug)
+    recorder.moved.clear()
+    with pytest.raises(Again):
+        take(judge, Message(1, 1, [b"k"]))
+    assert judge.owned.position == 1, "it comes again"
+    take(judge, Message(1, 1, [b"k"]))
+    assert recorder.skipped == [(stuck.INTERNAL, None)] and judge.owned.position == 2
+    assert caplog.text.count("Traceback") == 1
+    assert "ZeroDivisionError at test_judgement.py" in judge._bugs[KEY, 1]
+    assert "secret" not in judge._bugs[KEY, 1], "it may quote a record"
+
+
+@pytest.mark.parametrize("error", [MemoryError(), Again("other"), KafkaTimeout("late")])
+def test_what_is_not_about_a_frame_is_not_confined_to_it(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    judge, _, control = judgement()
+    go_to(control, "orders")
+
+    def fail(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(judge, "_decoded", fail)
+    with pytest.raises(type(error)):
+        take(judge, Message(0, 0, [b"k"]))
+    assert judge._bugs == {}
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_frames_for_what_is_set_aside_are_skipped_and_those_beside_it_delivered(gone: bool) -> None:
+    judge, recorder, control = judgement()
+    go_to(control, "orders")
+    judge.owned.next["id", 1] = 0
+    reason = stuck.GONE if gone else stuck.UNAVAILABLE
+    judge._unavailable.aside["orders", 1] = SimpleNamespace(reason=reason, detail="why")  # type: ignore[assignment]
+    take(judge, Message(0, 0, [b"k"]))
+    recorder.moved.clear()
+    judge._unavailable.aside["orders", 0] = judge._unavailable.aside["orders", 1]
+    take(judge, Message(1, 1, [b"k"]))
+    assert recorder.produced == [("orders", [0])] and recorder.skipped == [(reason, None)]

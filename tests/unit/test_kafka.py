@@ -150,7 +150,8 @@ def test_a_producer_is_connected_before_it_is_used_and_used_where_it_can_t_be(
     assert made.calls == ["list_topics l.control"] * asked + ["produce"]
     made.calls = []
     plan = {"mappings_topic": "l.mappings", "link": "l", "producer": {}, "whole_batches": False}
-    assert FencingProducer(plan, 0, "l.staging-0", 1, 1).fence(Deadline(5.0)) == 7
+    ids: Any = SimpleNamespace(used=lambda link, partition: [])
+    assert FencingProducer(plan, 0, "l.staging-0", 1, 1, ids).fence(Deadline(5.0)) == 7
     assert made.calls == ["list_topics l.mappings"] * asked + ["init_transactions", "produce"]
 
 

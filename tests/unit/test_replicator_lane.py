@@ -10,8 +10,10 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Uuid
 
 from common import outside
+from common.control import Control
 from replicator.confirming import PARTITION_S, Confirming
-from replicator.copying import Cut
+from replicator.copying import Cut, Status
+from replicator.halts import Halts
 from replicator.lane import ANSWER_S, IDLE_POLL_S, Lane
 from replicator.rest import Rest
 from replicator.source import Source
@@ -123,3 +125,57 @@ def test_more_that_was_asked_for_already_is_waited_for_and_nothing_is_slept_over
     lane.uncut, lane.rest, lane.many, lane.held_back, lane.flows = {}, Rest(), many, False, True
     lane.rest.until = 7.25
     assert (lane._wait(), slept) == (waits_s, [])
+
+
+class Sick:
+    """A copy of which every step fails."""
+
+    topic, partition, key, name = "t", 0, ("id", 0), "t-0"
+    topic_id, status, cut_at, read, acked = "id", Status.RUNNING, 5, 9, 5
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def take(self, *_: Any) -> None:
+        raise self.error
+
+    take_chunk = cut = take
+
+    def full(self) -> bool:
+        return True
+
+    def rewind(self, _: int) -> None:
+        pass
+
+
+@pytest.mark.parametrize("step", ["take", "take_chunk", "cut"])
+def test_a_bug_in_one_partition_halts_it_by_name_and_no_other(
+    step: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    lane = cast(Any, object.__new__(Lane))
+    said: list[Any] = []
+    cuts: list[Any] = []
+    sick, sound = Sick(IndexError("secret")), Sick(IndexError())
+    sound.cut = lambda *_: [cast(Cut, "frame")]  # type: ignore[method-assign,assignment]
+    sound.partition = 1
+    lane.copies = {("t", 0): sick, ("t", 1): sound}
+    lane.uncut = {("t", 0): sick, ("t", 1): sound} if step == "cut" else {}
+    control = SimpleNamespace(append=lambda kind, _, **fields: said.append((kind, fields)))
+    lane.halts = Halts(cast(Any, SimpleNamespace(state=Control(), control=control)), [])
+    lane.throttle = SimpleNamespace(limits=lambda copy: False, spend=lambda cut: None)
+    lane.confirming = SimpleNamespace(hold_back=cuts.append)
+    for _ in range(2):
+        if step == "take":
+            lane._take(sick, [])
+        elif step == "take_chunk":
+            lane._take_chunk(SimpleNamespace(topic="t", partition=0))
+        else:
+            lane._cut(True)
+    kind, fields = said[0]
+    assert (kind, fields["partition"], fields["reason"]) == ("halted", 0, "internal-error")
+    assert "t-0: IndexError at test_replicator_lane.py" in fields["detail"]
+    assert "secret" not in fields["detail"] and "Traceback" in caplog.text
+    assert ("t", 0) not in lane.uncut
+    assert cuts == ["frame"] * (1 if step == "cut" else 0) or step == "cut"
+    with pytest.raises(MemoryError):
+        lane._take(Sick(MemoryError()), [])

@@ -5,10 +5,13 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from common.control import Control, encode
 from common.frame import Frame
 from deduplicator import stuck
 from deduplicator.owned import Owned
+from deduplicator.transaction import Again
 from deduplicator.troubles import Troubles
 
 KEY = ("id", 0)
@@ -30,7 +33,8 @@ def troubles(position: int, reached: int) -> tuple[Troubles, Owned, Log]:
     log, owned = Log(), Owned("staging-0", 0)
     owned.position, owned.next = position, {KEY: reached}
     term: Any = SimpleNamespace(control=log, state=log.state)
-    return Troubles({"staging_partitions": 1}, term, owned, SimpleNamespace()), owned, log  # type: ignore[arg-type]
+    nobody: Any = SimpleNamespace(aside={}, look=lambda: None)
+    return Troubles({"staging_partitions": 1}, term, owned, SimpleNamespace(), nobody), owned, log  # type: ignore[arg-type]
 
 
 def frame(start: int, end: int) -> Frame:
@@ -66,3 +70,38 @@ def test_a_gap_that_opens_again_in_the_transaction_that_closed_it_stays_open() -
     owned.next[KEY], owned.position = 20, 43
     found.settle()
     assert log.kinds[-1] == "resumed" and not found.stuck
+
+
+def go_to(found: Troubles, destination: str) -> None:
+    said = {"topic": "orders", "topic_id": "id", "partitions": 1, "max_message_bytes": 1}
+    state = found.term.state
+    state.apply(state.position, encode("destination", **said, destination=destination))
+
+
+def test_what_is_set_aside_again_is_not_read_again_unless_its_extent_is_unknown() -> None:
+    """Each trial would read all of staging since the first frame skipped, and those beside it would wait for that."""
+    aside: Any = SimpleNamespace(reason=stuck.UNAVAILABLE, detail="why")
+    at = ("orders", 0)
+    found, owned, log = troubles(31, 10)
+    go_to(found, "orders")
+    found.skip(KEY, frame(10, 15), 31, stuck.UNAVAILABLE, "why")
+    owned.position = 40
+    with pytest.raises(Again):
+        found.go_back_where_cleared()
+    assert found.first_returning(40) == 31
+    found._unavailable.aside[at] = aside
+    found.stay([at])
+    assert found.first_returning(40) == 40
+    found.go_back_where_cleared()
+    found.settle()
+    assert log.kinds == ["halted"], "it stands still, and is held"
+    later, _, _ = troubles(30, 10)
+    later.term = found.term
+    stood: list[Any] = []
+    later._unavailable = SimpleNamespace(  # type: ignore[assignment]
+        aside={at: aside}, stood_still=lambda *args: stood.append(args), look=lambda: None
+    )
+    later.inherit_holds(40)
+    later.stay([at])
+    assert later.first_returning(40) == 31
+    assert stood == [(at, stuck.UNAVAILABLE, "why")], "not tried before it was looked at"
