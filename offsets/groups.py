@@ -33,8 +33,6 @@ _AT_ONCE = 100
 """Requests under way at the same time: each names one group."""
 NOT_EMPTY = frozenset({KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS})
 """What a broker answers when offsets are set while the group has members."""
-_OF_ALL = kafka.NO_RIGHTS - {KafkaError.GROUP_AUTHORIZATION_FAILED}
-"""Errors that are about no single group."""
 _SHOWN = 80
 
 
@@ -155,8 +153,8 @@ class Groups:
                 out[group] = answer()
             except KafkaException as exception:
                 error = kafka.kafka_error(exception)
-                if error is None or error.code() in _OF_ALL:
-                    raise
+                if error is None or error.code() in kafka.NO_RIGHTS:
+                    raise  # a missing right ends the application by name, and may be about all groups
                 if kafka.retriable(error):
                     passing = exception
                     continue
