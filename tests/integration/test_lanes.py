@@ -193,6 +193,8 @@ def test_a_jvm_that_runs_out_of_memory_ends_and_that_is_told(spark: SparkSession
     """Promise: one line, and no driver that hangs on a JVM which has lost threads. The last of these tests: nothing of Spark is left."""
     gateway = spark.sparkContext._gateway
     assert gateway is not None
-    with pytest.raises(Py4JError):
+    with pytest.raises(
+        (Py4JError, ConnectionError)
+    ):  # by whether its last connection broke or none could be made
         gateway.new_array(gateway.jvm.long, 10**8)
     assert str(jvm_ended()).startswith("Spark's JVM ran out of memory")
