@@ -80,7 +80,7 @@ class Replicator(Application):
     def _count(self, rows: list[Progress]) -> None:
         super()._count(rows)
         for row in rows:
-            if row.kind == "refused":
+            if row.kind == "frame-refused":
                 self.planner.leave_out((row.body["topic_id"], row.body["partition"]))
 
     def behind(self, rows: list[Progress]) -> dict[str, Behind]:

@@ -248,7 +248,9 @@ class Writer:
                 frame.start,
                 None,
             )
-            self.halts.rows.append(("refused", {"topic_id": copy.topic_id, "partition": copy.partition}))
+            self.halts.rows.append(
+                ("frame-refused", {"topic_id": copy.topic_id, "partition": copy.partition})
+            )
         self.halts.replan(f"a frame of {where} was not appended to {staging}: {error.str()}")
         raise WriterFailed(f"frame of {where} could not be appended to staging: {error.str()}")
 

@@ -159,6 +159,7 @@ def test_a_bug_in_one_partition_halts_it_by_name_and_no_other(
     sound.cut = lambda *_: [cast(Cut, "frame")]  # type: ignore[method-assign,assignment]
     sound.partition = 1
     lane.copies = {("t", 0): sick, ("t", 1): sound}
+    lane.unreadable = {}
     lane.uncut = {("t", 0): sick, ("t", 1): sound} if step == "cut" else {}
     control = SimpleNamespace(append=lambda kind, _, **fields: said.append((kind, fields)))
     lane.halts = Halts(cast(Any, SimpleNamespace(state=Control(), control=control)), [])
