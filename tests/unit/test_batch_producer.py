@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+import select
 import struct
 from collections import deque
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -110,8 +112,13 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         now[0] += 0.0005
         return now[0]
 
+    def wait(seconds: float) -> None:
+        now[0] += seconds
+
     monkeypatch.setattr(outside, "monotonic", monotonic)
-    monkeypatch.setattr(outside, "sleep", lambda s: now.__setitem__(0, now[0] + s))
+    monkeypatch.setattr(outside, "sleep", wait)
+    poll = SimpleNamespace(register=lambda line, _: line.fileno(), poll=lambda ms: wait(ms / 1000))
+    monkeypatch.setattr(select, "poll", lambda: poll)
     return now
 
 
