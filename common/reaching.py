@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,11 +42,14 @@ _LEARNT = re.compile(r"(?:\w+://)?(\S+):(\d+)/(\d+): ")
 _AGE = re.compile(r" \(after \d+ms in state \w+\)$|^\S+/(bootstrap|\d+): ")
 
 
-def cluster_id(settings: Settings, cluster: Cluster, deadline: Deadline) -> str:
+def cluster_id(
+    settings: Settings, cluster: Cluster, deadline: Deadline, tell: Callable[[str], None] = log.warning
+) -> str:
     """The cluster's id, once all kinds of clients that the link has there are let in.
 
     Raises SettingsError where a client can't be made, LinkRefused where the brokers don't let it in and won't by themselves, KafkaTimeout where
     nothing was reached by the deadline: each with the variable, the address, what happened and what to do. The last is logged once, too, long before.
+    `tell` gets a line for each broker that is away while others are not.
     """
     # A topic that may be described: a question about any other is one that brokers write down as denied.
     topic = settings.control_topic if cluster == "destination" else None
@@ -59,7 +62,7 @@ def cluster_id(settings: Settings, cluster: Cluster, deadline: Deadline) -> str:
             seen.append(way_in)
             # Whatever else only a consumer or a producer understands, this client would not.
             own = config if kind == "admin" else {"bootstrap.servers": config["bootstrap.servers"], **way_in}
-            found = _Look(own, cluster, kind).until(topic, deadline)
+            found = _Look(own, cluster, kind, tell).until(topic, deadline)
     return found
 
 
@@ -72,7 +75,10 @@ def _kinds(settings: Settings, cluster: Cluster) -> tuple[Kind, ...]:
 class _Look:
     """One way into a cluster. The client's errors and log lines come to an end here."""
 
-    def __init__(self, config: Mapping[str, Any], cluster: Cluster, kind: Kind) -> None:
+    def __init__(
+        self, config: Mapping[str, Any], cluster: Cluster, kind: Kind, tell: Callable[[str], None]
+    ) -> None:
+        self._warn = tell
         self._config = config
         self._variable = f"KAFKA_CLUSTERS_{cluster.upper()}_"
         self._side = "target" if cluster == "destination" else "source"
@@ -157,7 +163,7 @@ class _Look:
         if len(lost) == len(brokers):
             return reasons
         for words in self._worded(reasons if found is not None else ()):
-            log.warning("%s", words)
+            self._warn(words)
         return []
 
     def _id(self, found: ClusterMetadata) -> str:

@@ -91,10 +91,13 @@ class _Look:
             self.report.failures.append(f"{what}: {unread(error)}")
 
     def _reach(self) -> None:
+        tell = self.report.warnings.append
         with self._phase("source"):
-            self.report.source_cluster = reaching.cluster_id(self.settings, "source", Deadline(REACH_S))
+            self.report.source_cluster = reaching.cluster_id(self.settings, "source", Deadline(REACH_S), tell)
         with self._phase("target"):
-            self.report.target_cluster = reaching.cluster_id(self.settings, "destination", Deadline(REACH_S))
+            self.report.target_cluster = reaching.cluster_id(
+                self.settings, "destination", Deadline(REACH_S), tell
+            )
             links.check_target(self.target, Deadline(REACH_S))
 
     def _control(self) -> PretendedControl:
