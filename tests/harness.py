@@ -228,10 +228,11 @@ class Link:
                 instance.wait(30)
 
     def control(self) -> Control:
-        """What the control topic says now."""
+        """What the control topic says now; nothing, where there is none yet."""
         state = Control()
-        for record in read_all(self.target, self.settings.control_topic)[0]:
-            state.apply(record.offset, record.value)
+        for partition in read_all(self.target, self.settings.control_topic):
+            for record in partition:
+                state.apply(record.offset, record.value)
         return state
 
     def accept_loss(self, topic: str, partition: int, next_offset: int | None, to: int) -> None:

@@ -84,6 +84,8 @@ def test_whoever_reads_or_fences_waits_for_no_broker_that_is_stopped_and_listed_
             old.commit_transaction(10)
     finally:
         three.resume(1)
+        admin = AdminClient({"bootstrap.servers": at, "log_level": 2})
+        eventually(lambda: len(admin.list_topics(timeout=10).brokers) == 3, "the broker that was paused", 60)
 
 
 @pytest.mark.timeout(400)

@@ -101,7 +101,7 @@ def test_every_kind_of_group_is_seen_with_its_members_also_where_the_library_lis
             "seen-share": Group("share", True),
         }
         # What only the client library can do: it says that there is something, not what.
-        monkeypatch.setattr(group_calls, "unsupported", lambda _: "sasl.mechanism=GSSAPI")
+        monkeypatch.setattr(group_calls, "library_only", lambda _: "sasl.mechanism=GSSAPI")
         found = groups_of(at).listed(Deadline(20))
         kinds = {group: of for group, of in found.items() if group.startswith("seen")}
         assert kinds.keys() == seen.keys()

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from replicator.fetching import BatchConsumer, Unsupported
-from tests.brokers import Record, Seen, create_topic, end_offsets, produce
+from replicator.fetch_sessions import FetchSessions, Unsupported
+from tests.brokers import Record, Seen, create_topic, end_offsets, produce, wait_until
 from tests.conftest import Kafka, Names
 from tests.harness import Link, assert_copied
 from tests.old_format import NOW, Old, compressed, message
@@ -65,11 +65,13 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, lis
     cluster = Cluster(data_folder=tmp_path_factory.mktemp("old"))
     with cluster:
         create_topic(cluster.bootstrap_servers, TOPIC, 3, {"retention.ms": "-1"})
+        segments = [cluster.folder / "node-1" / f"{TOPIC}-{p}" / f"{0:020}.log" for p in range(len(logs))]
+        # The controller answers before the broker has made them.
+        wait_until(lambda: all(segment.exists() for segment in segments), "segments")
         cluster.kill()
-        for partition, (data, _) in enumerate(logs):
-            folder = cluster.folder / "node-1" / f"{TOPIC}-{partition}"
-            assert (folder / f"{0:020}.log").stat().st_size == 0
-            (folder / f"{0:020}.log").write_bytes(data)
+        for segment, (data, _) in zip(segments, logs, strict=True):
+            assert segment.stat().st_size == 0
+            segment.write_bytes(data)
         cluster.restart()
         produce(cluster.bootstrap_servers, TOPIC, [Record(b"new", b"k", 2, NOW + 5)])
         ends = [records[-1][0] + 1 for _, records in logs]
@@ -103,10 +105,10 @@ def test_read_one_by_one_they_have_no_other_times(
 ) -> None:
     """Promise: the same where the client library reads, as it does from older brokers; it says 0 of a record that has no time."""
 
-    def refuse(_: Any) -> None:
+    def refuse(*_: Any) -> None:
         raise Unsupported("these are older brokers")
 
-    monkeypatch.setattr(BatchConsumer, "_must_speak", staticmethod(refuse))
+    monkeypatch.setattr(FetchSessions, "_send", refuse)
     cluster, there = old
     variables = {"KAFKA_CLUSTERS_DESTINATION_TOPIC": f"{names.link}.{{topic}}"}
     link = Link(cluster.bootstrap_servers, target.bootstrap_servers, names.link, TOPIC, **variables)

@@ -425,7 +425,7 @@ def test_the_table_is_read_without_spark_as_spark_reads_it(
         mappings.write(mapping(number, number + 1), mapping(0, number, partition=number))
         table.fold()
         if number == 1:
-            path = jvm.org.apache.hadoop.fs.folder(table)
+            path = jvm.org.apache.hadoop.fs.Path(table.state_path)
             jvm.org.apache.spark.sql.delta.DeltaLog.forTable(table.spark._jsparkSession, path).checkpoint()
     table.maintain(history_days=1)
 
