@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import logging
 import os
 import secrets
 import signal
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import pytest
 from hypothesis import settings
+
+from common import cli
 
 if TYPE_CHECKING:
     from tests.faults.rounds.proxy import Proxy
@@ -53,6 +56,17 @@ class Names:
     def topic(self, what: str | None = None) -> str:
         self._made.append(what or f"topic{len(self._made)}")
         return f"{self.link}.t.{self._made[-1]}"
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was() -> Iterator[None]:
+    """A command that a test ran in this process logs to a stderr of its own, which is closed by then: what the next test logs would end there."""
+    root = logging.getLogger()
+    level = root.level
+    yield
+    root.setLevel(level)
+    for handler in [handler for handler in root.handlers if isinstance(handler, cli._StderrHandler)]:
+        root.removeHandler(handler)
 
 
 @pytest.fixture(scope="module", autouse=True)
