@@ -269,14 +269,14 @@ def resolve(
     kind: Kind,
     layers: Sequence[tuple[bool, Iterable[Given]]],
     bootstrap: Given,
-    whole_batches: bool = False,
+    direct: bool = False,
 ) -> tuple[dict[str, Value], list[str]]:
     """The properties of one kind of client, and warnings. A later layer wins; aliases count as one property.
 
     A layer is (for this kind only?, properties). Properties of the other kind are left out, but refused in a layer that
     is for this kind only. Owned properties are left out once they have been found harmless. `bootstrap` is what the
-    cluster's own variable says; `whole_batches` whether clients of this kind leave records to connections of Verbatim's own, which
-    don't heed all that the library does. Raises SettingsError with the label of the property at fault.
+    cluster's own variable says; `direct` whether records go by connections of Verbatim's own instead of
+    clients of this kind: these don't heed all that the library does. Raises SettingsError with the label of the property at fault.
     """
     merged: dict[str, tuple[Given, bool]] = {}
     for specific, layer in layers:
@@ -310,9 +310,9 @@ def resolve(
             config[name] = value
         elif specific:
             raise SettingsError(f"{given.label}: {name} is not a property of {kind} clients")
-    if whole_batches and direct_properties.library_only(config) is None:
+    if direct:
         warnings += [
-            f"{merged[name][0].label}: {name} has no effect where records are {_DIRECT[kind]} as whole batches; with WHOLE_BATCHES=false it has"
+            f"{merged[name][0].label}: {name} has no effect on records, which are {_DIRECT[kind]} by connections of Verbatim's own"
             for name in direct_properties.without_effect(config)
         ]
     return config, warnings

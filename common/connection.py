@@ -18,19 +18,15 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
 from common import opening, outside, protocol, scram
-from common.direct_properties import library_only, sasl_mechanism
+from common.direct_properties import sasl_mechanism
 from common.kafka import Deadline
 from common.opening import Waits
 from common.protocol import Answer, Api, MalformedAnswer, Piece
-
-if TYPE_CHECKING:
-    from common.client_properties import Kind
-    from common.settings import Cluster, Settings
 
 log = logging.getLogger(__name__)
 
@@ -56,11 +52,6 @@ class Access:
     user: str = ""
     password: str = field(default="", repr=False)
     family: int = socket.AF_UNSPEC
-
-
-def in_batches(settings: Settings, cluster: Cluster, kind: Kind) -> bool:
-    """Whether a client of this kind goes by whole batches: as asked for, and as its properties allow."""
-    return settings.whole_batches and library_only(settings.client_config(cluster, kind)) is None
 
 
 def access(config: Mapping[str, Any]) -> Access:

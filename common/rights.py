@@ -54,12 +54,9 @@ def _common(principal: str) -> tuple[Right, ...]:
     )
 
 
-ONE_BY_ONE = "where the client library reads (`WHOLE_BATCHES=false`)"
-
 RIGHTS: tuple[Right, ...] = (
     Right(REPLICATOR, SOURCE, "READ", "TOPIC", "<topics>"),
     Right(REPLICATOR, SOURCE, "DESCRIBE_CONFIGS", "TOPIC", "<topics>"),
-    Right(REPLICATOR, SOURCE, "DESCRIBE", "GROUP", "<link>.replicator", ONE_BY_ONE),
     Right(REPLICATOR, SOURCE, "DESCRIBE", "CLUSTER", CLUSTER, "with `ACL_SYNC`"),
     *(
         Right(REPLICATOR, SOURCE, o, "TOPIC", "<link>.heartbeats", HEARTBEATS)

@@ -232,11 +232,6 @@ class Settings(BaseModel):
         "target: for links in both directions, or in a ring, between topics of one name; on each of them, from its first record on",
         "`false`",
     )  # fmt: skip
-    whole_batches: Annotated[bool, BeforeValidator(_switch)] = _setting(
-        "WHOLE_BATCHES", True, "records go to the destination as whole record batches; `false`: one by one, through the client library, as "
-        "they do by themselves where only that knows how to come in (SASL but `PLAIN` and `SCRAM`, key stores, TLS engines): slower",
-        "`true`",
-    )  # fmt: skip
     topic_config_sync: Annotated[bool, BeforeValidator(_switch)] = _setting(
         "TOPIC_CONFIG_SYNC", True, "keep the configuration of destination topics in step with their source's; `false`: it is "
         "copied when Verbatim makes the topic, and left alone then", "`true`",
@@ -635,6 +630,9 @@ OLD_VARIABLES: dict[str, Successor] = {
     ),
     "STREAMS_REPLICATION_FACTOR": Successor("`REPLICATION_FACTOR`", "REPLICATION_FACTOR"),
     "STREAMS_NUM_STREAM_THREADS": Successor("`PARALLELISM`", "PARALLELISM"),
+    "WHOLE_BATCHES": Successor(
+        "gone: records always go as record batches, which serves every broker and every way to come in"
+    ),
     "STREAMS_NUM_STANDBY_REPLICAS": Successor("ignored, it has no meaning here"),
     "STREAMS_BUFFER_CONFIG_MAX_BYTES": Successor("ignored, it has no meaning here"),
 }
@@ -645,6 +643,7 @@ _NEVER_EMPTY = {"APPLICATION_NAME"} | {
 _SAME_ANYWAY = {
     ("KAFKA_CONFIG_PRODUCER_ACKS", "all"),
     ("KAFKA_CONFIG_PRODUCER_ACKS", "-1"),
+    ("WHOLE_BATCHES", "true"),
     ("KAFKA_CONFIG_PRODUCER_DELIVERY_TIMEOUT_MS", "0"),
 }
 
@@ -800,7 +799,7 @@ def _client_properties(
         kind,
         layers,
         Given("bootstrap.servers", servers, prefix + "BOOTSTRAP_SERVERS"),
-        settings.whole_batches and (cluster, kind) in (("source", "consumer"), ("destination", "producer")),
+        (cluster, kind) in (("source", "consumer"), ("destination", "producer")),
     )
 
 

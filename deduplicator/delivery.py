@@ -30,7 +30,6 @@ from deduplicator.stuck import Stuck
 from deduplicator.transaction import (
     MAX_BATCH_BYTES,
     MUCH_BYTES,
-    TRANSACTION_BYTES,
     Again,
     Transaction,
     batch_within,
@@ -168,7 +167,7 @@ class Delivery:
         reason = kafka.kafka_error(error)
         if reason is not None and reason.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             # Only the ends of a run are reported: do it again, each record by itself, to learn which one it is.
-            self._transaction.one_by_one()
+            self._transaction.send_alone()
         refused = self._transaction.refused()
         self._abandon()
         self._troubles.stay(self._unavailable.refused(refused, (self.plan["mappings_topic"],)))
@@ -233,10 +232,10 @@ class Delivery:
             self._commit()
 
     def _commit(self) -> None:
-        """Commit what was gathered. Afterwards the producer is used again only if all was clean."""
+        """Commit what was gathered."""
         taken = self._transaction.reached()
         try:
-            took_s = self._transaction.commit()
+            self._transaction.commit()
         except KafkaException as exception:
             error = kafka.kafka_error(exception)
             if error is not None and error.code() in kafka.NO_RIGHTS:
@@ -247,10 +246,8 @@ class Delivery:
         self._committed_at = outside.monotonic()
         self._pause = 0.1
         self._unavailable.took(taken)
-        if self._transaction.in_batches():
-            self._unavailable.unclosed.committed(taken)
+        self._unavailable.unclosed.committed(taken)
         self._troubles.settle()
-        self._transaction.must_be_clean(took_s)
 
     # recovery
 
@@ -268,8 +265,6 @@ class Delivery:
             plan,
             self.partition,
             self.name,
-            self._transaction.batch_bytes,
-            max(65536, 3 * TRANSACTION_BYTES // 1024),
             self._ids,
         )
         try:
@@ -320,7 +315,7 @@ class Delivery:
     def _abandon(self) -> None:
         """Drop the producer, and with it all that is not committed."""
         transaction = self._transaction
-        if transaction.open and transaction.in_batches():
+        if transaction.open:
             self._unavailable.unclosed.failed(
                 transaction.reached(), transaction.registered(), transaction.refused()
             )

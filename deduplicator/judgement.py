@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-import pyarrow.compute as pc
 from confluent_kafka import KafkaError, KafkaException
 
 from common import whole_batches
@@ -321,10 +320,9 @@ class Judgement:
     ) -> tuple[Rows, Bad | None]:
         """The rows up to the first one that can't be delivered, and why that one can't."""
         bad = self._transaction.bad.get(key)
-        unsupported = None if self._transaction.in_batches() else _unsupported_timestamp(frame, rows)
-        for found in (unsupported, _missing_key(frame, rows, destination)):
-            if found is not None and (bad is None or found[0] < bad[0]):
-                bad = found
+        found = _missing_key(frame, rows, destination)
+        if found is not None and (bad is None or found[0] < bad[0]):
+            bad = found
         if bad is None or not rows.offsets or bad[0] > rows.offsets[-1] or bad[0] < rows.offsets[0]:
             return rows, None
         return rows.below(bad[0]), bad
@@ -332,15 +330,6 @@ class Judgement:
     def _close_gap(self, key: Key) -> None:
         moved = self._transaction.moved.get(key)
         self._troubles.close_gap(key, moved.frame.topic if moved is not None else "")
-
-
-def _unsupported_timestamp(frame: Frame, rows: Rows) -> Bad | None:
-    if not rows.offsets or pc.min(rows.batch.column("timestamp")).as_py() > 0:
-        return None
-    # librdkafka takes 0 for "now" and can't send less, so the timestamp would be altered.
-    at = next(i for i, t in enumerate(rows.timestamps) if t <= 0)
-    offset, what = rows.offsets[at], f"timestamp {rows.timestamps[at]}, which can't be produced unaltered"
-    return offset, stuck.TIMESTAMP, f"record {offset} of {frame.topic}-{frame.partition} has {what}"
 
 
 def _missing_key(frame: Frame, rows: Rows, destination: Destination) -> Bad | None:

@@ -18,7 +18,6 @@ from common.application import Application
 from common.cli import entry, live_file, settings_options
 from common.control import Key
 from common.credentials import for_plan
-from common.direct_properties import library_only
 from common.errors import LinkRefused, StateError, VerbatimError
 from common.kafka import Deadline
 from common.lanes import Behind, Plan, Progress, halted_lines
@@ -72,7 +71,6 @@ class Deduplicator(Application):
         self._fold_again_at = math.inf
         self._folded_at = -math.inf
         self._folded_with: dict[str, int] = {}
-        self._told = False
         """Whether it was said why records are produced one by one."""
         self._given: dict[int, int] = {}
         """In a bounded run, the end of each staging partition that the last plan gave."""
@@ -128,20 +126,10 @@ class Deduplicator(Application):
             "reader": for_plan(s, "destination", "consumer"),
             "producer": for_plan(s, "destination", "producer"),
             "group": s.deduplicator_group,
-            "whole_batches": self._whole_batches(),
         }
         return [
             {**common, "partitions": [shares[i] for i in share]} for share in spread(count, self.lanes_wanted)
         ]
-
-    def _whole_batches(self) -> bool:
-        if not self.settings.whole_batches:
-            return False
-        why = library_only(self.settings.client_config("destination", "producer"))
-        if why is not None and not self._told:
-            log.info("records are produced one by one, since only the client library knows %s", why)
-        self._told = why is not None
-        return why is None
 
     def must_replan(self) -> bool:
         return False  # the staging partitions are fixed; new topics reach the lanes through the control topic

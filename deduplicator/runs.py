@@ -1,7 +1,6 @@
 """Runs of an offset mapping: which source offsets became which destination offsets. Pure.
 
-A run is `[source offset, destination offset, length]`: both sides count up by one. The destination offsets come from the delivery
-reports of a run's first and last record alone; `check` says whether they agree with its length.
+A run is `[source offset, destination offset, length]`: both sides count up by one. The destination offset is what the broker told of the batch.
 """
 
 from __future__ import annotations
@@ -13,12 +12,11 @@ from itertools import accumulate
 
 @dataclass(slots=True)
 class Run:
-    """Consecutive source offsets produced one after the other. `first` and `last` are destination offsets, once reported."""
+    """Consecutive source offsets produced in one batch. `first` is the destination offset of the first, once reported."""
 
     source: int
     length: int
     first: int | None = None
-    last: int | None = None
 
 
 def segments(offsets: Sequence[int]) -> list[tuple[int, int]]:
@@ -37,21 +35,16 @@ def segments(offsets: Sequence[int]) -> list[tuple[int, int]]:
     return out
 
 
-def contiguous(run: Run) -> bool:
-    """Whether the reported destination offsets span exactly the run: no other writer came between."""
-    return run.first is not None and run.last is not None and run.last - run.first + 1 == run.length
-
-
 def placed(runs: Sequence[Run], first: int) -> list[Run]:
     """The same runs as they lie one behind the other at the destination, from offset `first` on."""
     ends = accumulate((run.length for run in runs), initial=first)
-    return [Run(run.source, run.length, at, at + run.length - 1) for run, at in zip(runs, ends, strict=False)]
+    return [Run(run.source, run.length, at) for run, at in zip(runs, ends, strict=False)]
 
 
 def merge(runs: list[Run]) -> list[list[int]]:
     """Runs as a mapping record lists them, neighbours that continue each other on both sides joined.
 
-    Every run must be contiguous.
+    Every run must have been reported.
     """
     out: list[list[int]] = []
     for run in runs:

@@ -9,15 +9,15 @@ import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from common import kafka, mappings, outside, provenance
-from common.batch_producer import BatchProducer, Refused
+from common.batch_producer import BatchProducer, Delivered, Refused
 from common.control import Destination, Key
 from common.errors import UncleanTransaction
-from common.frame import Frame, Header, Rows
+from common.frame import Frame, Rows
 from common.kafka import Deadline
 from common.mappings import Mapping
 from common.record_encoding import encode_records
@@ -25,7 +25,7 @@ from common.whole_batches import Wholes
 from deduplicator import stuck
 from deduplicator.fencing import FencingProducer
 from deduplicator.owned import Owned
-from deduplicator.runs import Run, contiguous, merge, placed, segments
+from deduplicator.runs import Run, merge, placed, segments
 
 log = logging.getLogger(__name__)
 
@@ -46,12 +46,6 @@ POSITION_S = 15.0
 group's offset is for whoever watches its lag, and for the day when there are no mappings. It costs two requests and another marker, for which the
 next transaction waits: of a second's records at 1,000 a second, the slowest percent took 60 to 80 ms with it, and 40 to 50 without."""
 CALL_S = 30.0
-REFUSED_S = 5.0
-"""Records that are not acknowledged for so long may have been refused without a report."""
-STILL_S = 1.0
-"""How long to wait at most for one more batch to be acknowledged: then all goes into the client, and a commit flushes it."""
-MARK_BYTES = 32 << 10
-"""Of so many bytes of a run, one record is reported, so that one knows how much is still on its way."""
 MAX_BATCH_BYTES = 1_000_000
 
 
@@ -80,17 +74,6 @@ class Moved:
     records: int = 0
     duplicates: int = 0
     lost: int = 0
-    unacknowledged: float = 0
-    """Bytes of keys and values that are not known to have arrived, to within MARK_BYTES."""
-
-
-class Columns(NamedTuple):
-    """Records as the client library takes them, column by column."""
-
-    values: list[bytes | None]
-    keys: list[bytes | None]
-    timestamps: list[int]
-    headers: list[list[Header] | None] | None
 
 
 class Transaction:
@@ -117,15 +100,14 @@ class Transaction:
         self._group_metadata = group_metadata
         self._several_into = several_into
         self._fencing: FencingProducer | None = None
-        self._producer: Producer | BatchProducer | None = None
+        self._producer: BatchProducer | None = None
         self._opened = 0.0
         self._position_sent = 0.0
         self._runs = 0
-        self._paced = True
-        """Whether records go no faster than they are acknowledged: not where that was waited for in vain."""
         self._last_mapping = -1
         self._failed: list[tuple[Run | None, KafkaError]] = []
-        self._one_by_one: set[str] = set()
+        self._shared: set[str] = set()
+        """Topics into which another writer's records came: where the next ones will lie is not foreseen."""
         self._alone: set[str] = set()
         """Topics whose next records go in batches of their own, since one of them is too large."""
         self._ends: dict[tuple[str, int], int] = {}
@@ -144,9 +126,8 @@ class Transaction:
         if self.open:
             return
         assert self._fencing is not None
-        self._fencing.begin()
+        self._fencing.client.begin_transaction()
         self._failed = []
-        self._paced = True
         self.open = True
         self._opened = outside.monotonic()
         self.bytes = self._runs = 0
@@ -165,13 +146,14 @@ class Transaction:
         return max(0.0, min(LINGER_S, self._opened + MUCH_S - now))
 
     def registered(self) -> frozenset[tuple[str, int]]:
-        """The partitions that its markers go to, as far as its producer names them."""
-        return getattr(self._producer, "registered", frozenset())
+        """The partitions that its markers go to."""
+        return frozenset() if self._producer is None else self._producer.registered
 
     def mark(self, partitions: Collection[tuple[str, int]], committed: bool) -> None:
         """Put a marker into partitions, by a transaction without records."""
         self.begin()
-        producer = cast("BatchProducer", self._producer)
+        producer = self._producer
+        assert producer is not None
         producer.take_part(partitions, CALL_S)
         if committed:
             producer.commit_transaction(CALL_S)
@@ -186,8 +168,8 @@ class Transaction:
         }
 
     def refused(self) -> dict[tuple[str, int], KafkaError]:
-        """The partitions for which it could not go on, as far as its producer names them."""
-        return getattr(self._producer, "refused", {})
+        """The partitions for which it could not go on."""
+        return {} if self._producer is None else self._producer.refused
 
     def drop(self) -> None:
         """Drop the producer, with whatever it has under way."""
@@ -199,15 +181,10 @@ class Transaction:
 
     # records
 
-    def in_batches(self) -> bool:
-        """Whether records are produced a batch at a time."""
-        return self._fencing is not None and self._fencing.whole_batches
-
     def takes_whole(self, wholes: Wholes, destination: Destination) -> bool:
         """Whether batches may go to a destination as they are."""
         return (
-            self.in_batches()
-            and self._mark is None
+            self._mark is None
             and not destination.compacted
             and destination.topic not in self._alone
             and all(header.size <= destination.max_message_bytes for _, header in wholes.batches)
@@ -215,37 +192,11 @@ class Transaction:
 
     def produce(self, moved: Moved, rows: Rows | Wholes) -> None:
         """Produce records of a source partition to the same partition of its destination."""
+        assert self._producer is not None
         if isinstance(rows, Wholes):
-            self._produce_wholes(cast("BatchProducer", self._producer), moved, rows)
-        elif self.in_batches():
-            self._produce_batches(cast("BatchProducer", self._producer), moved, rows)
+            self._produce_wholes(self._producer, moved, rows)
         else:
-            self._produce_records(moved, rows)
-
-    def _produce_records(self, moved: Moved, rows: Rows) -> None:
-        destination = moved.destination
-        if destination.topic in self._one_by_one or self._several_into(destination.topic, False):
-            parts = [(i, i + 1) for i in range(len(rows.offsets))]
-        else:
-            parts = segments(rows.offsets)
-        # Of a record, on the average.
-        size = rows.bytes / len(rows.offsets)
-        step = max(1, int(MARK_BYTES / max(1.0, size)))
-        headers = rows.headers
-        if self._mark is not None:
-            headers = provenance.marked(headers, len(rows.offsets), self._mark)
-        columns = Columns(rows.values, rows.keys, rows.timestamps, headers)
-        for begin, end in parts:
-            run = Run(rows.offsets[begin], end - begin)
-            moved.runs.append(run)
-            self._runs += 1
-            self._produce_piece(
-                moved, run, columns, begin, begin + 1, size, first=True, last=end - begin == 1
-            )
-            for at in range(begin + 1, end - 1, step):
-                self._produce_piece(moved, run, columns, at, min(at + step, end - 1), size)
-            if end - begin > 1:
-                self._produce_piece(moved, run, columns, end - 1, end, size, last=True)
+            self._produce_batches(self._producer, moved, rows)
 
     def _produce_batches(self, producer: BatchProducer, moved: Moved, rows: Rows) -> None:
         """In batches: the broker tells where each lies, and nobody's records come into one."""
@@ -276,122 +227,36 @@ class Transaction:
             self._failed.append((runs[0] if alone else None, error))
             return
         for run, there in zip(runs, placed(runs, base_offset), strict=True):
-            run.first, run.last = there.first, there.last
+            run.first = there.first
 
-    def _produce_piece(
-        self,
-        moved: Moved,
-        run: Run,
-        columns: Columns,
-        begin: int,
-        end: int,
-        size: float,
-        first: bool = False,
-        last: bool = False,
-    ) -> None:
-        """Produce a piece of a run, of which the last record is reported: it stands for all of them."""
-        topic, partition = moved.destination.topic, moved.frame.partition
-        weight = (end - begin) * size
-        self._await_room(moved)
-        moved.unacknowledged += weight
-        if end - begin > 1:
-            self._produce_rows(topic, partition, columns, begin, end - 1, None)
-        reported = partial(self._reported, moved, run, weight, first, last)
-        self._produce_rows(topic, partition, columns, end - 1, end, reported)
-
-    def _await_room(self, moved: Moved) -> None:
-        """Wait while a batch is in flight and the next one almost full: while a full one waits for the one before it, librdkafka's thread
-        polls without a pause."""
-        # No less than what may linger, so that waiting ends: a batch that is not full, and what its last mark stands for.
-        most = self.batch_bytes + max(self.batch_bytes - 2 * MARK_BYTES, 2 * MARK_BYTES)
-        if self._paced and moved.unacknowledged > most:
-            self._paced = self._poll_until(lambda: moved.unacknowledged <= most)
-
-    def _poll_until(self, enough: Callable[[], bool]) -> bool:
-        """Whether it came to be before no batch was acknowledged for STILL_S, or one was refused."""
-        assert self._producer is not None
-        waiting, since = len(self._producer), outside.monotonic()
-        while not enough():
-            self._producer.poll(STILL_S)
-            before, waiting = waiting, len(self._producer)
-            if waiting < before:
-                since = outside.monotonic()
-            if self._failed or outside.monotonic() - since >= STILL_S:
-                return False
-        return True
-
-    def _produce_rows(
-        self,
-        topic: str,
-        partition: int,
-        columns: Columns,
-        begin: int,
-        end: int,
-        reported: Callable[..., None] | None,
-    ) -> None:
-        assert self._producer is not None
-        # Any arguments: a list of headers of bytes is one that the client takes, but not by its type.
-        produce: Callable[..., None] = self._producer.produce
-        values, keys, stamps, headers = columns
-        at = resumed = begin
-        while resumed < end:
-            try:
-                if headers is None:
-                    for at in range(resumed, end):
-                        produce(topic, values[at], keys[at], partition, reported, None, stamps[at])
-                else:
-                    for at in range(resumed, end):
-                        produce(
-                            topic, values[at], keys[at], partition, reported, None, stamps[at], headers[at]
-                        )
-                return
-            except BufferError:
-                # The queue is full: the record at `at` was not taken, those before it were.
-                resumed = at
-                self._producer.poll(0.05)
-                if outside.monotonic() - self._opened > CALL_S:
-                    raise UncleanTransaction("the target took no records for too long") from None
-
-    def one_by_one(self) -> None:
-        """From now on each record of the topics moved here is reported, not just the ends of a run."""
-        topics = {m.destination.topic for m in self.moved.values()}
-        self._one_by_one |= topics
-        self._alone |= topics
+    def send_alone(self) -> None:
+        """The next records of the topics moved here go in batches of their own: a report is about a batch, and one record is at fault."""
+        self._alone |= {m.destination.topic for m in self.moved.values()}
 
     # the end
 
-    def commit(self) -> float:
-        """Records are there; add mappings, now and then the group's offset, and commit. How long the commit took, in seconds:
-        `must_be_clean` wants to know. A KafkaException for a missing right is about the mappings."""
+    def commit(self) -> None:
+        """Records are there; add mappings, now and then the group's offset, and commit. A KafkaException for a missing right is about the
+        mappings."""
         assert self._producer is not None
         producer = self._producer
         deadline = Deadline(CALL_S)
         if self.moved:
-            self._let_full_batches_go()
             foreseen = self._foreseen()
             if foreseen is not None:
                 self._produce_mappings(foreseen)
-            ask_at = outside.monotonic() + REFUSED_S
             while self._flush(producer, deadline.left(1.0)) > 0 and not self._failed:
                 if deadline.passed():
-                    if isinstance(producer, BatchProducer):
-                        producer.blame_unanswered()
+                    producer.blame_unanswered()
                     raise UncleanTransaction("records were not acknowledged in time")
-                # A record that is refused fails the transaction, and what waits behind it is never sent. Where it is one without a
-                # report, this call is what tells. Not sooner: with records in flight whose connection has just broken, it has been
-                # seen never to return (librdkafka 2.16), time-out or not; Lane's watchdog is there for that.
-                if outside.monotonic() >= ask_at:
-                    self._send_position(deadline)
             self._check_reports(foreseen)
             if foreseen is None:
                 self._produce_mappings([moved.runs for moved in self.moved.values()])
-        began = outside.monotonic()
-        with_position = not self.moved or began - self._position_sent >= POSITION_S
+        now = outside.monotonic()
+        with_position = not self.moved or now - self._position_sent >= POSITION_S
         if with_position:
             self._send_position(deadline)
-            began = outside.monotonic()
         producer.commit_transaction(max(1.0, deadline.left()))
-        took = outside.monotonic() - began
         self.open = False
         if self.moved:
             # Where its report is still on its way, what lies between is read again, which changes nothing.
@@ -399,13 +264,12 @@ class Transaction:
             self._remember_ends()
         self.owned.delivered += sum(m.records for m in self.moved.values())
         if with_position:
-            self.owned.committed, self._position_sent = self.owned.position, began
+            self.owned.committed, self._position_sent = self.owned.position, now
         self.owned.transactions += 1
         self.owned.mappings += len(self.moved)
         self.moved, self._alone = {}, set()
-        return took
 
-    def _flush(self, producer: Producer | BatchProducer, timeout_s: float) -> int:
+    def _flush(self, producer: BatchProducer, timeout_s: float) -> int:
         try:
             return producer.flush(timeout_s)
         except Refused as refused:
@@ -413,18 +277,6 @@ class Transaction:
                 raise
             # To write to a destination: the driver, which looks for that now and then, will halt its partitions.
             raise UncleanTransaction(f"records were refused: {refused}") from None
-
-    def _let_full_batches_go(self) -> None:
-        """Wait until no batch is in flight, and what is left to each partition fits into one: while it flushes, librdkafka's thread polls
-        without a pause until all have gone."""
-        self._poll_until(
-            lambda: all(moved.unacknowledged < self.batch_bytes for moved in self.moved.values())
-        )
-
-    def must_be_clean(self, took_s: float) -> None:
-        """Raise UncleanTransaction unless the producer may be used again."""
-        assert self._fencing is not None
-        self._fencing.must_be_clean(took_s)
 
     def _send_position(self, deadline: Deadline) -> None:
         assert self._producer is not None
@@ -458,7 +310,7 @@ class Transaction:
             topic, at = moved.destination.topic, (moved.destination.topic, moved.frame.partition)
             runs: list[Run] = []
             if moved.runs:
-                if at not in ends or topic in self._one_by_one or self._several_into(topic, False):
+                if at not in ends or topic in self._shared or self._several_into(topic, False):
                     return None
                 runs = placed(moved.runs, ends[at])
                 ends[at] += sum(run.length for run in runs)
@@ -469,9 +321,9 @@ class Transaction:
         """Behind the last record of each destination partition stands the transaction's marker."""
         for moved in self.moved.values():
             if moved.runs:
-                last = moved.runs[-1].last
-                assert last is not None
-                self._ends[moved.destination.topic, moved.frame.partition] = last + 2
+                last = moved.runs[-1]
+                assert last.first is not None
+                self._ends[moved.destination.topic, moved.frame.partition] = last.first + last.length + 1
 
     def _produce_mappings(self, runs: list[list[Run]]) -> None:
         assert self._producer is not None
@@ -504,66 +356,43 @@ class Transaction:
         )
 
     def _check_reports(self, foreseen: list[list[Run]] | None) -> None:
-        """Raise unless each run was reported whole, and as `foreseen`, where the mappings say so already."""
+        """Raise unless each run was reported, and as `foreseen`, where the mappings say so already."""
         if self._failed:
             run, error = self._failed[0]
             if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
                 self._too_large(run, error)
             raise UncleanTransaction(f"a record was not acknowledged: {error.str()}")
         for i, moved in enumerate(self.moved.values()):
-            broken = [run.length for run in moved.runs if not contiguous(run)]
             topic = moved.destination.topic
-            if 1 in broken:
+            if any(run.first is None for run in moved.runs):
                 raise UncleanTransaction(f"records of {topic}-{moved.frame.partition} were not all reported")
-            if broken or (foreseen is not None and foreseen[i] != moved.runs):
+            if foreseen is not None and foreseen[i] != moved.runs:
                 # Otherwise others are expected to write there.
                 if self._mark is None and not self._several_into(topic, True):
                     log.warning(
-                        "%s-%d: another writer's records came between; from now on each record is reported. Nobody else should write "
-                        "to a copied topic",
+                        "%s-%d: another writer's records came between, and transactions take longer from now on. Nobody else should write to "
+                        "a copied topic",
                         topic,
                         moved.frame.partition,
                     )
-                self._one_by_one.add(topic)
+                self._shared.add(topic)
                 raise Again("run of destination offsets broken by another writer")
 
     def _too_large(self, run: Run | None, error: KafkaError) -> None:
         for key, moved in self.moved.items():
             if run is not None and any(run is r for r in moved.runs):
                 where = f"{moved.frame.topic}-{moved.frame.partition}"
-                if run.length == 1:
-                    self.bad[key] = (
-                        run.source,
-                        stuck.TOO_LARGE,
-                        f"record {run.source} of {where} is larger than max.message.bytes of {moved.destination.topic} allows; raise it ({error.str()})",
-                    )
-                else:
-                    self._one_by_one.add(moved.destination.topic)
+                self.bad[key] = (
+                    run.source,
+                    stuck.TOO_LARGE,
+                    f"record {run.source} of {where} is larger than max.message.bytes of {moved.destination.topic} allows; raise it ({error.str()})",
+                )
                 self._alone = set()
                 raise Again(f"a record of {where} is too large for {moved.destination.topic}")
-        self.one_by_one()
+        self.send_alone()
         raise Again("a record is too large for its destination")
 
-    def _reported(
-        self,
-        moved: Moved,
-        run: Run,
-        weight: float,
-        first: bool,
-        last: bool,
-        error: KafkaError | None,
-        message: Message,
-    ) -> None:
-        moved.unacknowledged -= weight
-        if error is not None:
-            self._failed.append((run, error))
-            return
-        if first:
-            run.first = message.offset()
-        if last:
-            run.last = message.offset()
-
-    def _mapping_reported(self, error: KafkaError | None, message: Message) -> None:
+    def _mapping_reported(self, error: KafkaError | None, message: Delivered) -> None:
         if error is not None:
             self._failed.append((None, error))
         elif (offset := message.offset()) is not None:

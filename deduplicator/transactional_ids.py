@@ -14,8 +14,6 @@ Seen at one moment: those that are nobody's are looked at again after all others
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from common.control_log import ControlLog
 from common.kafka import Deadline
 from common.protocol import KnownTransaction
@@ -58,12 +56,6 @@ class TransactionalIds:
         # Its end was decided by what this owner has sent, and nothing else of it is on its way.
         own = after.state.startswith("Prepare") and held == self._had.get(transactional_id)
         return raised or own or held == self._control.state.given_up.get(transactional_id)
-
-    def used(self, link: str, partition: int) -> list[str]:
-        """The spare ids that somebody may have, as the control topic has it now."""
-        given_up = self._control.refresh(Deadline(CALL_S)).given_up
-        ids = [transactional_id(link, partition, number) for number in range(MOST)]
-        return [tid for before, tid in pairwise(ids) if before in given_up]
 
     def give_up(self, transactional_id: str, known: KnownTransaction) -> None:
         """Say for good that nobody uses this producer of the id again."""

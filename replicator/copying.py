@@ -11,20 +11,15 @@
 from __future__ import annotations
 
 import contextlib
-from bisect import bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from itertools import accumulate
-from typing import Protocol
 
 import pyarrow as pa
 
 from common.control import Key
-from common.errors import FrameError
-from common.frame import Frame, Header, encode_rows, headers_of, pack
+from common.frame import Frame, Header, headers_of, pack
 from common.provenance import came_from
-from common.record_batch import NO_TIMESTAMP, BatchError
+from common.record_batch import BatchError
 from common.record_columns import UNPACKED_BYTES, leading
 from replicator.chunks import Chunk, Chunks, Whole
 
@@ -34,18 +29,6 @@ MAX_FRAME_BYTES = 400 << 10
 LOOP_LOOK_FRAMES = 64
 MAX_ENCODED_BYTES = 4 * MAX_FRAME_BYTES
 """A frame of several records that keys or headers make larger is cut again: the staging topic would refuse it in the end."""
-
-
-class SourceRecord(Protocol):
-    """What is used of a confluent_kafka.Message."""
-
-    def __len__(self) -> int: ...
-    def offset(self) -> int: ...
-    def timestamp(self) -> tuple[int, int]: ...
-    def key(self) -> bytes | None: ...
-    def value(self) -> bytes | None: ...
-    def headers(self) -> list[tuple[str, bytes | None]] | None: ...
-    def leader_epoch(self) -> int | None: ...
 
 
 class Loop(Exception):
@@ -112,14 +95,8 @@ class Copying:
     """The same of `cut_at`."""
     acked: int = field(init=False)
     recorded: int | None = None
-    pending: list[SourceRecord] = field(default_factory=list)
-    """What the client library's consumer read that is in no frame yet."""
     chunks: Chunks = field(default_factory=Chunks)
-    """The same of replicator/fetching.py's consumer."""
-    _ends: list[int] = field(init=False, default_factory=list)
-    """Of each pending record, the bytes of all that were taken in up to it."""
-    _cut_bytes: int = field(init=False, default=0)
-    """The bytes of all before the first of them."""
+    """What was read that is in no frame yet."""
     asked_since: float = 0.0
     records: int = 0
     left_out: int = 0
@@ -141,43 +118,24 @@ class Copying:
     @property
     def waiting(self) -> int:
         """Records that are in no frame yet."""
-        return len(self.pending) + self.chunks.count
+        return self.chunks.count
 
     @property
     def pending_bytes(self) -> int:
         """Of these records' values."""
-        return self.chunks.bytes + (self._ends[-1] - self._cut_bytes if self._ends else 0)
+        return self.chunks.bytes
 
     def rewind(self, position: int, leader_epoch: int | None = None) -> None:
         """Read again from `position`. Acknowledgements of frames cut before no longer count."""
         self.generation += 1
         self.read = self.cut_at = self.acked = position
         self.leader_epoch = self.read_epoch = self.cut_epoch = leader_epoch
-        self._drop_pending()
+        self.chunks.clear()
 
     def put_back(self) -> None:
         """Read again what is in no frame yet. All frames keep their meaning."""
         self.read, self.read_epoch = self.cut_at, self.cut_epoch
-        self._drop_pending()
-
-    def _drop_pending(self) -> None:
-        self.pending, self._ends = [], []
         self.chunks.clear()
-
-    def take(self, records: Sequence[SourceRecord]) -> None:
-        """Take in records just read. Those below the expected offset are stale and are left out."""
-        if self.status is not Status.RUNNING:
-            return
-        if records[0].offset() < self.read:
-            records = [r for r in records if r.offset() >= self.read]
-            if not records:
-                return
-        ends = accumulate(map(len, records), initial=self._ends[-1] if self._ends else self._cut_bytes)
-        next(ends)
-        self._ends.extend(ends)
-        self.pending.extend(records)
-        self.read = records[-1].offset() + 1
-        self.read_epoch = records[-1].leader_epoch()
 
     def take_chunk(self, chunk: Chunk) -> None:
         """Take in what was just read."""
@@ -187,23 +145,17 @@ class Copying:
             self.chunks.add(chunk)
         self.read, self.read_epoch = chunk.next, chunk.leader_epoch
 
-    def at_end(self, offset: int) -> None:
-        """The consumer says that the partition ends at `offset`: what lies between holds no record."""
-        if offset > self.read:
-            # Of what leader epoch these offsets are, nobody says.
-            self.read, self.read_epoch = offset, None
-
     def full(self) -> bool:
         return self.waiting >= MAX_FRAME_RECORDS or self.pending_bytes >= MAX_FRAME_BYTES
 
     def cut(self, all_of_it: bool, most: int | None = None) -> list[Cut]:
         """Cut pending records into frames: the full ones, or `all_of_it`, then with an empty frame for a tail without records. `most`: no
-        more records than that (None: any number). Raises FrameError, Loop, and BatchError where a batch can't be taken apart."""
+        more records than that (None: any number). Raises Loop, and BatchError where a batch can't be taken apart."""
         cuts = []
         left = self.waiting if most is None else most
         while self.waiting and left > 0 and (all_of_it or self.full()):
             try:
-                cuts.append(self._cut_one(left) if self.pending else self._cut_chunks(left, most is None))
+                cuts.append(self._cut_chunks(left, most is None))
             except BatchError:
                 # Nothing was taken of it: it is met again, behind those that are cut already.
                 if cuts:
@@ -250,27 +202,6 @@ class Copying:
         """In a bounded run: whether all up to the end it was given is safe."""
         return self.end is not None and self.acked >= self.end and not self.waiting
 
-    def _cut_one(self, most: int) -> Cut:
-        take = min(len(self.pending), MAX_FRAME_RECORDS, most)
-        # A record larger than the limit travels alone.
-        take = max(1, bisect_right(self._ends, self._cut_bytes + MAX_FRAME_BYTES, 0, take))
-        records = self.pending[:take]
-        rows, left_out = self._encode(records)
-        while rows.nbytes > MAX_ENCODED_BYTES and len(records) > 1:
-            records = records[: len(records) // 2]
-            rows, left_out = self._encode(records)
-        self._cut_bytes = self._ends[len(records) - 1]
-        del self.pending[: len(records)], self._ends[: len(records)]
-        last = records[-1]
-        return self._cut(
-            last.offset() + 1,
-            len(records) - left_out,
-            pack(rows, self.codec),
-            last.leader_epoch(),
-            left_out,
-            rows.nbytes,
-        )
-
     def _cut_chunks(self, most: int, whole: bool) -> Cut:
         piece = self.chunks.cut(min(most, MAX_FRAME_RECORDS), MAX_FRAME_BYTES, whole)
         if piece.rows is None:
@@ -307,42 +238,6 @@ class Copying:
         # Whether a record is left out depends on nothing but the record and the link: sent again, a frame leaves out the same.
         kept = [not came_from(own, mark) for own in headers_of(rows)]
         return rows.filter(pa.array(kept, pa.bool_())), kept.count(False)
-
-    def _encode(self, records: list[SourceRecord]) -> tuple[pa.RecordBatch, int]:
-        """A frame's rows, and how many of the records are left out of it. Raises FrameError, Loop."""
-        headers: list[list[Header] | None] | None
-        try:
-            headers = [r.headers() for r in records]
-        except UnicodeDecodeError as error:
-            raise FrameError(
-                f"{self.name} has a header whose name is not UTF-8 in [{records[0].offset()}, "
-                f"{records[-1].offset() + 1}): {error}"
-            ) from None
-        left_out = 0
-        if not any(headers):
-            headers = None
-        elif (mark := self.leave_out) is not None:
-            # Whether a record is left out depends on nothing but the record and the link: sent again, a frame leaves out the same.
-            kept = [i for i, own in enumerate(headers) if not came_from(own, mark)]
-            left_out = len(records) - len(kept)
-            if left_out:
-                records, headers = [records[i] for i in kept], [headers[i] for i in kept]
-        elif self.refuse is not None and came_from(headers[-1], self.refuse):
-            # The last record of each frame will do: in a loop all come by, and looking at each would cost those who have none.
-            raise Loop(
-                f"record {records[-1].offset()} of {self.name} came from the target cluster, and would go round"
-            )
-        stamps = [r.timestamp() for r in records]
-        rows = encode_rows(
-            [r.offset() for r in records],
-            # The client's 0 with no type stands for none, which to Kafka is -1; 0 would be a time, by which retention goes.
-            [stamp if kind else NO_TIMESTAMP for kind, stamp in stamps],
-            [kind for kind, _ in stamps],
-            [r.key() for r in records],
-            [r.value() for r in records],
-            headers,
-        )
-        return rows, left_out
 
     def _cut(
         self,

@@ -19,7 +19,6 @@ log = logging.getLogger(__name__)
 
 ASK_AGAIN_S = 30.0
 CALL_S = 30.0
-_TRUNCATION = KafkaError(KafkaError._LOG_TRUNCATION).str()
 
 
 class Demands:
@@ -125,7 +124,7 @@ class Demands:
         if not self.source.still_the_same(copy):
             self.halts.recreated(copy.topic)
             return
-        if _truncated(error) or copy.read > high:
+        if error.code() == KafkaError._LOG_TRUNCATION or copy.read > high:
             self.halts.halt(
                 copy,
                 "source-truncated",
@@ -182,13 +181,3 @@ def given_up(resend: Request, consent: Consent) -> bool:
     if resend.at < consent.at:
         return True
     return resend.next is not None and consent.next is not None and consent.next <= resend.next < consent.to
-
-
-def _truncated(error: KafkaError) -> bool:
-    """Whether the source has other records below the position than those that were read.
-
-    librdkafka finds that out by the leader epoch, and with auto.offset.reset=error reports it under the code of a reset, the reason in the
-    text. Taken for an ordinary reset, the position is within the log: it would be read again, for ever, or without the epoch, and then
-    what follows in the other log would be copied.
-    """
-    return error.code() == KafkaError._LOG_TRUNCATION or _TRUNCATION in error.str()

@@ -48,25 +48,11 @@ _UNKNOWN = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, 100, 103})
 class Event:
     """What stands in a partition's way."""
 
-    topic_: str
-    partition_: int
-    error_: KafkaError
-
-    @property
-    def count(self) -> int:
-        """It has no records."""
-        return 0
-
-    bytes = count
-
-    def topic(self) -> str:
-        return self.topic_
-
-    def partition(self) -> int:
-        return self.partition_
-
-    def error(self) -> KafkaError:
-        return self.error_
+    topic: str
+    partition: int
+    error: KafkaError
+    count = bytes = 0
+    """It has no records."""
 
 
 class BatchConsumer:

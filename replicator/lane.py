@@ -20,8 +20,8 @@ from common import credentials, kafka, outside, provenance
 from common.control import REPLICATOR
 from common.control_log import ControlLog
 from common.counters import Counters
-from common.errors import FrameError, SettingsError, what_and_where
-from common.kafka import Deadline, Received
+from common.errors import SettingsError, what_and_where
+from common.kafka import Deadline
 from common.lane import LaneTerm, tame_garbage_collector
 from common.record_batch import BatchError
 from replicator.chunks import Chunk
@@ -187,19 +187,19 @@ class Lane:
             self._pass_time()
             return
         came = self.source.read(self._wait())
-        if not came.records and not came.pieces:
+        if not came:
             for topic, part in self.source.silent():
                 read = self.copies[topic, part].read
                 self.halts.replan(
                     f"{topic}-{part}: nothing comes from offset {read} on, though there is more"
                 )
         now = outside.monotonic()
-        count = len(came.records) + sum(piece.count for piece in came.pieces)
-        self.many = count >= MANY or sum(piece.bytes for piece in came.pieces) >= MANY_BYTES
+        self.many = (
+            sum(piece.count for piece in came) >= MANY or sum(piece.bytes for piece in came) >= MANY_BYTES
+        )
         if not self.many:
             self.rest.no_more(now)
-        self._take_pieces(came.pieces, now)
-        self._take_records(came.records, now)
+        self._take_pieces(came, now)
         self.throttle.hold_and_release(self.uncut.values())
 
     def _take_pieces(self, pieces: list[Chunk | Event], now: float) -> None:
@@ -210,38 +210,6 @@ class Lane:
             elif self.source.begun == begun:
                 # An event may have begun reading anew, from where the copies were before this.
                 self._take_chunk(piece)
-
-    def _take_records(self, messages: list[Received], now: float) -> None:
-        copy: Copying | None = None
-        run: list[Received] = []
-        topic, part = "", -1
-        for message in messages:
-            if message.error() is not None:
-                # In order with the records before it: the end of a partition stands behind its last record.
-                if run and copy is not None:
-                    self._take(copy, run)
-                    run = []
-                    topic = ""
-                self._on_event(message, now)
-                continue
-            if message.partition() != part or message.topic() != topic:
-                if run and copy is not None:
-                    self._take(copy, run)
-                topic, part = message.topic(), message.partition()
-                copy = self.copies.get((topic, part))
-                run = []
-            run.append(message)
-        if run and copy is not None:
-            self._take(copy, run)
-
-    def _take(self, copy: Copying, run: list[Received]) -> None:
-        try:
-            copy.take(run)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is about this partition
-            self._confine(copy, error)
-            return
-        self.uncut[copy.topic, copy.partition] = copy
-        self.held_back = False
 
     def _take_chunk(self, chunk: Chunk) -> None:
         copy = self.copies.get((chunk.topic, chunk.partition))
@@ -280,39 +248,22 @@ class Lane:
             return 0.0
         return IDLE_POLL_S
 
-    def _on_event(self, message: Received | Event, now: float) -> None:
-        error = message.error()
-        assert error is not None
-        code = error.code()
-        copy = self.copies.get((message.topic(), message.partition()))
-        if code == KafkaError._PARTITION_EOF and not isinstance(message, Event):
-            if copy is not None and copy.status is Status.RUNNING:
-                copy.at_end(message.offset())
-                self.uncut[copy.topic, copy.partition] = copy
-                self.held_back = False
-        elif code in (
-            KafkaError._AUTO_OFFSET_RESET,
-            KafkaError.OFFSET_OUT_OF_RANGE,
-            KafkaError._LOG_TRUNCATION,
-        ):
+    def _on_event(self, event: Event, now: float) -> None:
+        error, code = event.error, event.error.code()
+        copy = self.copies.get((event.topic, event.partition))
+        if code in (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION):
             if copy is not None and copy.status is Status.RUNNING:
                 self.demands.lost_position(copy, error, now)
-        elif code in (
-            KafkaError.UNKNOWN_TOPIC_OR_PART,
-            KafkaError._UNKNOWN_TOPIC,
-            KafkaError._UNKNOWN_PARTITION,
-        ):
+        elif code == KafkaError.UNKNOWN_TOPIC_OR_PART:
             # Deleted, or not known yet to the broker asked: the next plan tells.
-            self.halts.replan(f"{message.topic()}: {error.str()}")
+            self.halts.replan(f"{event.topic}: {error.str()}")
         elif code == KafkaError._BAD_MSG:
             if copy is not None and copy.status is Status.RUNNING:
                 self._unreadable(copy, error.str(), copy.read)
-        elif code == KafkaError.GROUP_AUTHORIZATION_FAILED:
-            raise kafka.denied("reading the source", error, self.plan["source_group"])
         elif code in kafka.NO_RIGHTS:
             refused = kafka.denied("reading the source", error, right="READ")
             for other in self.copies.values():
-                if message.topic() in (other.topic, None, "") and other.status is Status.RUNNING:
+                if event.topic in (other.topic, "") and other.status is Status.RUNNING:
                     self.halts.halt(other, "not-authorized", str(refused), None, None)
         elif not kafka.retriable(error):
             log.warning("source: %s", error.str())
@@ -381,8 +332,6 @@ class Lane:
                 cuts: list[Cut] = []
                 try:
                     cuts = copy.cut(all_of_it, most)
-                except FrameError as error:
-                    self.halts.halt(copy, "unreadable-header", str(error), copy.cut_at, None)
                 except BatchError as error:
                     self._unreadable(copy, str(error), copy.cut_at)
                 except Loop as error:

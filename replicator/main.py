@@ -37,10 +37,9 @@ class Replicator(Application):
         return not hasattr(self, "planner") or self.planner.take_over(settings)
 
     def took_over(self) -> None:
-        group = f"{self.settings.application_name}.replicator"
         if self.settings.heartbeats_interval_s and not self.bounded:
             self.heartbeats = Heartbeats(self.settings, self.control, self.health, self.instance)
-        self.planner = Planner(self.settings, self.control, group, self.bounded, self.source)
+        self.planner = Planner(self.settings, self.control, self.bounded, self.source)
 
     def plan(self) -> list[Plan]:
         return self.planner.plan(self.lanes_wanted)

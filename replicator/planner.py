@@ -11,7 +11,6 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from common import kafka, outside, topics
-from common.connection import in_batches
 from common.control import REPLICATOR, Control, Key
 from common.control_log import ControlLog
 from common.credentials import for_plan
@@ -103,7 +102,6 @@ class Planner:
         self,
         settings: Settings,
         control: ControlLog,
-        source_group: str,
         bounded: bool,
         source: AdminClient | None = None,
         target: AdminClient | None = None,
@@ -112,7 +110,6 @@ class Planner:
         self.settings = settings
         self.control = control
         self.bounded = bounded
-        self.source_group = source_group
         # A client with nothing in its queue counts as false.
         self.source = source if source is not None else kafka.admin(settings.client_config("source", "admin"))
         self.target = (
@@ -191,9 +188,7 @@ class Planner:
         common: dict[str, Any] = {
             "source_consumer": for_plan(s, "source", "consumer"),
             "source_admin": for_plan(s, "source", "admin"),
-            "source_group": self.source_group,
             "staging_producer": for_plan(s, "destination", "producer"),
-            "whole_batches": in_batches(s, "source", "consumer"),
             # Of what each limit is shared out by.
             "partitions_of": Counter(p["topic"] for p in partitions),
             "partitions_in_all": len(partitions),

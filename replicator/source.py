@@ -4,31 +4,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any
 
-from confluent_kafka import Consumer, TopicCollection, TopicPartition
+from confluent_kafka import TopicCollection, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from common import kafka, record_batch, topics
 from common.counters import lag
-from common.kafka import Deadline, Received
+from common.kafka import Deadline
 from common.silence import Silence
 from replicator.chunks import Chunk
 from replicator.copying import Copying, Status
-from replicator.fetching import BatchConsumer, Event, Unsupported
+from replicator.fetching import BatchConsumer, Event
 
-CONSUME = 5000
 CALL_S = 30.0
 SILENCE_S = 20.0
 
 log = logging.getLogger(__name__)
-
-
-class Came(NamedTuple):
-    """What was read: records, where the client library reads, or pieces."""
-
-    records: list[Received]
-    pieces: list[Chunk | Event]
 
 
 def whole_codecs(config: Mapping[str, Any], provenance: bool) -> frozenset[int]:
@@ -52,8 +44,7 @@ class Source:
         self.copies = list(copies)
         self._admin = kafka.admin(plan["source_admin"])
         self._silence = Silence(self._admin, SILENCE_S)
-        self._consumer: Consumer | BatchConsumer | None = None
-        self._in_batches: bool = plan["whole_batches"]
+        self._consumer: BatchConsumer | None = None
         self.begun = 0
         """How often reading has begun: what was read before the last time is read again."""
         self.held: dict[tuple[str, int], Copying] = {}
@@ -63,7 +54,7 @@ class Source:
 
     def by_id(self) -> bool:
         """Whether topics are asked for by their ids: then records of one that was made again can't come under the old one's."""
-        return self._in_batches
+        return True
 
     def reading(self) -> bool:
         return self._consumer is not None
@@ -78,26 +69,9 @@ class Source:
         self.begun += 1
         self.held = {}
         running = [c for c in self.copies if c.status is Status.RUNNING and not c.paused]
-        if self._in_batches:
-            codecs = whole_codecs(self.plan["staging_producer"], self.plan["provenance"])
-            fetching = self._consumer = BatchConsumer(self.plan["source_consumer"], codecs)
-            fetching.assign((c.topic, c.topic_id, c.partition, c.read, c.read_epoch) for c in running)
-            return
-        consumer = self._consumer = kafka.consumer(
-            self.plan["source_consumer"],
-            group_id=self.plan["source_group"],
-            isolation_level="read_committed",
-            enable_partition_eof=True,
-            check_crcs=True,
-        )
-        consumer.assign(
-            [
-                TopicPartition(c.topic, c.partition, c.read)
-                if c.read_epoch is None
-                else TopicPartition(c.topic, c.partition, c.read, leader_epoch=c.read_epoch)
-                for c in running
-            ]
-        )
+        codecs = whole_codecs(self.plan["staging_producer"], self.plan["provenance"])
+        consumer = self._consumer = BatchConsumer(self.plan["source_consumer"], codecs)
+        consumer.assign((c.topic, c.topic_id, c.partition, c.read, c.read_epoch) for c in running)
 
     def hold(self, copies: Collection[Copying]) -> None:
         """Fetch nothing more of these for now. What was fetched ahead is dropped, and fetched again."""
@@ -114,19 +88,14 @@ class Source:
             for copy in copies:
                 del self.held[copy.topic, copy.partition]
 
-    def read(self, timeout_s: float) -> Came:
-        if self._in_batches:
-            try:
-                return Came([], cast("BatchConsumer", self._consumer).read(timeout_s))
-            except Unsupported as why:
-                log.info("records are read one by one: %s", why)
-                self._in_batches = False
-                self.read_from_positions()
-        return Came(kafka.read(cast("Consumer", self._consumer), timeout_s, CONSUME), [])
+    def read(self, timeout_s: float) -> list[Chunk | Event]:
+        """What has come, in order for each partition."""
+        assert self._consumer is not None
+        return self._consumer.read(timeout_s)
 
     def more_comes(self) -> bool:
         """Whether a broker that had much was asked for more, and has not answered: that costs no other request."""
-        return self._in_batches and cast("BatchConsumer", self._consumer).more_comes()
+        return self._consumer is not None and self._consumer.more_comes()
 
     def silent(self) -> list[tuple[str, int]]:
         """Partitions of which nothing comes though there is something; to be asked where `read` gave nothing."""

@@ -13,7 +13,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from common import link as links
 from common import reaching, topics
-from common.connection import in_batches
 from common.control import Control, Destination
 from common.errors import VerbatimError
 from common.kafka import Deadline
@@ -135,7 +134,7 @@ class _Look:
     def _plan(self, control: PretendedControl) -> None:
         made = self.settings.positions_topic in self.target.pretended.topics
         positions = NoPositions() if made else None
-        planner = Planner(self.settings, control, self.group, False, self.source, self.target, positions)
+        planner = Planner(self.settings, control, False, self.source, self.target, positions)
         try:
             for lane in planner.plan(1):
                 for p in lane["partitions"]:
@@ -219,7 +218,6 @@ class _Look:
         for name, found in granted.items():
             self._lacking("source", f"topic {name}", rights.SOURCE_TOPIC, found.operations)
         leaders = [f"{s.application_name}.{name}.leader" for name in ("replicator", "deduplicator")]
-        self._groups("source", self.source, [self.group], rights.SOURCE_GROUP)
         self._groups("target", self.target, [s.deduplicator_group, *leaders], rights.TARGET_GROUP)
         self._target_topics(deadline)
         self.report.notes.append(
@@ -326,23 +324,9 @@ class _Look:
             plan.to_copy = sum(due[at][1] - due[at][0] for at in mine)
             plan.rate = sum(rate[at] for at in mine)
             plan.record_bytes = sizes.get(plan.topic)
-        # Whole batches take any timestamp.
-        if sampler is not None and not in_batches(self.settings, "destination", "producer"):
-            self._timestamps(sampler, due, deadline)
         self.report.notes.append(
             "sizes of logs are not told by this client (DescribeLogDirs): records are counted in offsets, and sized by the last "
             f"{sampling.SAMPLE} of each topic, without compression"
-        )
-
-    def _timestamps(self, sampler: Sampler, due: dict[At, tuple[int, int]], deadline: Deadline) -> None:
-        suspected = sampling.suspects(self.source, due, deadline)
-        for at, offset in sampler.without_timestamp(suspected, due):
-            self.report.failures.append(
-                f"{at[0]}-{at[1]}: the record at offset {offset} has a timestamp of 0 or less, which can't be kept: it would halt "
-                "(timestamp-unsupported)"
-            )
-        self.report.notes.append(
-            "timestamps of 0 or less are looked for at the beginning of each partition only; further in they are found when they are copied"
         )
 
     def _due(self, at: At, bounds: tuple[int, int]) -> tuple[int, int]:

@@ -13,7 +13,6 @@ from common import kafka, topics
 from common.kafka import Deadline
 
 SOURCE_TOPIC = frozenset({"READ", "DESCRIBE", "DESCRIBE_CONFIGS"})
-SOURCE_GROUP = frozenset({"DESCRIBE"})
 OWN_TOPIC = frozenset({"READ", "WRITE", "DESCRIBE", "DESCRIBE_CONFIGS"})
 STAGING_TOPIC = OWN_TOPIC | {"DELETE", "ALTER_CONFIGS"}
 DESTINATION_TOPIC = frozenset({"WRITE", "DESCRIBE", "DESCRIBE_CONFIGS"})

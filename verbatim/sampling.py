@@ -1,4 +1,4 @@
-"""A short look at what source topics hold: how many records, how fast they grow, how large they are, timestamps that can't be kept.
+"""A short look at what source topics hold: how many records, how fast they grow, how large they are.
 
 Kafka tells the size of a log only by DescribeLogDirs, which this client does not have: records are counted in offsets, and the size of a
 record is that of a few at the end of each topic.
@@ -44,15 +44,6 @@ def rates(
     return {at: (low[at], second[at]) for at in partitions}, rate
 
 
-def suspects(admin: AdminClient, starts: dict[At, tuple[int, int]], deadline: Deadline) -> list[At]:
-    """Partitions that may begin with records of a timestamp of 0 or less; `starts` is what is to be copied, [from, to)."""
-    wanted = [at for at, (start, end) in starts.items() if start < end]
-    if not wanted:
-        return []
-    since = topics.offsets(admin, dict.fromkeys(wanted, OffsetSpec.for_timestamp(1)), deadline)
-    return [at for at in wanted if not 0 <= since[at] <= starts[at][0]]
-
-
 def size_of(message: Received) -> int:
     """Bytes of a record's key, value and headers."""
     headers = sum(len(name.encode()) + len(value or b"") for name, value in message.headers() or [])
@@ -85,21 +76,6 @@ class Sampler:
                 found = [size_of(message) for message in records(reader, topic, ranges, ANSWER_S)]
                 if found:
                     out[topic] = sum(found) / len(found)
-        return out
-
-    def without_timestamp(
-        self, suspected: list[At], starts: dict[At, tuple[int, int]]
-    ) -> list[tuple[At, int]]:
-        """Those whose first record to be copied has a timestamp of 0 or less, with its offset."""
-        out = []
-        with closing(self._reader()) as reader:
-            for at in suspected:
-                if self._deadline.passed():
-                    break
-                for message in records(reader, at[0], {at[1]: starts[at]}, ANSWER_S):
-                    if message.timestamp()[1] <= 0:
-                        out.append((at, message.offset()))
-                    break
         return out
 
 
