@@ -116,6 +116,10 @@ class BatchConsumer:
             found += self._refused()
         return found
 
+    def by_id(self) -> bool:
+        """Whether all brokers are asked for topics by id."""
+        return True
+
     def more_comes(self) -> bool:
         """Whether a broker that had much was asked for more, and has not answered."""
         return self._sessions.more_comes()

@@ -54,7 +54,7 @@ class Source:
 
     def by_id(self) -> bool:
         """Whether topics are asked for by their ids: then records of one that was made again can't come under the old one's."""
-        return True
+        return self._consumer is None or self._consumer.by_id()
 
     def reading(self) -> bool:
         return self._consumer is not None

@@ -25,7 +25,7 @@ def main() -> int:
     )
     parser.add_argument("--merged", action="store_true", help="schedules of two sources in one destination")
     parser.add_argument(
-        "--batches", action="store_true", help="schedules in which records go in whole batches"
+        "--names", action="store_true", help="schedules in which topics are asked for by name"
     )
     parser.add_argument(
         "--exhaustive", type=int, choices=[1, 2], help="every departure, or every pair of departures"
@@ -46,7 +46,7 @@ def main() -> int:
         failures += _all(
             "schedule",
             range(args.seed, args.seed + args.schedules),
-            partial(by_seed, merged=args.merged, batches=args.batches),
+            partial(by_seed, merged=args.merged, names=args.names),
             args.workers,
         )
     if args.exhaustive == 1:

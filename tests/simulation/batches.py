@@ -2,7 +2,8 @@
 
 As those are: a batch is appended whole or not at all, so that no other writer's records come into it; nothing is sent twice by itself; a
 producer has ended with its first error, or with a request of which no answer came, and what it had sent may still arrive. The consumer asks
-for topics by their ids, and hands out what it likes as whole batches, the rest as rows.
+for topics by their ids, or, of a source that is older than these, by their names: then one that was made again is read on at the old offset
+without an error. It hands out what it likes as whole batches, the rest as rows.
 """
 
 from __future__ import annotations
@@ -166,7 +167,6 @@ class BatchProducer(Transactional):
             self.call(max(0.0, end - self.scheduler.now))
         except KafkaException as exception:
             raise self._end(exception.args[0]) from None
-        # In the order of the other producer's, which sends it again where this one waits.
         way = self.world.outcome(
             "EndTxn", "is answered", "is answered slowly", "answer is lost", "is late", "is lost"
         )
@@ -484,6 +484,9 @@ class BatchConsumer(Client):
                 found += items
         return found
 
+    def by_id(self) -> bool:
+        return not self.world.by_names
+
     def more_comes(self) -> bool:
         return any(p.coming for p in self.readings.values())
 
@@ -504,9 +507,11 @@ class BatchConsumer(Client):
         return log is None or p.at < log.stable() or p.at > log.end or p.at < log.start
 
     def _log(self, p: Position) -> Log | None:
-        """The partition's, of the topic that has this id."""
+        """The partition's, of the topic that has this id; or of whichever has its name."""
         topic = self.cluster.topics.get(p.topic)
-        if topic is None or id_text(topic.id) != p.topic_id or p.partition >= len(topic.logs):
+        if topic is None or p.partition >= len(topic.logs):
+            return None
+        if self.by_id() and id_text(topic.id) != p.topic_id:
             return None
         return topic.logs[p.partition]
 

@@ -14,7 +14,7 @@ from common.control import DEDUPLICATOR, encode
 from tests.simulation import faults
 from tests.simulation.cluster import Log, Txn
 from tests.simulation.scheduler import Process, Scripted, Seeded
-from tests.simulation.world import MERGED, OTHER, TOPIC, World, Wrong, in_batches, settings
+from tests.simulation.world import MERGED, OTHER, TOPIC, World, Wrong, by_names, settings
 
 Case = Callable[[], None]
 CASES: dict[str, Case] = {}
@@ -29,23 +29,23 @@ class ShowsNothing(Exception):
     """The situation that a case is about did not come about."""
 
 
-OK, TWICE, ANSWER_LOST, LATE, NEVER = range(5)
-"""How an EndTxn ends: see tests/simulation/clients.py."""
+OK, SLOW, ANSWER_LOST, LATE, NEVER = range(5)
+"""How an EndTxn ends: see tests/simulation/batches.py."""
 REFUSED, ANSWERED_INTO_THE_VOID, LOST = range(1, 4)
 """How a request to append a batch ends otherwise: see tests/simulation/batches.py."""
 
-RECORDS, BATCHES = False, True
+BY_ID, BY_NAME = False, True
 WAYS: dict[str, tuple[bool, ...]] = {}
-"""Which ways records may go in a case: one by one, in whole batches."""
+"""How topics may be asked for in a case."""
 
 
 def case(run: Case) -> Case:
     CASES[run.__name__] = run
-    WAYS.setdefault(run.__name__, (RECORDS, BATCHES))
+    WAYS.setdefault(run.__name__, (BY_ID,))
     return run
 
 
-def _only(*ways: bool) -> Callable[[Case], Case]:
+def _in_ways(*ways: bool) -> Callable[[Case], Case]:
     def mark(run: Case) -> Case:
         WAYS[run.__name__] = ways
         return run
@@ -53,14 +53,14 @@ def _only(*ways: bool) -> Callable[[Case], Case]:
     return mark
 
 
-def run_case(name: str, batches: bool) -> None:
-    with in_batches(batches):
+def run_case(name: str, names: bool) -> None:
+    with by_names(names):
         CASES[name]()
 
 
-# librdkafka alone sends an EndTxn again by itself, and only frames of what it has read wait for an answer about their topic.
-by_the_client_library_only = _only(RECORDS)
-in_batches_only = _only(BATCHES)
+# Where a topic's name is all that is asked for, frames of what was read wait for an answer about its id.
+in_both_ways = _in_ways(BY_ID, BY_NAME)
+by_name_only = _in_ways(BY_NAME)
 
 
 def copied_world(partitions: int = 1, records: int = 2, **script: list[int]) -> World:
@@ -120,6 +120,7 @@ def folded(w: World) -> None:
 
 
 @case
+@in_both_ways
 def records_of_a_topic_made_again_are_not_taken_for_old_ones() -> None:
     """The topic is deleted and made again and its new log grows past the old position before the next fetch."""
     w = copied_world()
@@ -134,6 +135,7 @@ def records_of_a_topic_made_again_are_not_taken_for_old_ones() -> None:
 
 
 @case
+@in_both_ways
 def an_answer_about_the_topic_before_does_not_confirm_records_of_the_one_made_again() -> None:
     """The question is answered; then the topic is made again, read and cut into frames; only then the answer is heard of."""
     w = copied_world()
@@ -151,6 +153,7 @@ def an_answer_about_the_topic_before_does_not_confirm_records_of_the_one_made_ag
 
 
 @case
+@in_both_ways
 def a_topic_made_again_and_shorter_than_before_is_no_truncation() -> None:
     """The old position lies outside of the new log: that is out of range, but nothing was cut."""
     w = copied_world(records=5)
@@ -163,6 +166,7 @@ def a_topic_made_again_and_shorter_than_before_is_no_truncation() -> None:
 
 
 @case
+@in_both_ways
 def records_of_a_topic_made_again_are_not_dropped_as_seen() -> None:
     w = copied_world(records=3)
     with w.living():
@@ -172,75 +176,6 @@ def records_of_a_topic_made_again_are_not_dropped_as_seen() -> None:
         w.remake_source()
         w.produce(0, 3)
         w.settle()
-
-
-@case
-@by_the_client_library_only
-def a_late_end_does_not_commit_the_next_transaction_after_a_connection_error() -> None:
-    """EndTxn is delayed; librdkafka's own retry succeeds; the first one arrives when the next transaction has records and no mapping."""
-    w = copied_world()
-    w.held_up = {"late"}
-    _scripted_pick(w, 1)
-    with w.living():
-        _next_transaction_meets_a_late_end(w)
-
-
-@case
-@by_the_client_library_only
-def a_late_end_does_not_commit_the_next_transaction_after_a_slow_commit() -> None:
-    w = copied_world()
-    w.held_up = {"late"}
-    _scripted_pick(w, 0)
-    with w.living():
-        _next_transaction_meets_a_late_end(w)
-
-
-def _scripted_pick(w: World, why: int) -> None:
-    assert isinstance(w.chooser, Scripted)
-    pick = w.chooser.pick
-    w.chooser.pick = lambda n, what: why if what == "why" else pick(n, what)  # type: ignore[method-assign]
-
-
-def _next_transaction_meets_a_late_end(w: World) -> None:
-    assert isinstance(w.chooser, Scripted)
-    w.start()
-    w.run_until(w.copied)
-    for end in (OK, TWICE):
-        w.chooser.script["EndTxn"] = [end] * 1
-        w.produce(0, 1)
-        w.run_until(w.copied)
-    if not w.late:
-        raise ShowsNothing("no EndTxn was late")
-    w.produce(0, 2)
-    w.run_until(lambda: (txn := under_way(w)) is not None and not mapped(w, txn))
-    w.all_late_arrives()
-    w.kill(lane(w, "deduplicator"))
-    w.settle()
-
-
-@case
-@by_the_client_library_only
-def a_late_abort_of_the_fence_does_not_halve_the_next_transaction() -> None:
-    """The fencing transaction's abort is answered at the second try; the first arrives within the first real transaction."""
-    halves = 0
-    for why in (0, 1):
-        for steps in range(24):
-            w = World(Scripted(EndTxn=[TWICE]), partitions=2, records=2)
-            w.held_up = {"late"}
-            _scripted_pick(w, why)
-            with w.living():
-                w.start()
-                w.run_until(lambda w=w: under_way(w) is not None)  # type: ignore[misc]
-                w.run(steps)  # the abort comes so much later
-                txn = under_way(w)
-                if txn is None:
-                    continue
-                halves += len(txn.logs) == 1
-                assert w.late
-                w.all_late_arrives()
-                w.settle()
-    if not halves:
-        raise ShowsNothing("no transaction was caught half done")
 
 
 @case
@@ -322,6 +257,7 @@ def with_the_table_lost_and_the_mappings_trimmed_nothing_is_guessed() -> None:
 
 
 @case
+@in_both_ways
 def a_pause_in_the_middle_of_frames_that_wait_loses_none_of_them() -> None:
     """Records are in frames that wait for their topic's id when an operator pauses it; it stands still, and goes on later."""
     w = copied_world()
@@ -465,28 +401,6 @@ def a_record_that_fails_leaves_no_hole() -> None:
 
 
 @case
-def frames_in_flight_behind_one_that_fails_are_not_appended() -> None:
-    """Two frames are on their way, and the first one is refused."""
-    w = copied_world(partitions=1, records=1)
-    with w.living():
-        w.start()
-        w.run_until(w.copied)
-        process = lane(w, "replicator")
-        staging = process.producers[-1]
-        hold = staging.reachable
-        staging.reachable = lambda: False
-        for _ in range(3):
-            w.produce(0, 1)
-            w.run_for(2.0)
-        if len(staging.queue) < 2:
-            raise ShowsNothing("nothing was in flight")
-        staging.refuse_next = KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER
-        staging.reachable = hold
-        w.run_for(30.0)
-        w.settle()
-
-
-@case
 def what_an_owner_leaves_to_the_next_one_is_committed() -> None:
     """A commit's request never arrives, and the epoch ends when the client gives up: what the next epoch begins with has none of it."""
     left = 0
@@ -587,7 +501,7 @@ def _missed(w: World) -> None:
 
 
 @case
-@by_the_client_library_only
+@by_name_only
 def a_demand_that_comes_with_records_in_hand_is_answered_in_order() -> None:
     """The lane has fetched a record and not cut it yet, since a question is open, when it turns back."""
     w = copied_world(records=2)
@@ -697,6 +611,7 @@ def held_frames_are_not_trimmed() -> None:
 
 
 @case
+@in_both_ways
 def a_tail_without_records_is_no_hole() -> None:
     """The last offsets of a partition hold no record: the position moves past them, and the next frame continues."""
     w = copied_world(records=0)
@@ -731,6 +646,7 @@ def expired_offsets_change_nothing() -> None:
 
 
 @case
+@in_both_ways
 def a_writer_that_dies_at_any_point_leaves_no_hole() -> None:
     """Among others: its position is written, and the frames below it never arrive."""
     for steps in range(40):
@@ -821,6 +737,7 @@ def a_commit_that_is_not_visible_yet_is_waited_for() -> None:
 
 
 @case
+@in_both_ways
 def a_source_that_was_cut_halts_by_name() -> None:
     """Unclean leader election: the same offsets, other content. What was copied stays as it is, and nothing is put in its place."""
     for alive in (True, False):
@@ -843,6 +760,7 @@ def a_source_that_was_cut_halts_by_name() -> None:
 
 
 @case
+@in_both_ways
 def what_the_source_lost_halts_until_the_loss_is_accepted() -> None:
     """Retention overtakes the replicator; an operator accepts; what staging still holds is not lost with it."""
     w = copied_world(records=2)
@@ -889,7 +807,7 @@ def a_demand_of_an_owner_that_was_fenced_since_is_no_loss() -> None:
 
 @case
 def another_writers_records_do_not_spoil_the_mappings() -> None:
-    """They come between two records of a run, whose destination offsets are told for its ends alone; or between two batches."""
+    """They come between two batches of a transaction."""
     between = 0
     for shift in range(40):
         w = copied_world(records=1)
@@ -897,17 +815,14 @@ def another_writers_records_do_not_spoil_the_mappings() -> None:
             w.start()
             w.run_until(w.copied)
             w.run(shift)
-            w.produce(0, 6 if w.in_batches else 2)
+            w.produce(0, 6)
             w.run_until(partial(_at_work, w))
-            txn = under_way(w)
-            written = [e for e in w.target.log("orders", 0).entries if e.txn is txn]
-            between += len(written) == 1 and not w.in_batches
             w.target.log("orders", 0).append(None, b"foreign")
             w.run_until(w.copied)
             between += w.states["another writer's records came between two batches"]
             w.settle()
     if not between:
-        raise ShowsNothing("no record came between two of a run")
+        raise ShowsNothing("no record came between two batches")
 
 
 @case
@@ -1090,11 +1005,7 @@ def _refused(w: World, topics: int) -> bool:
     return sum(to.refused is not None for to in w.control().destinations.values()) == topics
 
 
-# in whole batches
-
-
 @case
-@in_batches_only
 def a_batch_that_is_refused_is_not_left_out_of_what_is_committed() -> None:
     """Whichever it is of the transaction's: one of records, or the mapping behind them."""
     for ends in ([REFUSED], [OK, REFUSED], [OK, OK, REFUSED], [OK, OK, OK, REFUSED]):
@@ -1115,7 +1026,6 @@ def a_batch_that_is_refused_is_not_left_out_of_what_is_committed() -> None:
 
 
 @case
-@in_batches_only
 def a_producer_whose_connection_breaks_is_not_used_again() -> None:
     """With a batch on its way, or appended and the answer lost; the late ones find themselves fenced."""
     for ends in ([LOST], [ANSWERED_INTO_THE_VOID], [OK, LOST], [OK, ANSWERED_INTO_THE_VOID]):
@@ -1131,7 +1041,6 @@ def a_producer_whose_connection_breaks_is_not_used_again() -> None:
 
 
 @case
-@in_batches_only
 def a_transaction_behind_a_commit_that_is_late_has_another_owner() -> None:
     """The commit's answer never comes, and the commit arrives when there are records again and no mapping."""
     for steps in range(12):
@@ -1154,7 +1063,6 @@ def a_transaction_behind_a_commit_that_is_late_has_another_owner() -> None:
 
 
 @case
-@in_batches_only
 def what_was_read_before_the_source_is_read_again_is_not_sent_twice() -> None:
     """One answer says that a position is out of range, and has records of another partition. The log has grown meanwhile, so all is read
     again from where it was; then the records are taken in."""

@@ -4,15 +4,12 @@ They honour the configuration that correctness needs (isolation level, idempoten
 production code that leaves it out fails here. Each call is a scheduling point. What may go wrong on the way is an outcome that the
 chooser decides: requests that arrive late or never, answers that are lost.
 
-librdkafka as it is known to be: EndTxn is sent again by itself after a connection error or when it is slow, and the first one may arrive
-later, in whichever transaction of this producer is open then; of a connection that breaks only its log tells; a topic deleted and made again is read on at the old offset without an
-error; a record that fails lets those behind it go on unless the gapless guarantee is set and messages do not time out.
+librdkafka as it is known to be: a record that fails lets those behind it go on unless the gapless guarantee is set and messages do not time out.
 """
 
 from __future__ import annotations
 
 import contextlib
-import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -49,6 +46,8 @@ class Surroundings(Protocol):
     """Requests that may still arrive, in any order."""
     held_up: set[str]
     consumers: list[Consumer | BatchConsumer]
+    by_names: bool
+    """Whether the source's brokers are asked for topics by name."""
 
     def outcome(self, what: str, *ways: str) -> str: ...
     def visited(self, state: str) -> None: ...
@@ -142,6 +141,20 @@ class Client:
     def reachable(self) -> bool:
         return self.process.cut_off_until <= self.scheduler.now
 
+    def _leave(self, sent: list[T], append: Callable[[T], KafkaError | None]) -> None:
+        """Nobody hears any more of what was sent; it may arrive all the same."""
+        if sent and self.world.outcome("what was sent", "is lost", "still arrives") == "still arrives":
+            # In order, and some of it at least; behind anything that this producer ever sent.
+            sent = sent[: 1 + self.scheduler.chooser.pick(len(sent), "arrives")]
+            self.world.visited("a record arrived after its producer was gone")
+
+            def arrive() -> None:
+                for one in sent:
+                    if append(one) is not None:
+                        break
+
+            self.world.late.append(arrive)
+
 
 # producing
 
@@ -158,7 +171,7 @@ class Queued:
 
 
 class Transactional(Client):
-    """What producers share that may have a transactional id: their way to its coordinator, and what they leave behind on the wire."""
+    """What has a transactional id: its way to the coordinator, and what it leaves behind there."""
 
     def __init__(self, world: Surroundings, config: Config) -> None:
         super().__init__(world, config)
@@ -212,43 +225,22 @@ class Transactional(Client):
 
         self.world.late.append(arrive)
 
-    def _leave(self, sent: list[T], append: Callable[[T], KafkaError | None]) -> None:
-        """Nobody hears any more of what was sent; it may arrive all the same."""
-        if sent and self.world.outcome("what was sent", "is lost", "still arrives") == "still arrives":
-            # In order, and some of it at least; behind anything that this producer ever sent.
-            sent = sent[: 1 + self.scheduler.chooser.pick(len(sent), "arrives")]
-            self.world.visited("a record arrived after its producer was gone")
 
-            def arrive() -> None:
-                for one in sent:
-                    if append(one) is not None:
-                        break
+class Producer(Client):
+    """An idempotent producer, without transactions."""
 
-            self.world.late.append(arrive)
-
-
-class Producer(Transactional):
-    """An idempotent producer, transactional if it has a transactional id."""
-
-    def __init__(self, world: Surroundings, config: Config, logger: Any = None) -> None:
+    def __init__(self, world: Surroundings, config: Config) -> None:
         super().__init__(world, config)
         self.gapless = bool(config.get("enable.gapless.guarantee")) and config.get("message.timeout.ms") == 0
         self.queue: deque[Queued] = deque()
         self.reports: deque[tuple[Queued, KafkaError | None, int | None]] = deque()
         self.fatal: KafkaError | None = None
-        self.in_transaction = False
-        self.failed: KafkaError | None = None
-        self.added: set[Log] = set()
         self.refuse_next: int | None = None
         """The error that the next record meets."""
-        self._logger = logger
-        self._log_lines: deque[tuple[int, str, str]] = deque()
-        """Level, facility and text. Of a connection that breaks, nothing but the log tells: the error callback is not called."""
         self.stuck: set[str] = set()
         """Topics to which nothing is sent any more, for ever and without a word."""
         self.process.on_death.append(self.died)
-        if self.tid is None:
-            self.process.producers.append(self)
+        self.process.producers.append(self)
 
     def __len__(self) -> int:
         return len(self.queue)
@@ -272,8 +264,6 @@ class Producer(Transactional):
             raise GreenletExit
         if self.fatal is not None:
             raise KafkaException(self.fatal)
-        if self.tid is not None and not self.in_transaction:
-            raise refuse(KafkaError._STATE)
         report = callback if callback is not None else on_delivery
         kept = [(k, v) for k, v in headers] if headers else None
         if not self.queue:
@@ -295,9 +285,6 @@ class Producer(Transactional):
             raise GreenletExit
         if timeout and not self.reports:
             self.scheduler.wait(timeout, lambda: bool(self.reports))
-        while self._log_lines:
-            level, facility, text = self._log_lines.popleft()
-            self._logger.log(level, "%s [%s] %s", facility, "rdkafka#producer-1", text)
         n = 0
         while self.reports:
             queued, error, offset = self.reports.popleft()
@@ -354,8 +341,6 @@ class Producer(Transactional):
         batch = [q for q in self.queue if (q.topic, q.partition) == chosen]
         for queued in batch[: 1 + pick(len(batch), "batch")] if len(batch) > 1 else batch:
             error, offset = self._append(queued)
-            if error is not None and error.code() == KafkaError._WAIT_COORD:
-                break
             self.queue.remove(queued)
             self.reports.append((queued, error, offset))
             if error is not None:
@@ -365,14 +350,10 @@ class Producer(Transactional):
             self.scheduler.events.remove(self._wire)
 
     def _failed(self, error: KafkaError) -> None:
-        if self.tid is not None:
-            self.failed = self.failed or error
-            behind = KafkaError(KafkaError._PURGE_QUEUE)
-        elif self.gapless:
-            behind = KafkaError(KafkaError._GAPLESS_GUARANTEE)
-            self.fatal = KafkaError(KafkaError._GAPLESS_GUARANTEE, None, True)
-        else:
+        if not self.gapless:
             return  # those behind go on
+        behind = KafkaError(KafkaError._GAPLESS_GUARANTEE)
+        self.fatal = KafkaError(KafkaError._GAPLESS_GUARANTEE, None, True)
         while self.queue:
             self.reports.append((self.queue.popleft(), behind, None))
 
@@ -382,117 +363,11 @@ class Producer(Transactional):
                 code, self.refuse_next = self.refuse_next, None
                 raise refuse(code)
             log = self.cluster.log(queued.topic, queued.partition)
-            record = (queued.key, queued.value, queued.headers, queued.timestamp)
-            if self.tid is None:
-                if self.process in self.world.zombies and queued.headers:
-                    self.world.visited("a zombie's frame reached staging")
-                return None, log.append(*record)
-            if log not in self.added:
-                txn = self._ongoing()
-                if txn is None:
-                    return KafkaError(KafkaError._WAIT_COORD), None
-                if log not in txn.logs:
-                    txn.logs.append(log)
-                self.added.add(log)
-            return None, self.cluster.write(self.tid, self.epoch, log, *record)
+            if self.process in self.world.zombies and queued.headers:
+                self.world.visited("a zombie's frame reached staging")
+            return None, log.append(queued.key, queued.value, queued.headers, queued.timestamp)
         except KafkaException as exception:
-            error: KafkaError = exception.args[0]
-            if error.fatal():
-                self.fatal = error
-            return error, None
-
-    # transactions
-
-    def begin_transaction(self) -> None:
-        if self.fatal is not None:
-            raise KafkaException(self.fatal)
-        if self.in_transaction:
-            raise refuse(KafkaError._STATE)
-        self.in_transaction = True
-        self.failed = None
-        self.added = set()
-
-    def send_offsets_to_transaction(
-        self, offsets: list[TopicPartition], metadata: Any, timeout: float = 30.0
-    ) -> None:
-        assert self.tid is not None
-        self.call(timeout)
-        self._still_fine()
-        txn = self._until_ready(lambda: self._checked(self._ongoing), self.scheduler.now + timeout)
-        for at in offsets:
-            txn.offsets[(metadata, at.topic, at.partition)] = at.offset
-
-    def commit_transaction(self, timeout: float = 30.0) -> None:
-        self.call(timeout)
-        end = self.scheduler.now + timeout
-        self.scheduler.wait(timeout, lambda: not self.queue)
-        self.poll(0)
-        self._still_fine()
-        if self.queue:
-            raise refuse(KafkaError._TIMED_OUT)
-        self._end("committed", end)
-
-    def abort_transaction(self, timeout: float = 30.0) -> None:
-        self.call(timeout)
-        self.purge()
-        self.poll(0)
-        if self.fatal is not None:
-            raise KafkaException(self.fatal)
-        self._end("aborted", self.scheduler.now + timeout)
-
-    def _still_fine(self) -> None:
-        if self.fatal is not None:
-            self.world.visited("an owner found itself fenced")
-            raise KafkaException(self.fatal)
-        if self.failed is not None:
-            raise KafkaException(self.failed)
-
-    def _checked(self, ask: Callable[[], T]) -> T:
-        try:
-            return ask()
-        except KafkaException as exception:
-            if exception.args[0].fatal():
-                self.fatal = exception.args[0]
-                self.world.visited("an owner found itself fenced")
-            raise
-
-    def _end(self, result: str, end: float) -> None:
-        tid, epoch = self.tid or "", self.epoch
-        way = self.world.outcome(
-            "EndTxn",
-            "is answered",
-            "is sent again and arrives twice",
-            "answer is lost",
-            "is late",
-            "is lost",
-        )
-        if way == "is sent again and arrives twice":
-            # After a connection error, or because the first one was slow.
-            if self.scheduler.chooser.pick(2, "why"):
-                self._broken("broker" in self.config.get("debug", "").split(","))
-            else:
-                self.scheduler.wait(6.0)
-            self._late_end(tid, epoch, result)
-        elif way == "is late":
-            self._late_end(tid, epoch, result)
-        if way in ("is late", "is lost"):
-            self.scheduler.wait(max(0.0, end - self.scheduler.now))
-            self.world.visited(f"unknown outcome: {result}")
-            raise refuse(KafkaError._TIMED_OUT)
-        self._checked(lambda: self.cluster.end(tid, epoch, result))
-        if way == "answer is lost":
-            self.world.visited(f"unknown outcome: {result}")
-            raise refuse(KafkaError._TIMED_OUT)
-        self.in_transaction = False
-
-    def _broken(self, debugging: bool) -> None:
-        # As librdkafka 2.16 says it. Where one like it broke before, the line at INFO is left out; the debugging one never is.
-        text = "[thrd:TxnCoordinator]: TxnCoordinator{}: broker:9092: Disconnected: connection reset by peer (after 7ms in state UP)"
-        if debugging:
-            self._log_lines.append(
-                (logging.DEBUG, "STATE", "[thrd:TxnCoordinator]: TxnCoordinator/1: changed state UP -> DOWN")
-            )
-            self._log_lines.append((logging.DEBUG, "FAIL", text.format("/1") + " (_TRANSPORT)"))
+            return exception.args[0], None
 
 
 # consuming

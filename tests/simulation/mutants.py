@@ -23,20 +23,20 @@ Change = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Mutant:
-    """`killed_by` is the case, or the number of the seeded schedule, that is known to notice; `batches`: where records go in whole batches."""
+    """`killed_by` is the case, or the number of the seeded schedule, that is known to notice; `names`: where topics are asked for by name."""
 
     name: str
     changes: tuple[Change, ...]
     killed_by: str | int
-    batches: bool = False
+    names: bool = False
 
 
 def _of(name: str, killed_by: str | int, *changes: Change) -> Mutant:
     return Mutant(name, changes, killed_by)
 
 
-def _in_batches(name: str, killed_by: str | int, *changes: Change) -> Mutant:
-    return Mutant(name, changes, killed_by, batches=True)
+def _by_name(name: str, killed_by: str | int, *changes: Change) -> Mutant:
+    return Mutant(name, changes, killed_by, names=True)
 
 
 _HIGH = 'kafka.watermarks(self._admin, plan["mappings_topic"], self.partition, deadline)[1] - 1'
@@ -77,7 +77,7 @@ MUTANTS = [
     ),
     _of(
         "the exception of a commit is taken for a failure: the transaction is done again from memory",
-        "a_commit_whose_answer_is_lost_is_not_done_again",
+        "a_commit_that_arrives_late_is_not_done_again",
         (
             "deduplicator.transaction:Transaction.commit",
             "producer.commit_transaction(max(1.0, deadline.left()))",
@@ -120,25 +120,6 @@ MUTANTS = [
         ("deduplicator.recovery:recover", "until - snapshot.folded <= 1", "until - snapshot.folded <= 9"),
     ),
     _of(
-        "producer used again after a connection error",
-        "a_late_end_does_not_commit_the_next_transaction_after_a_connection_error",
-        ("deduplicator.fencing:FencingProducer.must_be_clean", "self._trouble.seen or took_s", "took_s"),
-    ),
-    _of(
-        "producer used again after a slow commit",
-        "a_late_end_does_not_commit_the_next_transaction_after_a_slow_commit",
-        ("deduplicator.fencing:FencingProducer.must_be_clean", " or took_s > SLOW_COMMIT_S", ""),
-    ),
-    _of(
-        "the fence's abort need not end cleanly",
-        "a_late_abort_of_the_fence_does_not_halve_the_next_transaction",
-        (
-            "deduplicator.fencing:FencingProducer.fence",
-            "self.must_be_clean(outside.monotonic() - began)",
-            "pass",
-        ),
-    ),
-    _of(
         "position written before the frames below it are acknowledged",
         "a_writer_that_dies_at_any_point_leaves_no_hole",
         (
@@ -147,7 +128,7 @@ MUTANTS = [
             "self.cut_at = self.acked = end; self.frames += 1",
         ),
     ),
-    _of(
+    _by_name(
         "a pause goes back to where the next frame begins",
         "a_pause_in_the_middle_of_frames_that_wait_loses_none_of_them",
         (
@@ -170,35 +151,35 @@ MUTANTS = [
             'return (r["topic"], partition)',
         ),
     ),
-    _of(
+    _by_name(
         "topic ids are not confirmed",
         "records_of_a_topic_made_again_are_not_taken_for_old_ones",
         ("replicator.confirming:Confirming.answers", "ids[frame.topic] == frame.topic_id", "True"),
     ),
-    _of(
+    _by_name(
         "an answer to a question asked before the records were fetched confirms them too",
         "an_answer_about_the_topic_before_does_not_confirm_records_of_the_one_made_again",
         ("replicator.confirming:Confirming.answers", "number >= covered or ", ""),
     ),
-    _of(
+    _by_name(
         "a position outside of the log is a truncation, whichever topic it is now",
         "a_topic_made_again_and_shorter_than_before_is_no_truncation",
         ("replicator.demands:Demands.lost_position", "not self.source.still_the_same(copy)", "False"),
     ),
     _of(
         "a delivery report that tells of an error is ignored, and no gapless guarantee ends the producer",
-        "frames_in_flight_behind_one_that_fails_are_not_appended",
+        "a_record_that_fails_leaves_no_hole",
         ("common.kafka:producer", '"enable.gapless.guarantee": True', '"enable.gapless.guarantee": False'),
         ("replicator.writer:Writer._delivered", "if error is None:", "if True:"),
     ),
     _of(
         "no gapless guarantee: frames behind one that failed are appended",
-        "frames_in_flight_behind_one_that_fails_are_not_appended",
+        "a_record_that_fails_leaves_no_hole",
         ("common.kafka:producer", '"enable.gapless.guarantee": True', '"enable.gapless.guarantee": False'),
     ),
     _of(
         "messages time out, and the gapless guarantee leaves those out",
-        "frames_in_flight_behind_one_that_fails_are_not_appended",
+        "a_record_that_fails_leaves_no_hole",
         ("common.kafka:producer", '"message.timeout.ms": 0', '"message.timeout.ms": 300000'),
     ),
     _of(
@@ -234,7 +215,7 @@ MUTANTS = [
     ),
     _of(
         "whole frames only: rows below `next` come again",
-        "a_tail_without_records_is_no_hole",
+        "held_frames_are_not_trimmed",
         (
             "deduplicator.dedup:decide",
             "Decision(Action.DELIVER, next_offset, frame.next, lost=lost)",
@@ -267,22 +248,8 @@ MUTANTS = [
         ("deduplicator.transaction:Transaction._mapping", "self.owned.position,", "self.owned.position + 1,"),
     ),
     _of(
-        "a rewind keeps what is pending",
-        "a_demand_that_comes_with_records_in_hand_is_answered_in_order",
-        ("replicator.copying:Copying.rewind", "self._drop_pending()", "pass"),
-    ),
-    _of(
-        "a frame begins at its first record, not where the last one ended",
-        "a_tail_without_records_is_no_hole",
-        (
-            "replicator.copying:Copying._cut_one",
-            "rows, left_out = self._encode(records)\n",
-            "rows, left_out = self._encode(records); self.cut_at = records[0].offset()\n",
-        ),
-    ),
-    _of(
         "frames read before the position was set again are taken",
-        "a_commit_that_arrives_late_is_not_done_again",
+        "staging_is_not_trimmed_to_a_position_that_was_only_attempted",
         ("deduplicator.inbox:Inbox.put", "if generation == self.generation:", "if True:"),
     ),
     _of(
@@ -295,56 +262,14 @@ MUTANTS = [
         ),
     ),
     _of(
-        "runs are not checked against their length",
-        "another_writers_records_do_not_spoil_the_mappings",
-        ("deduplicator.transaction:Transaction.commit", "foreseen = self._foreseen()", "foreseen = None"),
-        (
-            "deduplicator.transaction:Transaction._check_reports",
-            "if broken or (foreseen is not None and foreseen[i] != moved.runs):",
-            "if False:",
-        ),
-    ),
-    _of(
-        "mappings say what was foreseen, whatever is reported",
-        "another_writers_records_do_not_spoil_the_mappings",
-        (
-            "deduplicator.transaction:Transaction._check_reports",
-            "if broken or (foreseen is not None and foreseen[i] != moved.runs):",
-            "if broken:",
-        ),
-    ),
-    _of(
         "offsets are foreseen where another writer's records came between before",
         "another_writer_costs_no_more_than_one_transaction",
-        ("deduplicator.transaction:Transaction._foreseen", " or topic in self._one_by_one", ""),
+        ("deduplicator.transaction:Transaction._foreseen", " or topic in self._shared", ""),
     ),
     _of(
         "offsets are foreseen where several sources meet",
         "several_sources_in_one_partition_are_mapped_exactly",
         ("deduplicator.transaction:Transaction._foreseen", " or self._several_into(topic, False)", ""),
-    ),
-    _of(
-        "where several sources meet, only the ends of a run are reported, and taken for the run",
-        "several_sources_in_one_partition_are_mapped_exactly",
-        (
-            "deduplicator.transaction:Transaction._produce_records",
-            " or self._several_into(destination.topic, False)",
-            "",
-        ),
-        (
-            "deduplicator.transaction:Transaction._check_reports",
-            "if broken or (foreseen is not None and foreseen[i] != moved.runs):",
-            "if broken and not self._several_into(moved.destination.topic, False):",
-        ),
-    ),
-    _of(
-        "where several sources meet, runs are told by their ends, and done again when these lie",
-        "several_sources_in_one_partition_are_mapped_exactly",
-        (
-            "deduplicator.transaction:Transaction._produce_records",
-            " or self._several_into(destination.topic, False)",
-            "",
-        ),
     ),
     _of(
         "out of range means going on at the log start",
@@ -373,15 +298,6 @@ MUTANTS = [
         ("replicator.demands:Demands._resend", "position < low and not demand.answers", "False"),
     ),
     _of(
-        "the leader epoch is not remembered beside the position",
-        "a_source_that_was_cut_halts_by_name",
-        (
-            "replicator.source:Source.read_from_positions",
-            "c.read_epoch is None",
-            "True",
-        ),
-    ),
-    _of(
         "missing frames are asked for once only",
         "a_hole_is_asked_for_again_when_the_answer_is_lost_too",
         ("deduplicator.stuck:Stuck.asks_now", "self.ask_at = now + self.pause_s", "self.ask_at = now + 1e9"),
@@ -398,7 +314,7 @@ MUTANTS = [
     _of(
         "the replicator does not notice that its client has gone silent",
         "a_source_client_that_goes_silent_is_replaced",
-        ("replicator.lane:Lane._consume", "if not came.records and not came.pieces:", "if False:"),
+        ("replicator.lane:Lane._consume", "if not came:", "if False:"),
     ),
     _of(
         "the replicator does not notice that its frames are not acknowledged",
@@ -428,16 +344,16 @@ MUTANTS = [
             "pass",
         ),
     ),
-    _in_batches(
+    _of(
         "what is taken apart has the offsets of its batches' first records, one after the other",
-        501,
+        153,
         (
             "common.whole_batches:Wholes.rows",
             "if dense else list(chain.from_iterable(spans))",
             "if True else []",
         ),
     ),
-    _in_batches(
+    _of(
         "the checksums of a frame and of its batches ignored",
         "a_hole_that_is_filled_holds_nothing_up",
         ("common.frame:must_match", "crc32(value) != crc", "False"),
@@ -447,16 +363,16 @@ MUTANTS = [
             "False",
         ),
     ),
-    _in_batches(
+    _of(
         "a batch's mapping says what was foreseen, whatever base offset is reported",
         "another_writers_records_do_not_spoil_the_mappings",
         (
             "deduplicator.transaction:Transaction._check_reports",
-            "if broken or (foreseen is not None and foreseen[i] != moved.runs):",
-            "if broken:",
+            "if foreseen is not None and foreseen[i] != moved.runs:",
+            "if False:",
         ),
     ),
-    _in_batches(
+    _of(
         "the base offset that is reported of a batch is not looked at",
         "another_writers_records_do_not_spoil_the_mappings",
         (
@@ -466,33 +382,37 @@ MUTANTS = [
         ),
         (
             "deduplicator.transaction:Transaction._batch_reported",
-            "run.first, run.last = there.first, there.last",
-            "run.first, run.last = there.first, there.last; self.next_base = there.last + 1",
+            "run.first = there.first",
+            "run.first = there.first; self.next_base = there.first + there.length",
         ),
         (
             "deduplicator.transaction:Transaction._remember_ends",
-            "self._ends[moved.destination.topic, moved.frame.partition] = last + 2",
-            "self.next_base = last + 2",
+            "self._ends[moved.destination.topic, moved.frame.partition] = last.first + last.length + 1",
+            "self.next_base = last.first + last.length + 1",
         ),
     ),
-    _in_batches(
+    _of(
         "a batch that was refused is left out of what is committed",
         "a_batch_that_is_refused_is_not_left_out_of_what_is_committed",
         ("tests.simulation.batches:BatchProducer.commit_transaction", "self._none_refused()", "pass"),
         ("deduplicator.transaction:Transaction._batch_reported", "self._failed.append(", "str("),
-        ("deduplicator.transaction:Transaction._check_reports", "if 1 in broken:", "if False:"),
         (
             "deduplicator.transaction:Transaction._check_reports",
-            "if broken or (foreseen is not None and foreseen[i] != moved.runs):",
-            "moved.runs = [run for run in moved.runs if contiguous(run)]\n        if False:",
+            "if any(run.first is None for run in moved.runs):",
+            "if False:",
+        ),
+        (
+            "deduplicator.transaction:Transaction._check_reports",
+            "if foreseen is not None and foreseen[i] != moved.runs:",
+            "moved.runs = [run for run in moved.runs if run.first is not None]\n        if False:",
         ),
     ),
-    _in_batches(
+    _of(
         "a commit goes on though its mapping was refused",
         "a_batch_that_is_refused_is_not_left_out_of_what_is_committed",
         ("tests.simulation.batches:BatchProducer.commit_transaction", "self._none_refused()", "pass"),
     ),
-    _in_batches(
+    _of(
         "a producer is used again after a commit of which no answer came",
         "a_transaction_behind_a_commit_that_is_late_has_another_owner",
         (
@@ -506,7 +426,7 @@ MUTANTS = [
         ("tests.simulation.batches:BatchProducer._end", "self._ended = KafkaException(error)", "pass"),
         ("tests.simulation.batches:BatchProducer._end", "return self._ended", "return KafkaException(error)"),
     ),
-    _in_batches(
+    _of(
         "a frame begins at its first batch, not where the last one ended",
         "a_tail_without_records_is_no_hole",
         (
@@ -515,12 +435,12 @@ MUTANTS = [
             "if piece.rows is None:\n        self.cut_at = piece.wholes[0][0].base_offset\n    if piece.rows is None:",
         ),
     ),
-    _in_batches(
+    _of(
         "a rewind keeps the chunks that are pending",
         "a_demand_that_comes_with_records_parked_for_a_limit_is_answered_in_order",
-        ("replicator.copying:Copying._drop_pending", "self.chunks.clear()", "pass"),
+        ("replicator.copying:Copying.rewind", "self.chunks.clear()", "pass"),
     ),
-    _in_batches(
+    _of(
         "the leader epoch of what was fetched is not remembered",
         "a_source_that_was_cut_halts_by_name",
         ("replicator.copying:Copying._cut_chunks", "piece.leader_epoch", "None"),
@@ -574,18 +494,18 @@ def _users(module_name: str, name: str) -> list[Any]:
     ]
 
 
-def check(by: str | int, batches: bool = False) -> None:
+def check(by: str | int, names: bool = False) -> None:
     """A case by its name, a schedule by its number."""
     if isinstance(by, str):
-        run_case(by, batches)
+        run_case(by, names)
     else:
-        by_seed(by, batches=batches)
+        by_seed(by, names=names)
 
 
-def notices(by: str | int, batches: bool = False) -> str | None:
+def notices(by: str | int, names: bool = False) -> str | None:
     """What a case or schedule says against the code as it is now, or None."""
     try:
-        check(by, batches)
+        check(by, names)
     except ShowsNothing:
         return None
     except Exception as error:  # noqa: BLE001 - whatever it is, it was noticed
@@ -596,10 +516,10 @@ def notices(by: str | int, batches: bool = False) -> str | None:
 def hunt(mutant: Mutant, seeds: range) -> str | int | None:
     """The first case, or else the first schedule, that notices; None if none does."""
     with applied(mutant):
-        cases = [name for name in CASES if mutant.batches in WAYS[name]]
+        cases = [name for name in CASES if mutant.names in WAYS[name]]
         tried: list[str | int] = [mutant.killed_by, *cases, *seeds]
         for by in tried:
-            if notices(by, mutant.batches) is not None:
+            if notices(by, mutant.names) is not None:
                 return by
     return None
 
@@ -609,6 +529,6 @@ def table() -> str:
     lines = ["| careless version | noticed by |", "|---|---|"]
     for m in MUTANTS:
         by = f"`{m.killed_by}`" if isinstance(m.killed_by, str) else f"schedule {m.killed_by}"
-        by += ", in batches" if m.batches else ""
+        by += ", by name" if m.names else ""
         lines.append(f"| {m.name} | {by} |")
     return "\n".join(lines)

@@ -9,7 +9,7 @@ from functools import cache
 from common.settings import Settings
 from tests.simulation import faults
 from tests.simulation.scheduler import Seeded
-from tests.simulation.world import MERGED, World, Wrong, in_batches, settings
+from tests.simulation.world import MERGED, World, Wrong, by_names, settings
 
 BETWEEN = [3, 10, 30, 100]
 """Steps from one fault to the next."""
@@ -20,10 +20,10 @@ def _settings(staging_partitions: int) -> Settings:
     return settings(STAGING_PARTITIONS=str(staging_partitions))
 
 
-def by_seed(seed: int, merged: bool = False, batches: bool = False) -> Counter[str]:
-    """Run a schedule; the states it visited. `merged`: of two source topics that go into one; `batches`: which go in whole batches. Raises
+def by_seed(seed: int, merged: bool = False, names: bool = False) -> Counter[str]:
+    """Run a schedule; the states it visited. `merged`: of two source topics that go into one; `names`: which are asked for by name. Raises
     Wrong, or whatever the code under it raised."""
-    with in_batches(batches):
+    with by_names(names):
         return _by_seed(seed, merged)
 
 

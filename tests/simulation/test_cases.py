@@ -5,34 +5,34 @@ from __future__ import annotations
 import pytest
 
 from tests.simulation.cases import (
-    BATCHES,
+    BY_ID,
+    BY_NAME,
     CASES,
-    RECORDS,
     WAYS,
     copied_world,
     cut_and_written_anew,
     lane,
     run_case,
 )
-from tests.simulation.world import in_batches
+from tests.simulation.world import by_names
 
 
 @pytest.mark.parametrize(
-    ("name", "batches"),
+    ("name", "names"),
     [
-        pytest.param(name, way, id=f"{name}-in-batches" if way is BATCHES else name)
+        pytest.param(name, way, id=f"{name}-by-name" if way is BY_NAME else name)
         for name in CASES
         for way in WAYS[name]
     ],
 )
-def test_case(name: str, batches: bool) -> None:
-    run_case(name, batches)
+def test_case(name: str, names: bool) -> None:
+    run_case(name, names)
 
 
-@pytest.mark.parametrize("batches", [RECORDS, BATCHES])
-def test_a_source_cut_while_spark_runs_a_lane_again_is_noticed(batches: bool) -> None:
+@pytest.mark.parametrize("names", [BY_ID, BY_NAME])
+def test_a_source_cut_while_spark_runs_a_lane_again_is_noticed(names: bool) -> None:
     """The source log is cut and written anew above the position of a plan, and below what is delivered."""
-    with in_batches(batches):
+    with by_names(names):
         w = copied_world(records=4)
     with w.living():
         w.start()

@@ -20,8 +20,8 @@ def test_a_careless_version_is_noticed(mutant: Mutant) -> None:
 
 
 def test_what_notices_a_mutant_finds_nothing_in_the_code_as_it_is() -> None:
-    for by, batches in {(m.killed_by, m.batches) for m in MUTANTS if isinstance(m.killed_by, int)}:
-        assert mutants.notices(by, batches) is None
+    for by, names in {(m.killed_by, m.names) for m in MUTANTS if isinstance(m.killed_by, int)}:
+        assert mutants.notices(by, names) is None
 
 
 def test_the_table_is_as_generated() -> None:

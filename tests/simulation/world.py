@@ -70,7 +70,6 @@ def settings(**variables: str) -> Settings:
             "STAGING_PARTITIONS": "1",
             "TOPIC_REFRESH_INTERVAL": "30s",
             "HEALTH_PORT": "0",
-            "WHOLE_BATCHES": "false",
             **variables,
         }
     )
@@ -87,19 +86,19 @@ MERGED = settings(
 
 
 class Way:
-    """How records go: one by one, through the client library, or in whole batches."""
+    """How topics of the source are asked for: by id, or by name."""
 
-    batches = False
+    by_names = False
 
 
 @contextmanager
-def in_batches(really: bool = True) -> Iterator[None]:
-    """The worlds that are made meanwhile go by whole batches (or not)."""
-    before, Way.batches = Way.batches, really
+def by_names(really: bool = True) -> Iterator[None]:
+    """The worlds that are made meanwhile ask for topics by name (or not)."""
+    before, Way.by_names = Way.by_names, really
     try:
         yield
     finally:
-        Way.batches = before
+        Way.by_names = before
 
 
 class World:
@@ -116,8 +115,8 @@ class World:
     ) -> None:
         self.chooser = chooser
         self.scheduler = Scheduler(chooser)
-        self.in_batches = Way.batches
-        self.settings = settings.model_copy(update={"whole_batches": self.in_batches})
+        self.by_names = Way.by_names
+        self.settings = settings
         self.lanes = lanes
         self.lazy = lazy
         self.fold_s = 60.0
@@ -195,21 +194,20 @@ class World:
             "Condition": lambda: clients.Condition(self.scheduler),
             "thread": lambda target, name: clients.Thread(self.scheduler, target, name),
             "Consumer": lambda config, logger: clients.Consumer(self, config),
-            "Producer": lambda config, logger: clients.Producer(self, config, logger),
+            "Producer": lambda config, logger: clients.Producer(self, config),
             "AdminClient": lambda config, logger: clients.AdminClient(self, config),
         }
-        # Nobody looks as often as in production, and frames are small: nothing but the number of steps depends on it.
+        # Nobody looks as often as in production, and limits are so small that a few records make several frames and batches.
         slower: list[tuple[Any, dict[str, Any]]] = [
-            (replicator.copying, {"MAX_FRAME_RECORDS": 2}),
+            (replicator.copying, {"MAX_FRAME_BYTES": 300, "MAX_FRAME_RECORDS": 3}),
             (replicator.writer, {"IN_FLIGHT": 3, "BATCH_BYTES": 0}),
             (replicator.lane, {"IDLE_POLL_S": 20.0, "MANY": 2, "tame_garbage_collector": lambda: None}),
             (deduplicator.lane, {"POLL_S": 20.0, "tame_garbage_collector": lambda: None}),
             (common.application, {"TICK_S": 10.0}),
             (common.lane, {"LOOK_INTERVAL_S": 5.0}),
-            (deduplicator.delivery, {"IDLE_S": 10.0}),
+            (deduplicator.delivery, {"IDLE_S": 10.0, "MAX_BATCH_BYTES": 100}),
+            *self._batches(),
         ]
-        if self.in_batches:
-            slower += self._batches()
         patches = [mock.patch.multiple(common.outside, **make)]
         patches += [mock.patch.multiple(module, **values) for module, values in slower]
         for patch in patches:
@@ -225,7 +223,7 @@ class World:
                     patch.stop()
 
     def _batches(self) -> list[tuple[Any, dict[str, Any]]]:
-        """What to put where whole batches go, and limits so small that a few records make several."""
+        """What to put where batches go."""
         take_apart = common.whole_batches.Wholes.rows
 
         def rows(wholes: common.whole_batches.Wholes) -> Any:
@@ -237,8 +235,6 @@ class World:
             (deduplicator.fencing, {"BatchProducer": partial(batches.BatchProducer, self)}),
             (replicator.source, {"BatchConsumer": partial(batches.BatchConsumer, self)}),
             (common.whole_batches.Wholes, {"rows": rows}),
-            (replicator.copying, {"MAX_FRAME_BYTES": 300, "MAX_FRAME_RECORDS": 3}),
-            (deduplicator.delivery, {"MAX_BATCH_BYTES": 100}),
         ]
 
     # what clients ask of the world
