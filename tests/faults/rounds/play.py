@@ -139,7 +139,7 @@ class Player:
         result = Result(
             self.seed, number, link.name, datetime.now(UTC).isoformat(timespec="seconds"), broken=self.broken
         )
-        result.commit, result.engine = self.commit, link.engine
+        result.commit = self.commit
         result.lanes, result.named = "processes" if self.light else "spark", link.named
         try:
             self._round(link, number, steps, result, began)
@@ -196,9 +196,6 @@ class Player:
         if self.link is None:
             self._links += 1
             more = {} if self.broken is None else {"VERBATIM_BREAK": self.broken}
-            if self.broken == "reuse-unclean":
-                # Only the client library's producer can be used again where it should not.
-                more["WHOLE_BATCHES"] = "false"
             named = random.Random(f"named {self.seed} {self._links}").random() < 0.5
             self.link = self.world.link(f"r{self.seed}x{self._links}", self.light, named, **more)
             self.link.start()

@@ -38,7 +38,7 @@ TRANSACTION_MS = 10_000
 STATE_MB = 48
 
 BATCHES, RECORDS = "batches", "records"
-"""The engines: whole record batches, or the client library record by record."""
+"""The engines: record batches, or, before it, the client library record by record."""
 
 
 @dataclass
@@ -170,10 +170,6 @@ class Link:
     def topics(self) -> str:
         """What the names of the link's source topics begin with."""
         return f"{self.name}.t."
-
-    @property
-    def engine(self) -> str:
-        return RECORDS if self.more.get("WHOLE_BATCHES") == "false" else BATCHES
 
     @property
     def mappings(self) -> str:

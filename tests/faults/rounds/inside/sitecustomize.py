@@ -107,22 +107,8 @@ def around(owner: Any, name: str, point_name: str) -> None:
 def _producers(module: ModuleType) -> None:
     """Points at what producers do, told apart by the topic, and not by who calls: that may move from file to file."""
     original: Any = module.Producer
-    transaction_ms = os.environ.get("VERBATIM_TRANSACTION_MS")
 
     class Producer(original):  # type: ignore[misc]
-        def __init__(self, config: dict[str, Any], **kwargs: Any) -> None:
-            self.transactional = "transactional.id" in config
-            if self.transactional and transaction_ms:
-                # librdkafka refuses a linger that is longer than the time-out.
-                linger = min(int(config["linger.ms"]), int(transaction_ms) // 2)
-                config = {**config, "transaction.timeout.ms": int(transaction_ms), "linger.ms": linger}
-            if self.transactional and BREAK == "no-fencing":
-                config = {
-                    **config,
-                    "transactional.id": f"{config['transactional.id']}.{uuid.uuid4().hex[:8]}",
-                }
-            super().__init__(config, **kwargs)
-
         def produce(self, topic: str, *args: Any, **kwargs: Any) -> None:
             what = self._what(topic, args[1] if len(args) > 1 else None)
             if what in ("frame", "position"):
@@ -139,23 +125,13 @@ def _producers(module: ModuleType) -> None:
                 return "counters" if key and b"metrics" in key else "position"
             if topic.endswith(".control"):
                 return "control"
-            return "mapping" if topic.endswith(".offset-mappings") else "produce"
+            return "produce"
 
-        def init_transactions(self, *args: Any, **kwargs: Any) -> None:
-            super().init_transactions(*args)
-            point("fenced")
-
-    _transactions(Producer)
     module.Producer = Producer  # type: ignore[attr-defined]
 
 
-def _transactions(owner: Any) -> None:
-    around(owner, "send_offsets_to_transaction", "offsets")
-    around(owner, "commit_transaction", "commit")
-
-
 def _batch_producers(module: ModuleType) -> None:
-    """The same at the producer of whole batches."""
+    """The same at the producer of batches."""
     original: Any = module.BatchProducer
     transaction_ms = os.environ.get("VERBATIM_TRANSACTION_MS")
 
@@ -174,7 +150,8 @@ def _batch_producers(module: ModuleType) -> None:
     around(BatchProducer, "produce", "mapping")
     around(BatchProducer, "produce_batch", "produce")
     around(BatchProducer, "produce_whole", "produce")
-    _transactions(BatchProducer)
+    around(BatchProducer, "send_offsets_to_transaction", "offsets")
+    around(BatchProducer, "commit_transaction", "commit")
     module.BatchProducer = BatchProducer  # type: ignore[attr-defined]
 
 
@@ -211,11 +188,6 @@ def _lanes(module: ModuleType) -> None:
     # The epoch's rows are in, and Spark has not yet written to the checkpoint that it is done.
     around(module.LaneQuery, "_epoch_ended", "checkpoint")
     around(module.LaneQuery, "submit", "plan")
-
-
-def _reuse_unclean(module: ModuleType) -> None:
-    """A producer is used again whatever happened on its way to the commit."""
-    _replace(module.FencingProducer, "must_be_clean", lambda _: lambda *__: None)
 
 
 def _stale_next(module: ModuleType) -> None:
@@ -277,11 +249,10 @@ POINTS: dict[str, Callable[[ModuleType], None]] = {
     "deduplicator.state_query": _state_query,
 }
 BREAKAGES: dict[str, tuple[str, Callable[[ModuleType], None]]] = {
-    "reuse-unclean": ("deduplicator.fencing", _reuse_unclean),
     "stale-next": ("deduplicator.delivery", _stale_next),
     "no-dedup": ("deduplicator.judgement", _no_dedup),
     "commit-without-records": ("deduplicator.transaction", _commit_without_records),
-    "no-fencing": ("common.outside", lambda _: None),
+    "no-fencing": ("common.batch_producer", lambda _: None),
 }
 
 
