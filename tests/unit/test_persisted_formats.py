@@ -1,0 +1,195 @@
+"""What the link's topics hold stays readable, byte for byte as it was first written: tests/unit/golden has records as releases wrote them.
+
+Promise: version N reads what version N-1 wrote, and a format that is not new is written as it always was. A golden file is never changed; a new
+format gets a new one. `python -m tests.unit.test_persisted_formats` writes the files that are missing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from common import control, frame, mappings, record_batch
+from common.record_encoding import encode_records
+from common.whole_batches import decode as decode_batches
+from offsets import records as group_offsets
+from offsets.decision import Written
+from replicator import positions
+
+GOLDEN = Path(__file__).parent / "golden"
+ID = "AAAAAAAAAAAAAAAAAAAAAQ"
+WHERE = {"topic": "orders", "topic_id": ID, "partition": 3}
+CONTROL: list[tuple[str, dict[str, Any]]] = [
+    ("identity", {"source_cluster": "east", "target_cluster": "west", "staging_partitions": 4}),
+    ("leader", {"application": "replicator", "instance": "host/1"}),
+    ("leader", {"application": "deduplicator", "instance": "host/2"}),
+    ("topic", {"topic": "orders", "topic_id": ID, "partitions": 6, "config": {"retention.ms": "-1"}, "explicit": ["retention.ms"]}),
+    ("origin", {**WHERE, "offset": 17, "initial": True}),
+    ("started", {"start_offsets": "earliest"}),
+    ("destination", {"topic": "orders", "topic_id": ID, "destination": "copy.orders", "partitions": 6, "max_message_bytes": 1048588, "refused": None, "config": {"retention.ms": "-1"}, "compacted": False, "destination_id": "AAAAAAAAAAAAAAAAAAAAAg"}),
+    ("destination", {"topic": "bad", "topic_id": "b", "destination": "copy.bad", "partitions": 1, "max_message_bytes": 9, "refused": "it is full", "gone": True}),
+    ("accept-destination", {"destinations": ["copy.orders"]}),
+    ("topic-acls", {"topic": "orders", "acls": [["LITERAL", "orders", "User:a", "*", "READ", "ALLOW"]]}),
+    ("granted", {"destination": "copy.orders", "acls": [["LITERAL", "copy.orders", "User:a", "*", "READ", "ALLOW"]]}),
+    ("given-up", {"transactional_id": "link.0", "producer_id": 9, "epoch": 2}),
+    ("end-epoch", {"application": "replicator", "term": 1, "epoch": 7}),
+    ("ask", WHERE),
+    ("resend", {**WHERE, "next": 40, "held": [2, 99], "held_start": 44, "answers": 13}),
+    ("halted", {**WHERE, "application": "deduplicator", "reason": "staging-missing", "next": 40, "available": 50, "detail": "why", "held": [2, 99]}),
+    ("accept-loss", {**WHERE, "next": 40, "to": 50, "reason": "accepted"}),
+    ("resumed", {**WHERE, "application": "deduplicator"}),
+    ("pause", {"topics": ["orders"], "paused": True}),
+    ("limit", {"topics": ["orders"], "bytes_per_second": 1000, "records_per_second": None}),
+    ("topic-deleted", {"topic": "orders", "topic_id": ID}),
+]  # fmt: skip
+MAPPINGS = [
+    mappings.Mapping("east", "orders", ID, 3, 17, 40, "copy.orders", 3, 99, 20, 1, 0, [[17, 5, 10], [30, 15, 10]]),
+    mappings.Mapping("east", "orders", ID, 3, 40, 60, "copy.orders", 3, 120, 0, 0, 20, []),
+]  # fmt: skip
+POSITIONS = [positions.Position(40, 7, 13), positions.Position(41, None, -1)]
+GROUPS = [
+    (
+        group_offsets.GroupKey("billing", "orders", 3),
+        group_offsets.GroupOffset(
+            ID, 30, "west.billing", "copy.orders", 3, 15, True, None, "written", "", 1700000000000, "meta", Written(30, 15, None)
+        ),
+    ),
+    (
+        group_offsets.GroupKey("ünï", "orders", 0),
+        group_offsets.GroupOffset(
+            ID, 7, "ünï", "copy.orders", 0, None, False, "not-copied", "skipped", "why", 1700000000001, "", None
+        ),
+    ),
+]  # fmt: skip
+_ROWS = frame.encode_rows(
+    [17, 19, 20],
+    [-1, 0, 1700000000000],
+    [0, 1, 2],
+    [b"k", None, b""],
+    [b"v", b"", None],
+    [[("h", b"1"), ("h", None)], [], None],
+)
+FRAMES = [
+    frame.Frame("east", "orders", ID, 3, 17, 21, 3, "host/1.0.0.ab"),
+    frame.Frame("east", "orders", ID, 3, 17, 17, 0, "host/1.0.0.ab", origin=True),
+    frame.Frame("east", "orders", ID, 3, 21, 30, 0, "host/1.0.0.ab", gap=True, reason="accepted"),
+]
+
+
+def _state() -> control.Control:
+    state = control.Control(link="link")
+    for offset, (kind, fields) in enumerate(CONTROL):
+        assert state.apply(offset, control.encode(kind, link="link", **fields)) is None
+    return state
+
+
+def _plain(value: Any) -> Any:
+    return orjson.loads(
+        orjson.dumps(
+            _keys(dataclasses.asdict(value)), default=lambda some: sorted(some, key=repr), option=orjson.OPT_SORT_KEYS
+        )
+    )  # fmt: skip
+
+
+def _keys(value: Any) -> Any:
+    """Dictionaries with texts for keys."""
+    if isinstance(value, dict):
+        return {key if isinstance(key, str) else repr(key): _keys(of) for key, of in value.items()}
+    return [_keys(of) for of in value] if isinstance(value, list) else value
+
+
+def _frame_line(of: frame.Frame, value: bytes) -> dict[str, Any]:
+    headers = [[name, (what or b"").hex()] for name, what in frame.encode_headers(of, value)]
+    return {"headers": headers, "value": value.hex()}
+
+
+def _batch() -> bytes:
+    (records,) = encode_records(_ROWS.slice(0, 1), 1 << 20)
+    return b"".join(bytes(piece) for piece in record_batch.seal(records, "none"))
+
+
+WRITTEN: dict[str, Callable[[], list[dict[str, Any]]]] = {
+    "control": lambda: [
+        {"record": control.encode(kind, link="link", **fields).decode()} for kind, fields in CONTROL
+    ],
+    "mappings": lambda: [
+        dict(zip(("key", "value"), (part.decode() for part in mappings.encode(m)), strict=True))
+        for m in MAPPINGS
+    ],
+    "positions": lambda: [
+        dict(zip(("key", "value"), (p.decode() for p in positions.encode("orders", (ID, 3), position)), strict=True))
+        for position in POSITIONS
+    ],
+    "group-offsets": lambda: [
+        {"key": group_offsets.encode_key(key).decode(), "value": group_offsets.encode_value(value).decode()}
+        for key, value in GROUPS
+    ],
+    "frames-1": lambda: [
+        _frame_line(of, frame.pack(_ROWS).to_pybytes() if of.count else b"") for of in FRAMES
+    ],
+    "frames-2": lambda: [
+        _frame_line(frame.Frame("east", "orders", ID, 3, 0, 1, 1, "host/1.0.0.ab", batches=True), _batch())
+    ],
+    "control-state": lambda: [_plain(_state())],
+}  # fmt: skip
+
+
+def _golden(name: str) -> list[dict[str, Any]]:
+    return [orjson.loads(line) for line in (GOLDEN / f"{name}.jsonl").read_bytes().splitlines()]
+
+
+@pytest.mark.parametrize("name", [name for name in WRITTEN if name != "control-state"])
+def test_what_is_written_is_what_always_was(name: str) -> None:
+    assert WRITTEN[name]() == _golden(name)
+
+
+def test_the_golden_control_topic_adds_up_to_what_it_always_did() -> None:
+    state = control.Control(link="link")
+    for offset, line in enumerate(_golden("control")):
+        assert state.apply(offset, line["record"].encode()) is None
+    assert [_plain(state)] == _golden("control-state")
+
+
+def test_golden_mappings_positions_and_group_offsets_are_read() -> None:
+    assert [mappings.decode(line["value"].encode()) for line in _golden("mappings")] == MAPPINGS
+    found = [positions.decode(line["key"].encode(), line["value"].encode()) for line in _golden("positions")]
+    assert found == [((ID, 3), position) for position in POSITIONS]
+    groups = [
+        group_offsets.decode(line["key"].encode(), line["value"].encode())
+        for line in _golden("group-offsets")
+    ]
+    assert groups == GROUPS
+
+
+def test_golden_frames_are_read() -> None:
+    for line, wanted in zip(_golden("frames-1"), FRAMES, strict=True):
+        found, crc = frame.decode_headers([(name, bytes.fromhex(what)) for name, what in line["headers"]])
+        assert found == wanted
+        rows = frame.decode_rows(found, crc, bytes.fromhex(line["value"]))
+        assert rows.batch.equals(_ROWS if wanted.count else frame.NO_ROWS.batch)
+
+
+def test_a_golden_frame_of_batches_is_read() -> None:
+    (line,) = _golden("frames-2")
+    found, crc = frame.decode_headers([(name, bytes.fromhex(what)) for name, what in line["headers"]])
+    assert found.batches
+    rows = decode_batches(found, crc, bytes.fromhex(line["value"])).rows()
+    assert (rows.keys, rows.values, rows.timestamps) == ([b"k"], [b"v"], [-1])
+
+
+def main() -> int:
+    for name, lines in WRITTEN.items():
+        path = GOLDEN / f"{name}.jsonl"
+        if not path.exists():
+            path.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in lines()))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
