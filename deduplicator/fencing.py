@@ -141,7 +141,7 @@ class FencingProducer:
             raise
         producer = self.client
         fence: list[int] = []
-        denied: list[KafkaError] = []
+        denials: list[KafkaError] = []
         producer.begin_transaction()
 
         def fenced(error: KafkaError | None, message: Delivered) -> None:
@@ -149,15 +149,15 @@ class FencingProducer:
             if error is None and offset is not None:
                 fence.append(offset)
             elif error is not None and error.code() in kafka.NO_RIGHTS:
-                denied.append(error)
+                denials.append(error)
 
         producer.produce(self._mappings_topic, b"fence", None, self._partition, on_delivery=fenced)
         try:
             producer.flush(deadline.left())
         except Refused as refused:
-            denied.append(refused.error)
-        if denied:
-            raise kafka.denied(f"writing to {self._mappings_topic}", denied[0], right="WRITE")
+            denials.append(refused.error)
+        if denials:
+            raise kafka.denied(f"writing to {self._mappings_topic}", denials[0], right="WRITE")
         if not fence:
             raise UncleanTransaction("the end of the mappings could not be found")
         producer.abort_transaction(max(1.0, deadline.left()))
