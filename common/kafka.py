@@ -226,11 +226,10 @@ def reader(config: Config, **own: Any) -> Consumer:
     )
 
 
-def producer(config: Config, logger: Any = client_log, **own: Any) -> Producer:
+def producer(config: Config, **own: Any) -> Producer:
     """A producer that is idempotent, leaves no gap behind a failed message, and never gives a message up by itself.
 
-    `message.timeout.ms=0` matters: librdkafka's gapless guarantee leaves out messages that timed out. `logger` is anything with a `log`
-    like a logger's; what `poll` and `flush` serve goes there, too.
+    `message.timeout.ms=0` matters: librdkafka's gapless guarantee leaves out messages that timed out.
     """
     base = {
         **_BASE,
@@ -249,7 +248,7 @@ def producer(config: Config, logger: Any = client_log, **own: Any) -> Producer:
     if "transactional.id" not in spelled:
         fixed |= {"enable.gapless.guarantee": True, "message.timeout.ms": 0}
     with making("producer", config):
-        return outside.Producer({**base, **config, **fixed, **spelled}, logger=logger)
+        return outside.Producer({**base, **config, **fixed, **spelled}, logger=client_log)
 
 
 def connect(client: Producer | Consumer, topic: str, deadline: Deadline) -> None:

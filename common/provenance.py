@@ -21,10 +21,3 @@ def header(cluster: str) -> Header:
 def came_from(headers: Sequence[Header] | None, mark: Header) -> bool:
     """Whether a record with these headers has been in the cluster of `mark`, as `header` gives it."""
     return bool(headers) and mark in headers  # type: ignore[operator]
-
-
-def marked(headers: list[list[Header] | None] | None, count: int, mark: Header) -> list[list[Header] | None]:
-    """The headers of `count` records with `mark` behind those of each."""
-    if headers is None:
-        return [[mark]] * count
-    return [[*own, mark] if own else [mark] for own in headers]

@@ -401,7 +401,7 @@ class Settings(BaseModel):
             if given is None:
                 continue
             if successor.setting is None:
-                if successor.property is None and (variable, given.value) not in _SAME_ANYWAY:
+                if successor.property is None and (variable, given.value.lower()) not in _SAME_ANYWAY:
                     warnings.append(f"{given.label}: {successor.meaning}")
                 continue
             if variable == "KAFKA_CONFIG_CONSUMER_AUTO_RESET" and given.value.lower() not in (

@@ -71,7 +71,6 @@ class Deduplicator(Application):
         self._fold_again_at = math.inf
         self._folded_at = -math.inf
         self._folded_with: dict[str, int] = {}
-        """Whether it was said why records are produced one by one."""
         self._given: dict[int, int] = {}
         """In a bounded run, the end of each staging partition that the last plan gave."""
         self._left: dict[int, recovery.Snapshot] = {}

@@ -1,7 +1,4 @@
-"""What came of a partition and is in no frame yet, in chunks: whole record batches, or records as Arrow columns. Pure.
-
-The same for replicator/fetching.py as a list of records is for the client library's consumer.
-"""
+"""What came of a partition and is in no frame yet, in chunks: whole record batches, or records as Arrow columns. Pure."""
 
 from __future__ import annotations
 

@@ -25,10 +25,8 @@ from replicator.chunks import Chunk, Chunks, Whole
 
 MAX_FRAME_RECORDS = 10_000
 MAX_FRAME_BYTES = 400 << 10
-"""Of values: a message's length leaves its key and headers out."""
+"""Of keys, values and headers."""
 LOOP_LOOK_FRAMES = 64
-MAX_ENCODED_BYTES = 4 * MAX_FRAME_BYTES
-"""A frame of several records that keys or headers make larger is cut again: the staging topic would refuse it in the end."""
 
 
 class Loop(Exception):
@@ -82,7 +80,6 @@ class Copying:
     status: Status = Status.RUNNING
     paused: bool = False
     """Whether an operator has paused its topic: it is not read, whatever its status."""
-    asked_at: int = -1
     gone: tuple[int, int, int] | None = None
     """While it is asking: the position that its source no longer has, and where the log there begins and ends."""
     generation: int = 0
@@ -122,7 +119,7 @@ class Copying:
 
     @property
     def pending_bytes(self) -> int:
-        """Of these records' values."""
+        """About what these take."""
         return self.chunks.bytes
 
     def rewind(self, position: int, leader_epoch: int | None = None) -> None:

@@ -162,7 +162,7 @@ class Demands:
             copy.name,
             no_longer_there(copy),
         )
-        copy.asked_at = self.term.control.append(
+        self.term.control.append(
             "ask", Deadline(CALL_S), topic=copy.topic, topic_id=copy.topic_id, partition=copy.partition
         )
         copy.asked_since = now

@@ -172,7 +172,7 @@ def includes(one: rights.Right, other: rights.Right) -> bool:
 
 def needed() -> list[rights.Right]:
     """What a link needs that has no need of what is only for some."""
-    some = ("ACL_SYNC", "--reverse", "HEARTBEATS_INTERVAL", "WHOLE_BATCHES")
+    some = ("ACL_SYNC", "--reverse", "HEARTBEATS_INTERVAL")
     return [right for right in RIGHTS if not any(right in only_with(what) for what in some)]
 
 

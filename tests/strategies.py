@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 
 from hypothesis import strategies as st
 
 from common.frame import Frame, Header, Rows, encode_rows
+from replicator.chunks import Chunk
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 OFFSETS = st.integers(0, 2**62)
@@ -20,7 +21,7 @@ HEADERS = st.none() | st.lists(st.tuples(st.sampled_from(["a", "", "é"]) | TEXT
 
 @dataclass(frozen=True)
 class Record:
-    """A source record, as far as the replicator uses one. As with the client's, `len` counts the value alone."""
+    """A source record."""
 
     at: int
     stamp: int = 1
@@ -28,28 +29,6 @@ class Record:
     k: bytes | None = None
     v: bytes | None = b"v"
     h: list[Header] | None = field(default=None, hash=False)
-    epoch: int | None = None
-
-    def __len__(self) -> int:
-        return len(self.v or b"")
-
-    def offset(self) -> int:
-        return self.at
-
-    def timestamp(self) -> tuple[int, int]:
-        return (self.kind, self.stamp)
-
-    def key(self) -> bytes | None:
-        return self.k
-
-    def value(self) -> bytes | None:
-        return self.v
-
-    def headers(self) -> list[Header] | None:
-        return self.h
-
-    def leader_epoch(self) -> int | None:
-        return self.epoch
 
 
 @st.composite
@@ -66,7 +45,6 @@ def records(draw: st.DrawFn, min_size: int = 0, max_size: int = 12) -> list[Reco
                 draw(BYTES),
                 draw(BYTES),
                 draw(HEADERS),
-                draw(st.integers(0, 9)),
             )
         )
         at += draw(st.sampled_from([1, 1, 1, 2, 1000]))
@@ -178,3 +156,12 @@ def rows_of(
     """Rows of records that are given column by column."""
     batch = encode_rows(offsets, timestamps, [1] * len(offsets), keys, values, headers)
     return Rows(offsets, batch, size)
+
+
+def chunk_of(records: Sequence[Record], end: int | None = None, epoch: int = 0) -> Chunk:
+    """What came of orders-0: these records, and behind them nothing as far as `end`."""
+    chunk = Chunk("orders", 0, records[-1].at + 1 if end is None else end, epoch)
+    if records:
+        at, stamps, kinds, keys, values, headers = zip(*map(astuple, records), strict=True)
+        chunk.rows = encode_rows(at, stamps, kinds, keys, values, headers if any(headers) else None)
+    return chunk

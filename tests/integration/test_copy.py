@@ -14,6 +14,7 @@ from common.frame import decode_headers, decode_rows
 from tests.brokers import Headers, Record, Seen, create_topic, end_offsets, produce, read_all, wait_until
 from tests.conftest import Kafka
 from tests.harness import Link, assert_copied
+from tests.wire import produce_at
 
 LARGEST = 3 << 20
 ENVELOPE = 75
@@ -112,6 +113,8 @@ def _stamps() -> list[Record]:
 def _first_half(at: str, topics: dict[str, str]) -> Producer:
     produce(at, topics["kinds"], _kinds())
     produce(at, topics["stamps"], _stamps())
+    for stamp in (0, -1):
+        produce_at(at, topics["stamps"], [b"at %d" % stamp] * 2, stamp)
     produce(at, topics["appended"], [Record(b"%d" % i, timestamp=1000 + i) for i in range(5)])
     produce(
         at,
@@ -158,8 +161,8 @@ def test_null_and_empty_keys_values_and_headers_arrive_as_they_were(copied: Copi
 
 
 def test_old_and_future_timestamps_arrive_as_they_were(copied: Copied) -> None:
-    """Promise: the destination takes every timestamp the source took, 1970 and the far future included, unaltered."""
-    assert {1, 2**52} < {r.timestamp for r in copied.check("stamps")[0]}
+    """Promise: the destination takes every timestamp the source took, 0, none at all, and the far future included, unaltered."""
+    assert {-1, 0, 1, 2**52} < {r.timestamp for r in copied.check("stamps")[0]}
 
 
 def test_append_times_are_kept_as_the_time_of_the_record(copied: Copied) -> None:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
-from replicator.fetch_sessions import FetchSessions, Unsupported
 from tests.brokers import Record, Seen, create_topic, end_offsets, produce, wait_until
 from tests.conftest import Kafka, Names
 from tests.harness import Link, assert_copied
@@ -96,22 +94,5 @@ def test_records_of_old_formats_are_copied_with_their_times_or_none(
     link = Link(cluster.bootstrap_servers, target.bootstrap_servers, names.link, TOPIC, **variables)
     assert link.copy() == (0, 0)
     assert link.halted() == {}
-    assert_copied(link, TOPIC, f"{names.link}.{TOPIC}", there)
-    verified(link)
-
-
-def test_read_one_by_one_they_have_no_other_times(
-    old: tuple[Cluster, list[list[Seen]]], target: Kafka, names: Names, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Promise: the same where the client library reads, as it does from older brokers; it says 0 of a record that has no time."""
-
-    def refuse(*_: Any) -> None:
-        raise Unsupported("these are older brokers")
-
-    monkeypatch.setattr(FetchSessions, "_send", refuse)
-    cluster, there = old
-    variables = {"KAFKA_CLUSTERS_DESTINATION_TOPIC": f"{names.link}.{{topic}}"}
-    link = Link(cluster.bootstrap_servers, target.bootstrap_servers, names.link, TOPIC, **variables)
-    assert link.copy() == (0, 0)
     assert_copied(link, TOPIC, f"{names.link}.{TOPIC}", there)
     verified(link)

@@ -336,15 +336,13 @@ def test_a_target_that_allows_no_transaction_of_ours_is_refused_by_the_name_of_i
         link.prepare(settings, True, Deadline(20))
     create_topic(cluster.bootstrap_servers, "mappings")
     ids = TransactionalIds(SimpleNamespace(state=Control()))  # type: ignore[arg-type]
-    for whole_batches in (True, False):
-        plan = {
-            "mappings_topic": "mappings",
-            "link": "link",
-            "group": "group",
-            "whole_batches": whole_batches,
-            "producer": settings.client_config("destination", "producer"),
-        }
-        producer = FencingProducer(plan, 0, "staging-0", 1_000_000, 65536, ids)
-        with pytest.raises(LinkRefused, match=r"transaction.max.timeout.ms"):
-            producer.fence(Deadline(20))
-        producer.drop(False)
+    plan = {
+        "mappings_topic": "mappings",
+        "link": "link",
+        "group": "group",
+        "producer": settings.client_config("destination", "producer"),
+    }
+    producer = FencingProducer(plan, 0, "staging-0", ids)
+    with pytest.raises(LinkRefused, match=r"transaction.max.timeout.ms"):
+        producer.fence(Deadline(20))
+    producer.drop(False)

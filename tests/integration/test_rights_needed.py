@@ -132,27 +132,6 @@ def test_without_a_right_that_all_its_work_needs_an_application_ends_by_name(
         )
 
 
-def test_the_client_library_needs_its_group_and_does_with_that(link: Guarded) -> None:
-    """Promise: where records are read and produced one by one, the same rights are enough but for one, and that one is needed."""
-    (right,) = only_with("WHOLE_BATCHES")
-    topic = link.topic("orders")
-    for principal in (REPLICATOR, DEDUPLICATOR):
-        link.links[principal].variables["WHOLE_BATCHES"] = "false"
-    try:
-        produce(link.clusters[SOURCE].bootstrap_servers, topic, [Record(b"one by one")])
-        told = link.tell(REPLICATOR)
-        assert told.code == 2
-        assert link.on(right).name in told.lines
-        link.grant(right)
-        assert [link.run(principal) for principal in (REPLICATOR, DEDUPLICATOR)] == [0, 0]
-    finally:
-        link.revoke(right)
-        for principal in (REPLICATOR, DEDUPLICATOR):
-            del link.links[principal].variables["WHOLE_BATCHES"]
-    read, *_ = read_all(link.clusters[TARGET].bootstrap_servers, topic)
-    assert read[-1].value == b"one by one"
-
-
 def test_what_may_not_be_read_is_halted_by_name_and_the_others_go_on(link: Guarded) -> None:
     """Promise: a source topic that may not be read, or not even be seen any more, is halted by name, exit 3; another one is copied meanwhile,
     and without the right to ask for the target's version the log says that it is not checked."""

@@ -296,11 +296,14 @@ def unreadable(first: int) -> Whole:
 
 
 def test_a_batch_that_can_t_be_read_goes_as_it_is() -> None:
-    """To look for a loop in it is worth no partition."""
+    """To look for a loop in it is worth no partition. A header's name that is not UTF-8 arrives byte for byte."""
     copy = make(refuse=MARK)
     copy.take_chunk(Chunk("orders", 0, 1, 0, [unreadable(0)]))
     (cut,) = copy.cut(True)
     assert cut.frame.batches and cut.frame.count == 1
+    ((header, batch),) = whole_batches.decode(cut.frame, zlib.crc32(cut.value), bytes(cut.value)).each()
+    produced = b"".join(bytes(piece) for piece in reseal(header, batch, 7, 3, 11))
+    assert produced[61:] == bytes(unreadable(0)[1])[61:] and b"\xff\xfe" in produced
 
 
 def test_a_batch_that_can_t_be_taken_apart_halts_its_partition_by_name_behind_what_is_sound() -> None:

@@ -75,12 +75,10 @@ def test_what_only_the_client_library_can_follow_is_named(config: dict[str, str]
 
 def test_who_sets_what_has_no_effect_is_told_where() -> None:
     given = [(False, [Given("linger.ms", "5", "SOME_VARIABLE"), Given("debug", "all", "ANOTHER")])]
-    _, warnings = resolve("producer", given, BOOTSTRAP, whole_batches=True)
+    _, warnings = resolve("producer", given, BOOTSTRAP, direct=True)
     assert len(warnings) == 1
-    assert warnings[0].startswith("SOME_VARIABLE: linger.ms has no effect where records are written")
+    assert warnings[0].startswith("SOME_VARIABLE: linger.ms has no effect on records, which are written")
     assert resolve("producer", given, BOOTSTRAP)[1] == []
-    through_the_library = [*given, (False, [Given("ssl.cipher.suites", "A", "")])]
-    assert resolve("producer", through_the_library, BOOTSTRAP, whole_batches=True)[1] == []
 
 
 @pytest.mark.parametrize(

@@ -49,7 +49,6 @@ def test_every_reason_for_a_halt_has_a_way_on_in_the_readme() -> None:
         stuck.NO_KEY,
         stuck.REFUSED,
         stuck.STATE_LOST,
-        stuck.TIMESTAMP,
         stuck.TOO_LARGE,
         stuck.UNREADABLE,
         stuck.INTERNAL,

@@ -203,7 +203,7 @@ def test_a_damaged_batch_stops_its_partition_by_name(consumer: Fixed, spoil: int
     good, data = batch(0, 1), bytearray(batch(1, 3, size=500))
     data[spoil] ^= 1
     *chunks, event = consumer.got(good + bytes(data))
-    assert isinstance(event, Event) and event.error().code() == KafkaError._BAD_MSG
+    assert isinstance(event, Event) and event.error.code() == KafkaError._BAD_MSG
     assert all(offset < 1 for _, _, _, offsets in shown(chunks) for offset in offsets)
     assert consumer.got(good) == [], "nothing comes after it"
 
@@ -220,7 +220,7 @@ def test_what_stands_in_the_way_is_told_once_and_nothing_comes_after_it(
     consumer: Fixed, told: dict[str, Any], code: int
 ) -> None:
     (event,) = consumer.got(**told)
-    assert (event.topic(), event.partition(), event.error().code()) == ("orders", 0, code)
+    assert (event.topic, event.partition, event.error.code()) == ("orders", 0, code)
     assert consumer.got(batch(0, 1)) == []
 
 
@@ -231,7 +231,7 @@ def test_a_topic_that_a_broker_has_not_heard_of_yet_is_waited_for_a_little(
     assert consumer.got(error=error, at=10.0) == []
     assert consumer.got(error=error, at=11.0) == []
     (event,) = consumer.got(error=error, at=10.0 + fetching.UNKNOWN_S)
-    assert event.error().code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+    assert event.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
 def test_another_leader_is_looked_for(consumer: Fixed) -> None:

@@ -66,9 +66,6 @@ class Recorder:
     def close_gap(self, key: Any, topic: str) -> None:
         pass
 
-    def in_batches(self) -> bool:
-        return False
-
     def takes_whole(self, wholes: Any, destination: Any) -> bool:
         return not destination.compacted
 

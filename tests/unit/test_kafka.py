@@ -17,7 +17,6 @@ from common.errors import LinkRefused, SettingsError
 from common.kafka import Deadline
 from common.settings import Settings
 from common.topics import TopicInfo
-from deduplicator.fencing import FencingProducer
 from verbatim.pretending import PretendingAdmin
 
 
@@ -116,15 +115,6 @@ class Said:
         if self._alone:
             raise KafkaException(KafkaError(KafkaError._TRANSPORT))
 
-    def init_transactions(self, timeout: float) -> None:
-        self.calls.append("init_transactions")
-
-    def begin_transaction(self) -> None:
-        pass
-
-    def abort_transaction(self, timeout: float) -> None:
-        pass
-
     def produce(self, topic: str, value: Any, key: Any, partition: int, on_delivery: Any) -> None:
         self.calls.append("produce")
         self._reports.append(on_delivery)
@@ -148,11 +138,6 @@ def test_a_producer_is_connected_before_it_is_used_and_used_where_it_can_t_be(
     asked = 1 if alone else 2
     assert Appender("l.control", {}).append([(None, b"v")], 5.0) == [7]
     assert made.calls == ["list_topics l.control"] * asked + ["produce"]
-    made.calls = []
-    plan = {"mappings_topic": "l.mappings", "link": "l", "producer": {}, "whole_batches": False}
-    ids: Any = SimpleNamespace(used=lambda link, partition: [])
-    assert FencingProducer(plan, 0, "l.staging-0", 1, 1, ids).fence(Deadline(5.0)) == 7
-    assert made.calls == ["list_topics l.mappings"] * asked + ["init_transactions", "produce"]
 
 
 @pytest.mark.parametrize("make", [kafka.consumer, kafka.producer, kafka.admin, PretendingAdmin])

@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from common import kafka, topics
+from common import topics
 from common.kafka import Deadline
 from verbatim import plan, sampling
 from verbatim.plan_report import Change, PlanReport, TopicPlan, as_json, as_text, cost, size
@@ -203,35 +203,6 @@ def test_rights_are_missing_only_where_the_brokers_say_which_there_are() -> None
     assert lacking(frozenset({"READ"}), None) == []
 
 
-class FakeReader:
-    """Hands out the records it is given, in place of a consumer and its broker."""
-
-    def close(self) -> None:
-        pass
-
-
-def test_a_record_that_begins_a_copy_without_a_timestamp_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The log tells where timestamps of 1 and more begin; what lies before that is looked at, for it may be a gap."""
-    since = {("none", 0): -1, ("late", 0): 7, ("gap", 0): 7, ("fine", 0): 5, ("below", 0): 2}
-    first = {"none": (5, -1), "late": (5, 0), "gap": (7, 99)}
-    starts = dict.fromkeys(since, (5, 9)) | {("empty", 0): (5, 5)}
-
-    def offsets(_: Any, specs: dict[Any, Any], deadline: Deadline) -> dict[Any, int]:
-        return {at: since[at] for at in specs}
-
-    def read(_: Any, topic: str, ranges: Any, timeout_s: float) -> Any:
-        offset, timestamp = first[topic]
-        yield SimpleNamespace(offset=lambda: offset, timestamp=lambda: (1, timestamp))
-
-    monkeypatch.setattr(topics, "offsets", offsets)
-    monkeypatch.setattr(sampling, "records", read)
-    monkeypatch.setattr(kafka, "consumer", lambda *_, **__: FakeReader())
-    suspected = sampling.suspects(None, starts, Deadline(CALL_S))  # type: ignore[arg-type]
-    assert suspected == [("none", 0), ("late", 0), ("gap", 0)]
-    sampler = sampling.Sampler(SimpleNamespace(client_config=lambda *_: {}), "g", Deadline(CALL_S))  # type: ignore[arg-type]
-    assert sampler.without_timestamp(suspected, starts) == [(("none", 0), 5), (("late", 0), 5)]
-
-
 def a_look(**fields: Any) -> Any:
     """The part of a look at the source that needs no cluster."""
     look = plan._Look.__new__(plan._Look)
@@ -261,7 +232,6 @@ def test_a_partition_that_nobody_leads_is_told_and_not_waited_for(monkeypatch: p
         return dict.fromkeys(partitions, (0, 9)), dict.fromkeys(partitions, 1.0)
 
     monkeypatch.setattr(sampling, "rates", rates)
-    monkeypatch.setattr(sampling, "suspects", lambda *_: [])
     look = a_look(starts={("t", 0): 5, ("t", 1): 5}, leaderless={("t", 1)}, _sampler=lambda: None)
     look.report.topics.append(a_topic(partitions=2))
     look._records()

@@ -18,7 +18,7 @@ from offsets.main import command as offsets
 from offsets.survey import UNTRANSLATED
 from replicator import copying
 from replicator.copying import Copying, Cut, Loop
-from tests.strategies import Record, records
+from tests.strategies import Record, chunk_of, records
 from verbatim.failover import Failover
 from verbatim.failover import Options as FailoverOptions
 from verbatim.main import cli
@@ -58,7 +58,7 @@ def test_frames_leave_out_what_came_from_the_target_and_cover_it_all_the_same(
     copy = make(found[0].at, THERE)
     largest, copying.MAX_FRAME_RECORDS = copying.MAX_FRAME_RECORDS, size
     try:
-        copy.take(found)
+        copy.take_chunk(chunk_of(found))
         cuts = copy.cut(True)
     finally:
         copying.MAX_FRAME_RECORDS = largest
@@ -75,21 +75,14 @@ def test_frames_leave_out_what_came_from_the_target_and_cover_it_all_the_same(
 def test_without_the_setting_nothing_is_left_out_and_only_a_record_that_would_go_round_is_refused() -> None:
     echo, other = Record(0, h=[THERE]), Record(1, h=[("verbatim.provenance", b"elsewhere")])
     copy = make(0)
-    copy.take([echo, other])
+    copy.take_chunk(chunk_of([echo, other]))
     assert offsets_in(copy.cut(True)) == [0, 1]
     copy = make(0, refuse=THERE)
-    copy.take([other])
+    copy.take_chunk(chunk_of([other]))
     assert offsets_in(copy.cut(True)) == [1]
-    copy.take([replace(echo, at=2)])
+    copy.take_chunk(chunk_of([replace(echo, at=2)]))
     with pytest.raises(Loop, match="record 2 of orders-0 came from the target cluster"):
         copy.cut(True)
-
-
-def test_a_copy_bears_one_header_more_behind_its_own() -> None:
-    headers: list[list[Header] | None] = [None, [], [("a", None), THERE]]
-    assert provenance.marked(headers, 3, HERE) == [[HERE], [HERE], [("a", None), THERE, HERE]]
-    assert headers == [None, [], [("a", None), THERE]]
-    assert provenance.marked(None, 3, HERE) == [[HERE]] * 3
 
 
 def test_verify_takes_for_copies_what_bears_the_links_header_last_and_counts_the_rest() -> None:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deduplicator.runs import Run, contiguous, merge, segments
+from deduplicator.runs import Run, merge, placed, segments
 
 INCREASING = st.lists(st.integers(0, 40), unique=True).map(sorted)
 
@@ -29,18 +29,15 @@ def test_segments_are_consecutive_maximal_and_cover_everything(offsets: list[int
         assert end == len(offsets) or offsets[end] > offsets[end - 1] + 1
 
 
-def test_a_run_is_contiguous_when_its_ends_are_its_length_apart() -> None:
-    assert contiguous(Run(5, 3, 10, 12)) and contiguous(Run(5, 1, 10, 10))
-    assert not contiguous(Run(5, 3, 10, 13)), "another writer came between"
-    assert not contiguous(Run(5, 3, 10, 11))
-    assert not contiguous(Run(5, 3, None, 12)) and not contiguous(Run(5, 3, 10, None))
+def test_runs_are_placed_one_behind_the_other() -> None:
+    assert placed([Run(5, 3), Run(9, 1), Run(11, 2)], 10) == [Run(5, 3, 10), Run(9, 1, 13), Run(11, 2, 14)]
 
 
 def test_runs_join_only_where_both_sides_continue() -> None:
     assert merge([]) == []
-    assert merge([Run(5, 2, 10, 11), Run(7, 1, 12, 12), Run(8, 2, 13, 14)]) == [[5, 10, 5]]
-    assert merge([Run(5, 2, 10, 11), Run(8, 1, 12, 12)]) == [[5, 10, 2], [8, 12, 1]]
-    assert merge([Run(5, 2, 10, 11), Run(7, 1, 13, 13)]) == [[5, 10, 2], [7, 13, 1]]
+    assert merge([Run(5, 2, 10), Run(7, 1, 12), Run(8, 2, 13)]) == [[5, 10, 5]]
+    assert merge([Run(5, 2, 10), Run(8, 1, 12)]) == [[5, 10, 2], [8, 12, 1]]
+    assert merge([Run(5, 2, 10), Run(7, 1, 13)]) == [[5, 10, 2], [7, 13, 1]]
 
 
 @given(INCREASING, st.lists(st.integers(0, 2), min_size=41, max_size=41))
@@ -49,7 +46,7 @@ def test_merged_runs_say_exactly_what_the_runs_said(offsets: list[int], gaps: li
     for (begin, end), gap in zip(segments(offsets), gaps, strict=False):
         at += gap // 2
         for i in range(begin, end):
-            runs.append(Run(offsets[i], 1, at, at))
+            runs.append(Run(offsets[i], 1, at))
             at += 1
     merged = merge(runs)
     assert [(s + i, d + i) for s, d, n in merged for i in range(n)] == [(r.source, r.first) for r in runs]

@@ -61,7 +61,6 @@ FIXED_INTERFACE = [
     *(
         "CREATE_TOPICS",
         "PROVENANCE_HEADERS",
-        "WHOLE_BATCHES",
         "HEARTBEATS_INTERVAL",
         "HEARTBEATS_TOPIC",
         "STAGING_TOPIC",
@@ -906,8 +905,19 @@ def test_variables_of_the_older_system_keep_working() -> None:
     assert (producer["linger.ms"], producer["compression.type"]) == ("20", "zstd")
     (warning,) = settings.warnings
     assert warning.startswith(
-        "KAFKA_CONFIG_PRODUCER_LINGER_MS: linger.ms has no effect where records are written"
+        "KAFKA_CONFIG_PRODUCER_LINGER_MS: linger.ms has no effect on records, which are written"
     )
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [("true", False), ("True", False), ("false", True), ("FALSE", True), ("0", True), ("one", True)],
+)
+def test_who_asks_for_the_way_that_is_gone_is_told_and_who_asks_for_the_one_that_is_left_is_not(
+    value: str, told: bool
+) -> None:
+    words = "WHOLE_BATCHES: gone: records always go as record batches"
+    assert any(w.startswith(words) for w in load(WHOLE_BATCHES=value).warnings) == told
 
 
 def test_a_new_variable_beats_the_older_systems_even_from_the_file(tmp_path: Path) -> None:

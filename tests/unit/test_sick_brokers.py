@@ -456,7 +456,7 @@ def test_a_broker_that_does_not_let_us_in_is_asked_once_and_told_of() -> None:
         events = [item for _ in range(10) for item in reader.read(0.05)]
         reader.close()
         (event,) = events
-        assert isinstance(event, Event) and "no such user" in event.error().str()
+        assert isinstance(event, Event) and "no such user" in event.error.str()
         assert broker.kinds().count("SaslAuthenticate") == 1, "an account is locked by more"
 
 

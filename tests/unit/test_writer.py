@@ -15,7 +15,7 @@ from common.routing import staging_partition
 from replicator import writer
 from replicator.copying import Copying, Cut
 from replicator.writer import Writer, WriterFailed, frame_codec
-from tests.strategies import Record
+from tests.strategies import Record, chunk_of
 
 PLAN = {
     "staging_producer": {},
@@ -91,7 +91,7 @@ def at(staging: int) -> Copying:
 def cuts(copy: Copying, count: int, size: int = 1500) -> list[Cut]:
     found = []
     for i in range(count):
-        copy.take([Record(i, v=b"v" * size)])
+        copy.take_chunk(chunk_of([Record(i, v=b"v" * size)]))
         found += copy.cut(True)
     return found
 
@@ -137,7 +137,7 @@ def test_a_frame_that_is_held_while_its_copy_goes_back_is_left_out(client: Clien
     copy = at(0)
     send(target, copy, cuts(copy, 3))
     copy.rewind(1)
-    copy.take([Record(1, v=b"again"), Record(2)])
+    copy.take_chunk(chunk_of([Record(1, v=b"again"), Record(2)]))
     send(target, copy, copy.cut(True))
     assert target.flush(5.0)
     assert client.starts(0) == [0, 1, 1]
