@@ -1,21 +1,17 @@
-"""A transactional producer of whole record batches. What goes into its transactions, and when they are clean, is left to others.
+"""A transactional producer of record batches. What goes into its transactions, and when they are clean, is left to others.
 
-The client library takes records one by one: at 200 B that, and taking them apart before, was more than half of what phase 2 costs. Here a frame's
-records become a batch at once (common/record_batch.py), which goes into a socket as it is; the broker's answer tells where it lies. The calls
-have the names and errors of `confluent_kafka.Producer`, which serves where this one can't (common/connection.py:unsupported).
+A frame's records become a batch at once (common/record_batch.py), which goes into a socket as it is (common/batch_sender.py); the broker's answer
+tells where it lies. The calls have the names and errors of `confluent_kafka.Producer`.
 
 Nothing is sent twice that may have been taken. A request whose answer does not come ends the producer, and so does a commit of what was refused in
-part: its transaction is unclean, and the next producer fences it, after which the broker takes nothing more that was sent by this one. Only what an answer says was not done is
-asked for again: by a coordinator that is not ready or could not be connected to, while a transaction before this one is being completed, by a broker
-that does not lead a partition, or has not heard of it yet. A batch keeps its number in its partition's sequence then, so those behind it that were on
-their way are refused until it comes; and a broker that has it already knows it by that number.
+part: its transaction is unclean, and the next producer fences it, after which the broker takes nothing more that was sent by this one. Only what an
+answer says was not done is asked for again: by a coordinator that is not ready or could not be connected to, while a transaction before this one is
+being completed.
 """
 
 from __future__ import annotations
 
-import select
 import time
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,37 +20,22 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from common import kafka, outside, protocol, record_batch
+from common.batch_sender import PATIENCE_S, REQUEST_BYTES, Batch, BatchSender, Reported
 from common.broker_connections import (
-    DATA,
-    Address,
     BrokerConnections,
-    Line,
     NoCoordinator,
     Partition,
     Unreachable,
 )
-from common.broker_tries import TRIES
 from common.frame import encode_rows
 from common.kafka import Deadline
 from common.protocol import Answer, Api, KnownTransaction, Piece
 from common.record_batch import BatchHeader, Records
 from common.record_encoding import encode_records
 
-SEND_BYTES = 256 << 10
-"""So much is sent at once; what is less waits for the flush."""
-REQUEST_BYTES = 8 << 20
-REQUEST_S = 30.0
 LEAST_PAUSE_S, MOST_PAUSE_S = 0.001, 0.02
 UNREACHABLE_PAUSE_S = 0.25
-PATIENCE_S = 5.0
-"""How long a partition without a leader, a broker that can't be reached, or a transaction that is being completed is waited for: longer than an
-election takes. All that goes with it stands still meanwhile."""
-AGAIN_S = 0.05
-"""Before what a broker did not take is sent to whoever leads now."""
 SEQUENCES = 1 << 31
-
-Reported = Callable[[KafkaError | None, int], None]
-"""Told of a batch: what went wrong, or the offset of its first record."""
 
 _MOVED = frozenset({KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE})
 _NOT_READY = _MOVED | {
@@ -63,18 +44,6 @@ _NOT_READY = _MOVED | {
     # Of a topic that is new, one broker hears later than another.
     KafkaError.UNKNOWN_TOPIC_OR_PART,
 }
-_ELSEWHERE = frozenset(
-    {
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-    }
-)
-"""Said by a broker that does not lead the partition, or does no longer: then it may have appended the batch before, and the next leader may have
-copied it (a request that waits for its replicas is answered so when the leader changes). What is sent again has the same sequence number, so whoever has
-it answers with its offset and appends nothing, as long as it is one of the producer's last five; of an older one it says OUT_OF_ORDER, which is an
-unclean end."""
-_OUT_OF_ORDER = KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER
 _UNKNOWN_ID = frozenset({105, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED})
 """TRANSACTIONAL_ID_NOT_FOUND, which the client has no name for; and whoever may use an id may describe it, so of one that may not be described
 nobody has made use."""
@@ -98,16 +67,6 @@ class Delivered:
 
     def offset(self) -> int | None:
         return self._offset
-
-
-@dataclass(slots=True)
-class _Batch:
-    at: Partition
-    pieces: Sequence[Piece]
-    bytes: int
-    reported: Reported
-    tried: str = ""
-    """What it was compressed with, where it is too large all the same."""
 
 
 @dataclass(slots=True)
@@ -144,19 +103,8 @@ class BatchProducer:
         self._along = along
         self._number, self._epoch = -1, -1
         self._sequences: dict[Partition, int] = {}
-        self._waiting: dict[Partition, deque[_Batch]] = {}
-        self._waiting_bytes = 0
         self._single: dict[Partition, _Single] = {}
-        self._sent: dict[Line, deque[list[_Batch]]] = {}
-        """What is in flight to each broker, by request."""
-        self._again: dict[Partition, deque[_Batch]] = {}
-        """What was not taken, in order; nothing else goes to these partitions meanwhile."""
-        self._again_at = 0.0
-        self._refusal: KafkaError | None = None
-        """Of the first batch of this transaction that was refused: reports go to their batches, and a commit must know without them."""
-        self.refused: dict[Partition, KafkaError] = {}
-        """The partitions for which it has ended, or could not begin, a transaction: what was said of each."""
-        self._again_since: dict[Partition, float] = {}
+        self._batches = BatchSender(self._brokers, transactional_id, self._register, self._end)
         self._registered: set[Partition] = set()
         self._with_offsets = False
         self._gap = False
@@ -165,9 +113,7 @@ class BatchProducer:
 
     def __len__(self) -> int:
         """Batches that are not acknowledged, and records of which no batch is made yet."""
-        waiting = sum(len(some) for of in (self._waiting, self._again) for some in of.values())
-        waiting += sum(len(one.values) for one in self._single.values())
-        return waiting + sum(len(batches) for sent in self._sent.values() for batches in sent)
+        return len(self._batches) + sum(len(one.values) for one in self._single.values())
 
     # transactions
 
@@ -197,26 +143,26 @@ class BatchProducer:
             )
         # A broker closes what was idle for long. Nothing is in flight between transactions.
         self._brokers.renew()
-        self._registered, self._with_offsets, self._refusal = set(), False, None
+        self._registered, self._with_offsets, self._batches.refusal = set(), False, None
 
     def commit_transaction(self, timeout: float = 30.0) -> None:
         """Raises KafkaException where it is not known to be committed."""
         deadline = Deadline(timeout)
         while self.flush(deadline.left()):
             if deadline.passed():
-                self.blame_unanswered()
+                self._batches.blame_unanswered()
                 raise self._end(KafkaError(KafkaError._TIMED_OUT, "records were not acknowledged in time"))
-        if self._refusal is not None:
+        if self._batches.refusal is not None:
             # What its owner produced last, such as mappings, is sent by the flush above: nobody else looks at its reports.
-            raise self._end(self._refusal)
+            raise self._end(self._batches.refusal)
         self._finish(True, deadline)
 
     def abort_transaction(self, timeout: float = 30.0) -> None:
         deadline = Deadline(timeout)
         self.purge()
         # What is in flight would come into the next transaction.
-        while self._sent and not deadline.passed():
-            self._wait(deadline.left(1.0))
+        while self._batches.in_flight and not deadline.passed():
+            self._batches.wait(deadline.left(1.0))
         self.purge()
         self._finish(False, deadline)
 
@@ -312,12 +258,7 @@ class BatchProducer:
         return sequence
 
     def _wait_with(self, at: Partition, pieces: Sequence[Piece], reported: Reported, tried: str = "") -> None:
-        size = sum(map(len, pieces))
-        self._waiting.setdefault(at, deque()).append(_Batch(at, pieces, size, reported, tried))
-        self._waiting_bytes += size
-        if self._waiting_bytes >= SEND_BYTES:
-            self._send(Deadline(REQUEST_S))
-            self._take_answers()
+        self._batches.add(Batch(at, pieces, sum(map(len, pieces)), reported, tried))
 
     @property
     def registered(self) -> frozenset[Partition]:
@@ -328,15 +269,15 @@ class BatchProducer:
         """Make partitions part of the transaction though nothing goes there: its end puts a marker there."""
         self._must_go_on()
         deadline = Deadline(timeout)
-        self._reach_leaders(partitions, deadline)
+        self._batches.reach_leaders(partitions, deadline)
         self._register(partitions, deadline)
 
     def poll(self, timeout: float = 0) -> int:
         """Take in answers; where none has come, wait for some."""
         before = len(self)
-        self._take_answers()
-        if len(self) == before and self._sent and timeout > 0:
-            self._wait(timeout)
+        self._batches.take_answers()
+        if len(self) == before and self._batches.in_flight and timeout > 0:
+            self._batches.wait(timeout)
         return before - len(self)
 
     def flush(self, timeout: float = 30.0) -> int:
@@ -344,26 +285,29 @@ class BatchProducer:
         self._must_go_on()
         deadline = Deadline(timeout)
         self._batch_singles()
-        if self._waiting:
-            self._send(Deadline(max(timeout, REQUEST_S)))
-        self._take_answers()
-        while (self._sent or self._again) and not deadline.passed():
-            self._wait(deadline.left())
+        self._batches.send(timeout)
+        self._batches.take_answers()
+        while self._batches.unsettled and not deadline.passed():
+            self._batches.wait(deadline.left())
         return len(self)
 
     def purge(self) -> None:
         """Forget what was not sent, without a report."""
-        self._gap |= bool(self._waiting or self._again)
-        self._waiting, self._waiting_bytes, self._single, self._again = {}, 0, {}, {}
+        self._gap |= self._batches.forget()
+        self._single = {}
 
     def close(self) -> None:
         self._brokers.close()
-        self._sent = {}
+        self._batches.close()
+
+    @property
+    def refused(self) -> dict[Partition, KafkaError]:
+        """The partitions for which it has ended, or could not begin, a transaction: what was said of each."""
+        return self._batches.refused
 
     def blame_unanswered(self) -> None:
         """Those who wait have waited long enough for the answers that are due: `refused` has their partitions."""
-        due = [batch.at for sent in self._sent.values() for some in sent for batch in some]
-        self._blame([*due, *self._again], KafkaError(KafkaError._TIMED_OUT, "was not acknowledged in time"))
+        self._batches.blame_unanswered()
 
     def known_transaction(self, transactional_id: str, timeout: float) -> KnownTransaction | None:
         """What the cluster knows of a transactional id, this one's or another; None: nothing, or nothing that may be told."""
@@ -384,10 +328,6 @@ class BatchProducer:
         return found[0] if found else None
 
     # inside
-
-    def _blame(self, partitions: Iterable[Partition], error: KafkaError) -> None:
-        for at in partitions:
-            self.refused.setdefault(at, error)
 
     def _must_go_on(self) -> None:
         if self._ended is not None:
@@ -464,140 +404,18 @@ class BatchProducer:
         try:
             self._until_ready("AddPartitionsToTxn", ask, protocol.TRANSACTION, deadline)
         except KafkaException:
-            self._blame(
+            self._batches.blame(
                 (at for at, error in refused.items() if error == KafkaError.UNKNOWN_TOPIC_OR_PART),
                 KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART),
             )
             raise
         self._registered.update(new)
 
-    def _reach_leaders(self, partitions: Collection[Partition], deadline: Deadline) -> None:
-        """Find the leaders, and connect to them."""
-        brokers, deadline = self._brokers, Deadline(deadline.left(PATIENCE_S))
-        try:
-            brokers.find_leaders(partitions, deadline)
-        except KafkaException as exception:
-            error: KafkaError = exception.args[0]
-            if error.code() in _ELSEWHERE:
-                self._blame((at for at in partitions if brokers.leader(at) is None), error)
-            raise self._end(error) from None
-        for leader in {address for at in partitions if (address := brokers.leader(at)) is not None}:
-            try:
-                brokers.connected((leader, DATA), deadline)
-            except KafkaException as exception:
-                self._blame((at for at in partitions if brokers.leader(at) == leader), exception.args[0])
-                raise self._end(exception.args[0]) from None
-
     def _refused(self, refused: Mapping[Partition, int], code: int) -> Refused:
         topics = sorted({topic for (topic, _), error in refused.items() if error == code})
         error = KafkaError(code, f"{KafkaError(code).str()} ({', '.join(topics)})")
         self._ended = Refused(error, topics)
         return self._ended
-
-    def _send(self, deadline: Deadline) -> None:
-        """Send all batches that wait: of each partition one a request, as Kafka wants it."""
-        # First: once one is registered that takes no marker, the transaction can't end, and with it none of this transactional id begins.
-        self._reach_leaders(self._waiting, deadline)
-        self._register(self._waiting, deadline)
-        while ready := [(at, some) for at, some in self._waiting.items() if at not in self._again]:
-            by_leader: dict[Address, list[_Batch]] = {}
-            sizes: dict[Address, int] = {}
-            for at, batches in ready:
-                leader = self._brokers.leader(at)
-                assert leader is not None
-                size = sizes.get(leader, 0) + batches[0].bytes
-                if leader in sizes and size > REQUEST_BYTES:
-                    continue
-                sizes[leader] = size
-                by_leader.setdefault(leader, []).append(batches.popleft())
-                if not batches:
-                    del self._waiting[at]
-            for leader, some in by_leader.items():
-                self._send_to(leader, some, deadline)
-        self._waiting_bytes = sum(batch.bytes for some in self._waiting.values() for batch in some)
-
-    def _send_again(self) -> None:
-        """Send what was not taken, once nothing of these partitions is on its way."""
-        if outside.monotonic() < self._again_at or any(
-            batch.at in self._again for sent in self._sent.values() for some in sent for batch in some
-        ):
-            return
-        again, self._again = self._again, {}
-        for at, batches in again.items():
-            self._brokers.forget_leader_of(at)
-            self._waiting[at] = batches + self._waiting.get(at, deque())
-        self._send(Deadline(REQUEST_S))
-
-    def _send_to(self, address: Address, batches: list[_Batch], deadline: Deadline) -> None:
-        body = protocol.produce(
-            self._id, int(REQUEST_S * 1000), {batch.at: batch.pieces for batch in batches}
-        )
-        line = (address, DATA)
-        try:
-            self._brokers.connected(line, deadline).send(protocol.PRODUCE, body, deadline)
-        except KafkaException as exception:
-            self._blame((batch.at for batch in batches), exception.args[0])
-            raise self._end(exception.args[0]) from None
-        self._sent.setdefault(line, deque()).append(batches)
-
-    def _take_answers(self) -> None:
-        """Take in what has come."""
-        for line in list(self._sent):
-            while line in self._sent and self._brokers[line].complete():
-                self._take_answer(line)
-
-    def _wait(self, timeout: float) -> None:
-        """Wait for an answer, and take in what has come."""
-        connections = [self._brokers[line] for line in self._sent]
-        if self._again:
-            timeout = min(timeout, max(0.001, self._again_at - outside.monotonic()))
-        if not any(connection.complete() for connection in connections):
-            poll = select.poll()
-            for connection in connections:
-                poll.register(connection, select.POLLIN)
-            poll.poll(timeout * 1000)
-        self._take_answers()
-        if self._again:
-            self._send_again()
-
-    def _take_answer(self, line: Line) -> None:
-        """Take in the next answer."""
-        try:
-            answers = protocol.produced(self._brokers[line].received())
-        except KafkaException as exception:
-            self._brokers.lost(line, exception)
-            due = (batch.at for some in self._sent[line] for batch in some)
-            self._blame(due, exception.args[0])
-            raise self._end(exception.args[0]) from None
-        TRIES.worked(*line)
-        batches = self._sent[line].popleft()
-        if not self._sent[line]:
-            del self._sent[line]
-        for batch in batches:
-            answer = answers.get(batch.at)
-            code = KafkaError._TRANSPORT if answer is None else answer.error
-            if (code in _ELSEWHERE and self._patient(batch.at)) or (
-                code == _OUT_OF_ORDER and batch.at in self._again
-            ):
-                self._again.setdefault(batch.at, deque()).append(batch)
-                self._again_at = outside.monotonic() + AGAIN_S
-            elif code or answer is None:
-                topic, partition = batch.at
-                words = (answer.words if answer is not None else None) or KafkaError(code).str()
-                if batch.tried:
-                    words += f" ({batch.tried}; its source may have compressed it better)"
-                refusal = KafkaError(code, f"{topic}-{partition}: {words}")
-                self._refusal = self._refusal or refusal
-                self._blame([batch.at], refusal)
-                batch.reported(refusal, -1)
-            else:
-                self._again_since.pop(batch.at, None)
-                batch.reported(None, answer.base_offset)
-
-    def _patient(self, at: Partition) -> bool:
-        """Whether one that nobody takes anything for may still be waited for."""
-        now = outside.monotonic()
-        return now - self._again_since.setdefault(at, now) < PATIENCE_S
 
     def _ask(self, kind: int, api: Api, body: Sequence[Piece], deadline: Deadline) -> Answer:
         """Ask a coordinator."""

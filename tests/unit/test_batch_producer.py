@@ -224,9 +224,9 @@ def test_what_a_broker_that_does_not_lead_has_not_taken_goes_to_the_one_that_doe
     ]
     world.send()
     world.send()
-    world.producer._send(outside_deadline())
+    world.producer._batches._send(outside_deadline())
     world.send()
-    world.producer._take_answers()
+    world.producer._batches.take_answers()
     world.leaders["t", 0] = 2
     world.lines[TWO, DATA].answers += [produced((0, 4)), produced((0, 5)), produced((0, 6))]
     assert world.producer.flush(5) == 0
@@ -341,7 +341,7 @@ def test_an_abort_waits_for_what_is_on_its_way(world: World) -> None:
     """It would come into the next transaction."""
     world.control.answers.append(added())
     world.send()
-    world.producer._send(outside_deadline())
+    world.producer._batches._send(outside_deadline())
     world.data.answers.append(produced((0, 0)))
     world.control.answers.append(simple())
     world.producer.abort_transaction(5)
@@ -381,7 +381,7 @@ def hard(size: int, seed: int = 5) -> bytes:
 def produce_one(world: World, value: bytes, most_bytes: int | None) -> Any:
     (records,) = encode_records(rows_of([0], [1], [None], [value]).batch, 1 << 30)
     world.producer.produce_batch("t", 0, records, world._report, most_bytes)
-    ((batch,),) = world.producer._waiting.values()
+    ((batch,),) = world.producer._batches._waiting.values()
     head = next(record_batch.headers(b"".join(map(bytes, batch.pieces))))[1]
     return codec_name(head.codec), batch
 
