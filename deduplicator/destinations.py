@@ -17,11 +17,11 @@ from common import kafka, topic_configs, topics
 from common.control import Destination, SourceTopic
 from common.control_log import ControlLog
 from common.errors import LinkRefused, SettingsError, VerbatimError
+from common.halt_reasons import gone
 from common.kafka import Deadline
 from common.link import Link
 from common.topic_configs import Change, Rules, Value
 from common.topics import TopicInfo
-from deduplicator import stuck
 
 if TYPE_CHECKING:
     from common.settings import Settings
@@ -117,7 +117,7 @@ class Destinations:
             if have.topic in denied:
                 self._record(source, replace(have, refused=_no_right(have.topic)))
             elif source.topic_id in present and (found is None or have.id not in (None, found)):
-                self._record(source, replace(have, refused=stuck.gone(have.topic), gone=True))
+                self._record(source, replace(have, refused=gone(have.topic), gone=True))
             elif found is not None and have.id is None:
                 # Let in by a version that did not write it down.
                 self._record(source, replace(have, id=found))
@@ -210,7 +210,7 @@ class Destinations:
             self._check_name(source, name)
             return self._fit(source, name, deadline)
         except Gone:
-            return Destination(name, source.partitions, 1, stuck.gone(name), gone=True)
+            return Destination(name, source.partitions, 1, gone(name), gone=True)
         except (LinkRefused, KafkaException) as error:
             reason = kafka.kafka_error(error)
             if reason is not None and kafka.retriable(reason):
@@ -280,7 +280,7 @@ class Destinations:
         if settled is not None and found is not None and settled.id in (None, found.id):
             return
         if settled is not None and settled.sources - state.deleted:
-            raise Gone(stuck.gone(name))
+            raise Gone(gone(name))
         # Links in both directions write into each other's topics: then the setting is the consent.
         if found is None or self.settings.provenance_headers:
             return

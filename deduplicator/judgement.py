@@ -14,11 +14,11 @@ from common import whole_batches
 from common.control import DEDUPLICATOR, Control, Destination, Key
 from common.errors import FrameError, ImpossibleFrame, VerbatimError, what_and_where
 from common.frame import MAX_RECORDS, Frame, Rows, decode_headers, decode_rows
+from common.halt_reasons import HaltReason
 from common.kafka import Deadline, Received
 from common.lane import LaneTerm
 from common.record_batch import BatchError
 from common.whole_batches import Wholes
-from deduplicator import stuck
 from deduplicator.dedup import Action, Decision, decide
 from deduplicator.owned import Owned
 from deduplicator.transaction import Again, Moved, Transaction, batch_within
@@ -115,7 +115,7 @@ class Judgement:
             )
             return
         if (bug := self._bugs.get((key, frame.start))) is not None:
-            self._troubles.skip(key, frame, offset, stuck.INTERNAL, bug)
+            self._troubles.skip(key, frame, offset, HaltReason.INTERNAL, bug)
             return
         try:
             self._judge_frame(key, frame, crc, message)
@@ -145,7 +145,7 @@ class Judgement:
                 key,
                 frame,
                 offset,
-                stuck.MISSING,
+                HaltReason.MISSING,
                 f"frames before source offset {frame.start} are missing from staging",
             )
             return
@@ -166,7 +166,7 @@ class Judgement:
         except BatchError as error:
             name = f"{frame.topic}-{frame.partition}"
             why = f"a batch of {name} in [{frame.start}, {frame.next}) can't be taken apart, which {destination.topic} needs: {error}"
-            self._troubles.skip(key, frame, offset, stuck.UNREADABLE, why)
+            self._troubles.skip(key, frame, offset, HaltReason.UNREADABLE, why)
             return
         self._deliver(key, frame, rows, decision, destination, offset)
         self._transaction.bytes += max(len(message), rows.unpacked)
@@ -184,11 +184,11 @@ class Judgement:
         before = self._refused.setdefault(key, (offset, crc))
         if before[0] < offset and before[1] == crc:
             why = f"{error}; sent again, it was the same (checksum {crc:08x}): the replicator is of another release, or has a fault"
-            self._troubles.skip(key, frame, offset, stuck.UNREADABLE, why)
+            self._troubles.skip(key, frame, offset, HaltReason.UNREADABLE, why)
             return
         self._refused[key] = (offset, crc)
         log.error("%s offset %d: %s; asking for it again", self.owned.name, offset, error)
-        self._troubles.skip(key, frame, offset, stuck.MISSING, str(error))
+        self._troubles.skip(key, frame, offset, HaltReason.MISSING, str(error))
 
     def _decoded(
         self,
@@ -216,14 +216,18 @@ class Judgement:
         if self.owned.complete:
             # Its origin frame was lost from staging: everything from the origin is asked for.
             self._troubles.skip(
-                key, frame, offset, stuck.MISSING, "the first frame of the partition is missing from staging"
+                key,
+                frame,
+                offset,
+                HaltReason.MISSING,
+                "the first frame of the partition is missing from staging",
             )
             return
         self._troubles.skip(
             key,
             frame,
             offset,
-            stuck.STATE_LOST,
+            HaltReason.STATE_LOST,
             f"nothing is known of {frame.topic}-{frame.partition}: the mappings were cut before the Delta table had them, so how far it was "
             f"delivered can't be known; find its last delivered source offset and run: verbatim accept-loss {frame.topic} {frame.partition} "
             "--next OFFSET",
@@ -232,7 +236,7 @@ class Judgement:
     def _destination(self, key: Key, frame: Frame, offset: int) -> Destination | None:
         destination = self.term.state.destinations.get(frame.topic_id)
         if destination is not None and destination.refused is not None:
-            reason = stuck.GONE if destination.gone else stuck.REFUSED
+            reason = HaltReason.GONE if destination.gone else HaltReason.REFUSED
             self._troubles.skip(key, frame, offset, reason, destination.refused)
             return None
         if destination is not None and (
@@ -339,4 +343,4 @@ def _missing_key(frame: Frame, rows: Rows, destination: Destination) -> Bad | No
         return None
     offset = rows.offsets[rows.keys.index(None)]
     why = f"has no key, and {destination.topic} is compacted (cleanup.policy), so it takes none without"
-    return offset, stuck.NO_KEY, f"record {offset} of {frame.topic}-{frame.partition} {why}"
+    return offset, HaltReason.NO_KEY, f"record {offset} of {frame.topic}-{frame.partition} {why}"

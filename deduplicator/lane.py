@@ -15,10 +15,10 @@ from common.control import DEDUPLICATOR
 from common.control_log import ControlLog
 from common.counters import Counters, lag
 from common.errors import KafkaTimeout, SettingsError
+from common.halt_reasons import HaltReason
 from common.kafka import Deadline, Received
 from common.lane import LaneTerm, tame_garbage_collector
 from common.silence import Silence
-from deduplicator import stuck
 from deduplicator.delivery import Delivery
 
 log = logging.getLogger(__name__)
@@ -242,7 +242,7 @@ class Lane:
             if delivery.refusal is not None:
                 yield ("refused", {"detail": delivery.refusal})
             for key, trouble in delivery.stuck.items():
-                if trouble.reason == stuck.MISSING:
+                if trouble.reason == HaltReason.MISSING:
                     request = self.term.state.resends.get(key)
                     topic = request.topic if request is not None else key[0]
                     detail = f"frames are missing from staging; the replicator is asked to send again from {request.next if request else '?'}"

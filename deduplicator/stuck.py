@@ -8,19 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MISSING = "staging-missing"
-"""Frames are missing; the replicator is asked to send again. The only reason that is no halt."""
-REFUSED = "destination-refused"
-STATE_LOST = "state-lost"
-TOO_LARGE = "destination-too-small"
-NO_KEY = "key-missing"
-UNREADABLE = "unreadable-batch"
-INTERNAL = "internal-error"
-UNAVAILABLE = "destination-unavailable"
-GONE = "destination-gone"
-AT_THE_DESTINATION = frozenset({UNAVAILABLE, GONE})
-"""Those that one destination partition is set aside for, as long as it takes nothing."""
-
 FIRST_ASK_AGAIN_S = 5.0
 LAST_ASK_AGAIN_S = 600.0
 
@@ -51,11 +38,3 @@ class Stuck:
     def closed(self, next_offset: int, position: int) -> bool:
         """Whether what was skipped has been delivered, so that nothing needs to be held any more."""
         return next_offset >= self.held_end and position >= self.until
-
-
-def gone(destination: str) -> str:
-    """What is said of a destination that was deleted at the target."""
-    return (
-        f"destination topic {destination} was deleted at the target, or is another one by now; mappings point into the old one. To go on with what "
-        f"is missing in a new one: verbatim accept-destination {destination}"
-    )

@@ -18,11 +18,11 @@ from common.batch_producer import BatchProducer, Delivered, Refused
 from common.control import Destination, Key
 from common.errors import UncleanTransaction
 from common.frame import Frame, Rows
+from common.halt_reasons import HaltReason
 from common.kafka import Deadline
 from common.mappings import Mapping
 from common.record_encoding import encode_records
 from common.whole_batches import Wholes
-from deduplicator import stuck
 from deduplicator.fencing import FencingProducer
 from deduplicator.owned import Owned
 from deduplicator.runs import Run, merge, placed, segments
@@ -384,7 +384,7 @@ class Transaction:
                 where = f"{moved.frame.topic}-{moved.frame.partition}"
                 self.bad[key] = (
                     run.source,
-                    stuck.TOO_LARGE,
+                    HaltReason.TOO_LARGE,
                     f"record {run.source} of {where} is larger than max.message.bytes of {moved.destination.topic} allows; raise it ({error.str()})",
                 )
                 self._alone = set()

@@ -14,10 +14,10 @@ from confluent_kafka.admin import AdminClient
 from common import kafka, outside
 from common.control import DEDUPLICATOR, Key, Request
 from common.frame import Frame
+from common.halt_reasons import AT_THE_DESTINATION, HaltReason
 from common.kafka import Deadline
 from common.lane import LaneTerm
 from common.routing import staging_partition
-from deduplicator import stuck
 from deduplicator.owned import Owned
 from deduplicator.stuck import Stuck
 from deduplicator.transaction import Again
@@ -51,18 +51,24 @@ class Troubles:
         self._closing: dict[Key, str] = {}
 
     def skip(
-        self, key: Key, frame: Frame, offset: int, reason: str, detail: str, available: int | None = None
+        self,
+        key: Key,
+        frame: Frame,
+        offset: int,
+        reason: str,
+        detail: str,
+        available: int | None = None,
     ) -> None:
         """Leave a frame out: hold it, and ask the replicator or tell the operator."""
         trouble = self.stuck.get(key)
         now = outside.monotonic()
-        if trouble is None or (trouble.reason != reason and reason != stuck.MISSING):
+        if trouble is None or (trouble.reason != reason and reason != HaltReason.MISSING):
             held, start = (offset, frame.start) if trouble is None else (trouble.held, trouble.held_start)
             trouble = self.stuck[key] = Stuck(reason, held, start, frame.next)
-            if reason != stuck.MISSING:
+            if reason != HaltReason.MISSING:
                 self._tell_halt(key, frame, trouble, detail, available)
         trouble.held_end = max(trouble.held_end, frame.next)
-        if trouble.reason == stuck.MISSING and not self._lost_at_source(key) and trouble.asks_now(now):
+        if trouble.reason == HaltReason.MISSING and not self._lost_at_source(key) and trouble.asks_now(now):
             log.warning(
                 "%s-%d: %s; asking to send again from %s",
                 frame.topic,
@@ -151,15 +157,15 @@ class Troubles:
         self._unavailable.look()
         cleared: list[str] = []
         for key, trouble in self.stuck.items():
-            if trouble.reason not in (stuck.REFUSED, stuck.NO_KEY, *stuck.AT_THE_DESTINATION):
+            if trouble.reason not in (HaltReason.REFUSED, HaltReason.NO_KEY, *AT_THE_DESTINATION):
                 continue
             destination = self.term.state.destinations.get(key[0])
-            if destination is None or (trouble.reason == stuck.NO_KEY and destination.compacted):
+            if destination is None or (trouble.reason == HaltReason.NO_KEY and destination.compacted):
                 continue
             if (destination.topic, key[1]) in self._unavailable.aside:
                 continue
             if destination.refused is None:
-                trouble.reason = stuck.MISSING
+                trouble.reason = HaltReason.MISSING
                 trouble.until = max(trouble.until, self.owned.position)
                 trouble.returning = True
                 cleared.append(destination.topic)
@@ -192,14 +198,14 @@ class Troubles:
             if hold.held is not None and hold.held[0] == self.owned.partition and key not in self.stuck:
                 halt = state.halts.get((DEDUPLICATOR, key))
                 start = hold.held_start if hold.held_start is not None else 0
-                reason = halt.reason if halt else stuck.MISSING
+                reason = halt.reason if halt else HaltReason.MISSING
                 # Read again from the first skipped frame: what was halted may go on now, and only so is it known how far the skipped
                 # frames reach, and thus when they need not be held any more. Not before that frame itself is read: the position may
                 # lie below it, and what comes between, seen, would close the gap.
                 until = max(position, hold.held[1] + 1)
                 self.stuck[key] = Stuck(reason, hold.held[1], start, start, until, returning=True)
                 destination = state.destinations.get(key[0])
-                if halt is not None and reason in stuck.AT_THE_DESTINATION and destination is not None:
+                if halt is not None and reason in AT_THE_DESTINATION and destination is not None:
                     self._unavailable.stood_still((destination.topic, key[1]), reason, halt.detail)
 
     # questions

@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from common import kafka, outside, topics
-from deduplicator import stuck
+from common.halt_reasons import HaltReason, gone
 from deduplicator.unclosed import Unclosed
 
 log = logging.getLogger(__name__)
@@ -104,11 +104,11 @@ class Unavailable:
     def set_aside(self, at: Partition, code: int, words: str, now: float) -> None:
         name = f"{at[0]}-{at[1]}"
         reason, detail = (
-            stuck.UNAVAILABLE,
+            HaltReason.UNAVAILABLE,
             f"destination partition {name} takes no records: {words.removeprefix(f'{name}: ')}",
         )
         if code == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            reason, detail = stuck.GONE, stuck.gone(at[0])
+            reason, detail = HaltReason.GONE, gone(at[0])
         pause = self._pauses.get(at, 0.0) * 2
         self._pauses[at] = pause = min(
             max(pause, FIRST_LOOK_S), LAST_LOOK_S if code in _SHOWS else LAST_TRIAL_S
@@ -121,7 +121,9 @@ class Unavailable:
         """An earlier owner has set it aside: not tried before it has been looked at."""
         if at not in self.aside:
             code = (
-                KafkaError.UNKNOWN_TOPIC_OR_PART if reason == stuck.GONE else KafkaError.LEADER_NOT_AVAILABLE
+                KafkaError.UNKNOWN_TOPIC_OR_PART
+                if reason == HaltReason.GONE
+                else KafkaError.LEADER_NOT_AVAILABLE
             )
             self._pauses.setdefault(at, FIRST_LOOK_S)
             self.aside[at] = Aside(reason, detail, code, FIRST_LOOK_S, outside.monotonic())

@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError
 
 from common import outside
 from common.control import Consent, Request
+from common.halt_reasons import HaltReason
 from common.kafka import Deadline
 from common.lane import LaneTerm
 from replicator.copying import Copying, Cut, Status
@@ -76,7 +77,7 @@ class Demands:
         if position < low:
             self.halts.halt(
                 copy,
-                "source-lost",
+                HaltReason.SOURCE_LOST,
                 f"records [{position}, {low}) of {copy.name} are gone from the source before they reached the destination; its log is [{low}, {high}) now",
                 position,
                 low,
@@ -85,7 +86,7 @@ class Demands:
         if position > high:
             self.halts.halt(
                 copy,
-                "source-truncated",
+                HaltReason.SOURCE_TRUNCATED,
                 f"the source log of {copy.name} ends at {high}, below {position} which the destination has reached",
                 position,
                 low,
@@ -127,7 +128,7 @@ class Demands:
         if error.code() == KafkaError._LOG_TRUNCATION or copy.read > high:
             self.halts.halt(
                 copy,
-                "source-truncated",
+                HaltReason.SOURCE_TRUNCATED,
                 f"the source log of {copy.name} was cut below position {copy.read} (it now ends at {high}): records copied before may "
                 "differ from what the source holds now",
                 copy.acked,

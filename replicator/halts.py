@@ -10,6 +10,7 @@ from confluent_kafka import KafkaException
 
 from common.control import REPLICATOR
 from common.errors import KafkaTimeout
+from common.halt_reasons import HaltReason
 from common.kafka import Deadline
 from common.lane import LaneTerm
 from replicator.copying import Copying, Status
@@ -54,7 +55,7 @@ class Halts:
         halt = self.term.state.halts.get((REPLICATOR, copy.key))
         if halt is None or halt.detail != detail:
             log.error("%s", detail, exc_info=error)
-        self.halt(copy, "internal-error", detail, copy.cut_at, None)
+        self.halt(copy, HaltReason.INTERNAL, detail, copy.cut_at, None)
 
     def row_halted(self, copy: Copying, detail: str) -> None:
         self.rows.append(("halted", {"topic": copy.topic, "partition": copy.partition, "detail": detail}))

@@ -21,6 +21,7 @@ from common.control import REPLICATOR
 from common.control_log import ControlLog
 from common.counters import Counters
 from common.errors import SettingsError, what_and_where
+from common.halt_reasons import HaltReason
 from common.kafka import Deadline
 from common.lane import LaneTerm, tame_garbage_collector
 from common.record_batch import BatchError
@@ -264,7 +265,7 @@ class Lane:
             refused = kafka.denied("reading the source", error, right="READ")
             for other in self.copies.values():
                 if event.topic in (other.topic, "") and other.status is Status.RUNNING:
-                    self.halts.halt(other, "not-authorized", str(refused), None, None)
+                    self.halts.halt(other, HaltReason.NOT_AUTHORIZED, str(refused), None, None)
         elif not kafka.retriable(error):
             log.warning("source: %s", error.str())
 
@@ -283,7 +284,7 @@ class Lane:
                 del self.unreadable[key]
             elif copy.acked >= bad.at:
                 del self.unreadable[key]
-                self.halts.halt(copy, "unreadable-batch", f"{copy.name}: {bad.what}", bad.at, None)
+                self.halts.halt(copy, HaltReason.UNREADABLE, f"{copy.name}: {bad.what}", bad.at, None)
 
     def _confine(self, copy: Copying, error: Exception) -> None:
         """Stop one partition for an error that nobody expected; it is tried again with the next epoch. What was cut of it before is sent again."""
@@ -336,7 +337,11 @@ class Lane:
                     self._unreadable(copy, str(error), copy.cut_at)
                 except Loop as error:
                     self.halts.halt(
-                        copy, "loop", f"{error}; set PROVENANCE_HEADERS on both links", copy.cut_at, None
+                        copy,
+                        HaltReason.LOOP,
+                        f"{error}; set PROVENANCE_HEADERS on both links",
+                        copy.cut_at,
+                        None,
                     )
                 except Exception as error:  # noqa: BLE001 - whatever it is, it is about this partition
                     self._confine(copy, error)

@@ -15,6 +15,7 @@ from common.control import REPLICATOR, Control, Key
 from common.control_log import ControlLog
 from common.credentials import for_plan
 from common.errors import KafkaTimeout, LinkRefused, SettingsError
+from common.halt_reasons import HaltReason
 from common.kafka import Deadline
 from common.lanes import Plan
 from common.link import refuse_own_copies
@@ -257,7 +258,7 @@ class Planner:
                         topic=info.name,
                         topic_id=info.id,
                         partition=p,
-                        reason="topic-recreated",
+                        reason=HaltReason.TOPIC_RECREATED,
                         detail=f"topic {info.name} was deleted and made again at the source, and TOPIC_RECREATED is halt",
                         next=None,
                         available=None,

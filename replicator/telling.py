@@ -15,6 +15,7 @@ from common import acl_calls, acls, topics
 from common.control import REPLICATOR, Control
 from common.control_log import ControlLog
 from common.errors import LinkRefused
+from common.halt_reasons import HaltReason
 from common.kafka import Deadline
 from common.topics import TopicInfo
 
@@ -112,7 +113,7 @@ class Telling:
                             "topic": name,
                             "topic_id": source.topic_id,
                             "partition": p,
-                            "reason": "not-authorized",
+                            "reason": HaltReason.NOT_AUTHORIZED,
                             "detail": _hidden(name),
                             "next": None,
                             "available": None,

@@ -21,6 +21,7 @@ from common import kafka, outside
 from common.counters import Counters
 from common.errors import VerbatimError
 from common.frame import encode_headers, staging_key
+from common.halt_reasons import HaltReason
 from common.kafka import Deadline, ProducedHeaders
 from common.lane import LaneTerm
 from common.routing import staging_partition
@@ -243,7 +244,7 @@ class Writer:
         if error.code() in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD):
             self.halts.halt(
                 copy,
-                "staging-refused",
+                HaltReason.STAGING_REFUSED,
                 f"the staging topic refuses the frame of {where}: {error.str()}; raise max.message.bytes of {staging}",
                 frame.start,
                 None,

@@ -16,6 +16,7 @@ from common.cli import settings_options
 from common.control import DEDUPLICATOR, REPLICATOR, Control, Halt, Key
 from common.control_log import ControlLog
 from common.errors import LinkRefused, SettingsError
+from common.halt_reasons import HaltReason
 from common.kafka import Deadline
 from common.settings import CLUSTERS
 
@@ -35,7 +36,7 @@ def resolve(control: Control, key: Key, log_start: int, next_offset: int | None)
     if not halts:
         raise SettingsError("PARTITION: it is not halted, so there is no loss to accept")
     halt = max(halts, key=lambda h: h.at)
-    if halt.reason == "state-lost":
+    if halt.reason == HaltReason.STATE_LOST:
         if next_offset is None:
             raise SettingsError(
                 "--next: the state is lost; give the source offset after the last one that was delivered"
@@ -54,7 +55,7 @@ def resolve(control: Control, key: Key, log_start: int, next_offset: int | None)
     if hold is not None and hold.held_start is not None and hold.held_start > halt.next:
         # Staging still has what was skipped: only what lies before it is lost.
         to = min(to, hold.held_start)
-    if to <= halt.next and halt.reason != "source-truncated":
+    if to <= halt.next and halt.reason != HaltReason.SOURCE_TRUNCATED:
         raise SettingsError(f"PARTITION: the source has offset {halt.next} again; it goes on by itself")
     return halt.next, max(to, halt.next)
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from common.halt_reasons import HaltReason
 from common.rights import rights_table
 from common.settings import settings_table
-from deduplicator import stuck
 from offsets import decision, index
 from verbatim.main import cli
 
@@ -44,20 +44,7 @@ def test_every_outcome_of_a_group_and_every_reason_against_exactness_is_explaine
 
 
 def test_every_reason_for_a_halt_has_a_way_on_in_the_readme() -> None:
-    reasons = {
-        stuck.MISSING,
-        stuck.NO_KEY,
-        stuck.REFUSED,
-        stuck.STATE_LOST,
-        stuck.TOO_LARGE,
-        stuck.UNREADABLE,
-        stuck.INTERNAL,
-        stuck.UNAVAILABLE,
-        stuck.GONE,
-        "topic-recreated",
-    }
-    for file in (ROOT / "replicator").glob("*.py"):
-        reasons |= set(re.findall(r'halts\.halt\(\s*\w+,\s*"([a-z-]+)"', file.read_text()))
+    reasons = list(HaltReason)
     assert len(reasons) >= 10
     for reason in reasons:
         assert f"| `{reason}` |" in README, reason

@@ -11,8 +11,8 @@ import pytest
 from common.control import Control, Destination, encode
 from common.errors import KafkaTimeout
 from common.frame import MAX_RECORDS, Frame, Rows, encode_headers, encode_rows, pack
+from common.halt_reasons import HaltReason
 from common.whole_batches import Wholes
-from deduplicator import stuck
 from deduplicator.judgement import Judgement
 from deduplicator.owned import Owned
 from deduplicator.transaction import Again
@@ -116,7 +116,7 @@ def test_records_without_a_key_stop_a_partition_at_a_compacted_destination_and_n
     go_to(control, "compacted", compacted=True)
     take(judge, Message(1, 2, [b"k", b"", None, b"k"]))
     assert recorder.produced == [("plain", [0, 1]), ("compacted", [2, 3])]
-    assert recorder.skipped == [(stuck.NO_KEY, 5)]
+    assert recorder.skipped == [(HaltReason.NO_KEY, 5)]
 
 
 def test_a_transaction_is_as_large_as_what_its_frames_unpack_into() -> None:
@@ -143,7 +143,7 @@ def test_a_batch_of_which_a_part_is_delivered_is_taken_apart(from_offset: int, w
         assert got.values[0] == b"%d" % from_offset + b"v" * 10
 
 
-@pytest.mark.parametrize(("damaged", "reason"), [(False, stuck.UNREADABLE), (True, stuck.MISSING)])
+@pytest.mark.parametrize(("damaged", "reason"), [(False, HaltReason.UNREADABLE), (True, HaltReason.MISSING)])
 def test_a_batch_that_can_t_be_taken_apart_is_not_asked_for_again(damaged: bool, reason: str) -> None:
     """It would come as it is; a frame that was damaged on its way comes whole the next time. Where nobody has to look into it, it goes."""
     judge, recorder, control = judgement()
@@ -184,9 +184,9 @@ def test_a_frame_that_comes_again_as_it_was_and_can_t_be_read_halts_its_partitio
     take(judge, kind(5, 0))
     judge.owned.position = 0
     take(judge, kind(5, 0))
-    assert recorder.skipped == [(stuck.MISSING, None)] * 2
+    assert recorder.skipped == [(HaltReason.MISSING, None)] * 2
     take(judge, kind(9, 0))
-    assert recorder.skipped[2:] == [(stuck.UNREADABLE, None)]
+    assert recorder.skipped[2:] == [(HaltReason.UNREADABLE, None)]
 
 
 def test_frames_that_can_t_be_read_for_one_reason_and_another_are_asked_for_again() -> None:
@@ -194,7 +194,7 @@ def test_frames_that_can_t_be_read_for_one_reason_and_another_are_asked_for_agai
     go_to(control, "d")
     take(judge, Impossible(5, 0, b"x"))
     take(judge, Impossible(9, 0, b"y"))
-    assert recorder.skipped == [(stuck.MISSING, None)] * 2
+    assert recorder.skipped == [(HaltReason.MISSING, None)] * 2
     take(judge, Message(10, 0, [b"k"]))
     judge.owned.next[KEY] = MAX_RECORDS + 1
     take(judge, Impossible(11, 0))
@@ -218,7 +218,7 @@ def test_a_frame_that_brings_up_a_bug_is_left_out_by_name_and_all_under_way_is_g
         take(judge, Message(1, 1, [b"k"]))
     assert judge.owned.position == 1, "it comes again"
     take(judge, Message(1, 1, [b"k"]))
-    assert recorder.skipped == [(stuck.INTERNAL, None)] and judge.owned.position == 2
+    assert recorder.skipped == [(HaltReason.INTERNAL, None)] and judge.owned.position == 2
     assert caplog.text.count("Traceback") == 1
     assert "ZeroDivisionError at test_judgement.py" in judge._bugs[KEY, 1]
     assert "secret" not in judge._bugs[KEY, 1], "it may quote a record"
@@ -245,7 +245,7 @@ def test_frames_for_what_is_set_aside_are_skipped_and_those_beside_it_delivered(
     judge, recorder, control = judgement()
     go_to(control, "orders")
     judge.owned.next["id", 1] = 0
-    reason = stuck.GONE if gone else stuck.UNAVAILABLE
+    reason = HaltReason.GONE if gone else HaltReason.UNAVAILABLE
     judge._unavailable.aside["orders", 1] = SimpleNamespace(reason=reason, detail="why")  # type: ignore[assignment]
     take(judge, Message(0, 0, [b"k"]))
     recorder.moved.clear()

@@ -9,7 +9,7 @@ import pytest
 
 from common.control import Control, encode
 from common.frame import Frame
-from deduplicator import stuck
+from common.halt_reasons import HaltReason
 from deduplicator.owned import Owned
 from deduplicator.transaction import Again
 from deduplicator.troubles import Troubles
@@ -44,7 +44,7 @@ def frame(start: int, end: int) -> Frame:
 def test_a_seen_frame_before_the_first_skipped_one_does_not_close_an_inherited_gap() -> None:
     """The first frame of a lane's epoch, empty, lies before the one that was skipped, and was never passed in a transaction."""
     first, owned, log = troubles(31, 10)
-    first.skip(KEY, frame(10, 15), 31, stuck.REFUSED, "may not be written")
+    first.skip(KEY, frame(10, 15), 31, HaltReason.REFUSED, "may not be written")
     second, owned, _ = troubles(30, 10)
     second.term = first.term
     second.inherit_holds(30)
@@ -60,10 +60,10 @@ def test_a_seen_frame_before_the_first_skipped_one_does_not_close_an_inherited_g
 
 def test_a_gap_that_opens_again_in_the_transaction_that_closed_it_stays_open() -> None:
     found, owned, log = troubles(40, 10)
-    found.skip(KEY, frame(12, 15), 40, stuck.MISSING, "missing")
+    found.skip(KEY, frame(12, 15), 40, HaltReason.MISSING, "missing")
     owned.next[KEY], owned.position = 15, 41
     found.close_gap(KEY, "orders")
-    found.skip(KEY, frame(17, 20), 41, stuck.MISSING, "missing")
+    found.skip(KEY, frame(17, 20), 41, HaltReason.MISSING, "missing")
     owned.position = 42
     found.settle()
     assert "resumed" not in log.kinds and found.stuck[KEY].held == 40
@@ -80,11 +80,11 @@ def go_to(found: Troubles, destination: str) -> None:
 
 def test_what_is_set_aside_again_is_not_read_again_unless_its_extent_is_unknown() -> None:
     """Each trial would read all of staging since the first frame skipped, and those beside it would wait for that."""
-    aside: Any = SimpleNamespace(reason=stuck.UNAVAILABLE, detail="why")
+    aside: Any = SimpleNamespace(reason=HaltReason.UNAVAILABLE, detail="why")
     at = ("orders", 0)
     found, owned, log = troubles(31, 10)
     go_to(found, "orders")
-    found.skip(KEY, frame(10, 15), 31, stuck.UNAVAILABLE, "why")
+    found.skip(KEY, frame(10, 15), 31, HaltReason.UNAVAILABLE, "why")
     owned.position = 40
     with pytest.raises(Again):
         found.go_back_where_cleared()
@@ -104,4 +104,4 @@ def test_what_is_set_aside_again_is_not_read_again_unless_its_extent_is_unknown(
     later.inherit_holds(40)
     later.stay([at])
     assert later.first_returning(40) == 31
-    assert stood == [(at, stuck.UNAVAILABLE, "why")], "not tried before it was looked at"
+    assert stood == [(at, HaltReason.UNAVAILABLE, "why")], "not tried before it was looked at"

@@ -12,8 +12,8 @@ from confluent_kafka import KafkaError, KafkaException, Uuid
 
 from common import outside, topics
 from common.control import Control, encode
+from common.halt_reasons import HaltReason
 from common.protocol import KnownTransaction
-from deduplicator import stuck
 from deduplicator.transactional_ids import TransactionalIds
 from deduplicator.unavailable import FIRST_LOOK_S, GRACE_S, LAST_LOOK_S, Unavailable
 from deduplicator.unclosed import Unclosed
@@ -68,7 +68,7 @@ def test_who_refuses_again_after_the_grace_is_set_aside_and_nobody_sooner(clock:
     assert found.refused(LEADERLESS, ("mappings",)) == []
     clock[0] += 0.2
     assert found.refused({**LEADERLESS, OTHER: LEADERLESS[AT]}, ("mappings",)) == [AT]
-    assert found.aside[AT].reason == stuck.UNAVAILABLE and "orders-0" in found.aside[AT].detail
+    assert found.aside[AT].reason == HaltReason.UNAVAILABLE and "orders-0" in found.aside[AT].detail
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_one_that_fails_its_trial_is_set_aside_at_once_and_for_longer(clock: lis
 def test_a_topic_that_is_not_there_is_gone_and_the_line_says_what_to_do(clock: list[float]) -> None:
     found = unavailable(Target())
     found.set_aside(AT, KafkaError.UNKNOWN_TOPIC_OR_PART, "unknown", 0.0)
-    assert found.aside[AT].reason == stuck.GONE
+    assert found.aside[AT].reason == HaltReason.GONE
     assert "verbatim accept-destination orders" in found.aside[AT].detail
 
 
