@@ -44,15 +44,21 @@ class _StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]
 
 def setup_logging(level: str) -> None:
     """Log to stderr, one line a record, from `level` on; calling again changes the level."""
+    end_logging()
     root = logging.getLogger()
-    for handler in [handler for handler in root.handlers if isinstance(handler, _StderrHandler)]:
-        root.removeHandler(handler)
     handler = _StderrHandler(sys.stderr)
     handler.setFormatter(LineFormatter())
     root.addHandler(handler)
     root.setLevel(level)
     # Py4J logs every call into the JVM at INFO and DEBUG, with its arguments: those may be secrets. And what it raises it dumps as well.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
+
+
+def end_logging() -> None:
+    """Log to stderr no more; handlers of others stay."""
+    root = logging.getLogger()
+    for handler in [handler for handler in root.handlers if isinstance(handler, _StderrHandler)]:
+        root.removeHandler(handler)
 
 
 def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -169,6 +175,10 @@ def entry(
         outcome = command.main(args=args, prog_name=prog_name, standalone_mode=False, max_content_width=120)
     except VerbatimError as error:
         _fail(str(error), error.exit_code)
+    except FileNotFoundError as error:
+        if not _no_temporary_folder(error):
+            raise
+        _fail(f"TMPDIR: {error.strerror}: set it to a folder that can be written to", SettingsError.exit_code)
     except KafkaException as error:
         # A cluster's word, not a bug; where it came up is for who looks for one.
         log.debug("%s", error, exc_info=True)
@@ -178,6 +188,11 @@ def entry(
     except click.Abort:
         _fail("interrupted", INTERRUPTED)
     sys.exit(outcome if isinstance(outcome, int) else 0)
+
+
+def _no_temporary_folder(error: FileNotFoundError) -> bool:
+    """Whether it is what `tempfile` raises on a read-only file system; that of a file that is missing names the file."""
+    return error.filename is None and str(error.strerror).startswith("No usable temporary directory")
 
 
 def _fail(message: str, exit_code: int) -> NoReturn:

@@ -11,7 +11,8 @@ VerbatimError                 exit 1
 ├── Deposed                           another instance leads: stop, and call no init_transactions
 ├── UncleanTransaction                outcome unknown: drop the producer and recover
 ├── KafkaTimeout              exit 1  a bounded Kafka call ran out of time
-└── PartitionsHalted          exit 3  a bounded run ended with partitions that could not be copied
+├── PartitionsHalted          exit 3  a bounded run ended with partitions that could not be copied
+└── GroupsFailed              exit 3  a bounded run ended with consumer groups whose offsets could not be moved
 """
 
 from __future__ import annotations
@@ -89,6 +90,12 @@ class KafkaTimeout(VerbatimError):
 
 class PartitionsHalted(VerbatimError):
     """A bounded run copied what it could; some partitions are halted."""
+
+    exit_code = 3
+
+
+class GroupsFailed(VerbatimError):
+    """A bounded run moved the groups that it could; of some Kafka refused offsets, or did not say that it has taken them."""
 
     exit_code = 3
 

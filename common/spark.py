@@ -100,8 +100,6 @@ _DEFAULTS = {
     # Arrow's own allocator gives back what is free after 10 ms, whatever is said to malloc. With 1 KB records, 8,000 faults/s become 1,500.
     "spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL": "system",
     "spark.sql.session.timeZone": "UTC",
-    # Nothing is kept there, but Spark makes it, by default where the process was started.
-    "spark.sql.warehouse.dir": f"{tempfile.gettempdir()}/verbatim-warehouse",
     "spark.sql.shuffle.partitions": "1",
     "spark.default.parallelism": "1",
     "spark.sql.adaptive.enabled": "false",
@@ -189,7 +187,7 @@ def effective_conf(
 ) -> dict[str, str]:
     """Every Spark property of the session: built-in defaults < SPARK_CONF_DIR < `settings.spark_conf` < what slots demand.
 
-    `jars` are Delta's; a session without Delta has them on a local class path too, so that one archive of classes serves both. Raises SettingsError for speculation, for a PARALLELISM below one, and for a state path that two drivers would spoil. Pure, but for reading spark-defaults.conf.
+    `jars` are Delta's; a session without Delta has them on a local class path too, so that one archive of classes serves both. Raises SettingsError for speculation, for a PARALLELISM below one, and for a state path that two drivers would spoil. Pure, but for reading spark-defaults.conf and finding the temporary folder.
     """
     given = {**spark_defaults(environ), **settings.spark_conf}
     if given.get("spark.speculation", "false").strip().lower() == "true":
@@ -202,6 +200,8 @@ def effective_conf(
         state_path.check_writers(settings.state_path, settings.state_sharing, given)
     master = parse_master(settings.spark_master)
     conf = {**_DEFAULTS, "spark.app.name": settings.application_name}
+    # Nothing is kept there, but Spark makes it, by default where the process was started.
+    conf["spark.sql.warehouse.dir"] = f"{tempfile.gettempdir()}/verbatim-warehouse"
     if master.local:
         assert master.threads is not None
         lanes = lanes or master.threads

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from common.cli import echo_json, entry, live_file, settings_options
-from common.errors import GroupRefused, SettingsError
+from common.errors import GroupRefused, GroupsFailed, SettingsError
 from offsets import fail_back
 from offsets.decision import MEANINGS
 from offsets.describe import describe, table
@@ -56,6 +56,7 @@ def command(
         code = service.run()
         if once:
             _summarise(service.rows, service.unmoved)
+            _fail_for(service.rows, service.unmoved)
         raise SystemExit(code)
 
 
@@ -130,17 +131,30 @@ def _refuse_back(settings: Settings, rows: list[Back]) -> None:
 
 
 def _summarise(rows: list[Row], unmoved: list[Unmoved]) -> None:
-    written = sum(row.record.outcome == "written" for row in rows)
+    written = sum(row.record.outcome == "written" and not row.doubt for row in rows)
     inexact = sum(row.record.offset is not None and not row.record.exact for row in rows)
     groups = len({row.key.group for row in rows})
     shared = sum(row.record.outcome == "several-sources" for row in rows)
-    failed = sum(row.record.outcome == "failed" for row in rows)
+    failed = sum(_failed(row) for row in rows)
     more = f", {shared} never translated (several-sources)" if shared else ""
     more += f", {failed} failed" if failed else ""
     more += f", {len(unmoved)} groups not moved" if unmoved else ""
     click.echo(
         f"offsets: {groups} groups, {len(rows)} partitions, {written} written, {inexact} not exact{more}"
     )
+
+
+def _fail_for(rows: list[Row], unmoved: list[Unmoved]) -> None:
+    """Raise GroupsFailed, naming them, where offsets of groups could not be moved: what is left to a next round, this run does not have."""
+    failed = {row.key.group: row.doubt or row.record.detail for row in rows if _failed(row)}
+    failed |= {left.group: left.detail for left in unmoved if left.outcome == "failed"}
+    if failed:
+        named = "; ".join(f"group {shown(group)}: {why}" for group, why in sorted(failed.items()))
+        raise GroupsFailed(f"offsets of {len(failed)} groups could not be moved: {named}")
+
+
+def _failed(row: Row) -> bool:
+    return row.record.outcome == "failed" or bool(row.doubt)
 
 
 def _or_none(offset: int | None) -> str:

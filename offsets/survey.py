@@ -59,6 +59,8 @@ class Row:
     key: GroupKey
     record: GroupOffset
     committed: int | None
+    doubt: str = ""
+    """Why it is not known whether it was written; the next round sees."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,7 +93,7 @@ def _refused(row: Row, error: KafkaError, before: GroupOffset | None) -> Row:
     if kafka.retriable(error):
         # Perhaps it was written all the same: the record stays as it is, and the next round sees.
         log.warning("group %s: %s", shown(row.record.target_group), error.str())
-        return row
+        return replace(row, doubt=error.str())
     active = error.code() in NOT_EMPTY
     if not active:
         log.error("group %s: its offsets can't be written: %s", shown(row.record.target_group), error.str())

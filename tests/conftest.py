@@ -65,8 +65,7 @@ def logging_as_it_was() -> Iterator[None]:
     level = root.level
     yield
     root.setLevel(level)
-    for handler in [handler for handler in root.handlers if isinstance(handler, cli._StderrHandler)]:
-        root.removeHandler(handler)
+    cli.end_logging()
 
 
 @pytest.fixture(scope="module", autouse=True)

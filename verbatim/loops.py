@@ -7,6 +7,7 @@ Links know nothing of each other, and the topics of a link lie on its target: th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 ENDING = ".control"
 ANSWER_S = 5.0
+AT_A_TIME = 8
+"""Readers, one for each topic: one that goes on from topic to topic waits for most of a second until its client has heard of the next."""
 
 
 def going_round(
@@ -43,13 +46,15 @@ def going_round(
     ]
     there = topics.describe(source, names, deadline)
     found = []
-    with closing(kafka.reader(settings.client_config("source", "consumer"), group_id=group)) as reader:
-        for name in names:
-            if name not in there or there[name].partitions != 1:
-                continue
-            bounds = kafka.watermarks(source, name, 0, deadline)
-            said = [(m.offset(), m.value()) for m in records(reader, name, {0: bounds}, ANSWER_S)]
-            for link, state in _links(said).items():
+
+    def said(name: str) -> list[tuple[int, bytes | None]]:
+        bounds = kafka.watermarks(source, name, 0, deadline)
+        with closing(kafka.reader(settings.client_config("source", "consumer"), group_id=group)) as reader:
+            return [(m.offset(), m.value()) for m in records(reader, name, {0: bounds}, ANSWER_S)]
+
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        for read in pool.map(said, [n for n in names if n in there and there[n].partitions == 1]):
+            for link, state in _links(read).items():
                 identity = state.identity or {}
                 if (identity.get("target_cluster"), identity.get("source_cluster")) == clusters:
                     found += _back(settings, link, copies, state.copies())

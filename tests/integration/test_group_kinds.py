@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from common.errors import GroupRefused
+from common.errors import GroupRefused, GroupsFailed
 from common.kafka import Deadline
 from offsets import group_calls
 from offsets.group_protocol import Committed, Group
@@ -175,7 +175,7 @@ def test_a_streams_group_in_use_and_a_share_group_keep_a_cutover_from_going_on(
 def test_an_error_about_one_group_is_its_own(
     link: Link, expected: Callable[[int], int], monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    """Of a group whose coordinator answers with an error, or not at all, nothing is known; the others go on."""
+    """Of a group whose coordinator answers with an error, or not at all, nothing is known; the others go on, and `--once` ends with 3 and its name."""
     commit_all(link.source, "kinds.t", {f"sick-{where}": 5, f"passing-{where}": 5, f"sound-{where}": 5})
     ask = Groups._ask
 
@@ -204,6 +204,12 @@ def test_an_error_about_one_group_is_its_own(
         f"passing-{where}": "failed",
     }
     assert "Invalid group.id" in told[f"sick-{where}"][1]
+    with pytest.raises(
+        GroupsFailed,
+        match=rf"2 groups could not be moved: group passing-{where}: .*; group sick-{where}: .*Inv",
+    ) as failed:
+        run(link, "--once", CONSUMER_GROUPS=f".*-{where}", HEALTH_PORT="0")
+    assert failed.value.exit_code == 3
     assert target_of(link, f"sick-{where}") is None
 
 

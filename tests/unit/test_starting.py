@@ -39,3 +39,29 @@ def test_a_signal_before_there_is_a_main_loop_ends_it_well(application: str, num
 def test_the_console_scripts_begin_with_the_signals() -> None:
     scripts = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]["scripts"]
     assert [scripts[name] for name in SCRIPTS] == [f"common.starting:{name}" for name in SCRIPTS]
+
+
+@pytest.mark.parametrize(("arguments", "code"), [("--help", 0), ("", 2)])
+def test_without_a_temporary_folder_help_is_given_and_what_needs_one_ends_in_one_line(
+    arguments: str, code: int
+) -> None:
+    """Promise: on a read-only file system nothing asks for a folder at import, and whoever needs one says so; it was a traceback of `--help` too."""
+    script = (
+        "import sys, tempfile; tempfile._candidate_tempdir_list = lambda: []\n"
+        "import click; from common import cli, spark; from replicator.main import command\n"
+        "needs = click.Command('it', callback=tempfile.gettempdir)\n"
+        "cli.entry(command, sys.argv[1:]) if sys.argv[1:] else cli.entry(needs, [])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments.split()],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == code, done.stderr
+    lines = done.stderr.splitlines()
+    assert [line.partition(" found in")[0] for line in lines] == (
+        ["error: TMPDIR: No usable temporary directory"] if code else []
+    )
+    assert ("Usage" in done.stdout) is (code == 0)
