@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from common import opening, outside, protocol, scram
+from common import opening, outside, protocol, scram, tokens
 from common.direct_properties import library_only, sasl_mechanism
 from common.kafka import Deadline
 from common.opening import Waits
@@ -56,6 +56,7 @@ class Access:
     user: str = ""
     password: str = field(default="", repr=False)
     family: int = socket.AF_UNSPEC
+    tokens: tokens.Tokens | None = field(default=None, repr=False)
 
 
 def in_batches(settings: Settings, cluster: Cluster, kind: Kind) -> bool:
@@ -67,14 +68,16 @@ def access(config: Mapping[str, Any]) -> Access:
     """What a client with these properties does. Raises KafkaException where a certificate can't be read."""
     name = str(config.get("security.protocol", "plaintext")).lower()
     families = {"v4": socket.AF_INET, "v6": socket.AF_INET6}
+    mechanism = sasl_mechanism(config)
     return Access(
         tuple(map(_address, filter(None, map(str.strip, str(config["bootstrap.servers"]).split(","))))),
         str(config.get("client.id", "rdkafka")),
         _tls(config) if name.endswith("ssl") else None,
-        sasl_mechanism(config),
+        mechanism,
         str(config.get("sasl.username", "")),
         str(config.get("sasl.password", "")),
         families.get(str(config.get("broker.address.family", "any")), socket.AF_UNSPEC),
+        tokens.of(config) if mechanism == "OAUTHBEARER" else None,
     )
 
 
@@ -97,11 +100,12 @@ _CA_FILES = (
 
 def _tls(config: Mapping[str, Any]) -> ssl.SSLContext:
     try:
-        context = ssl.create_default_context(**_authorities(config))
+        context = ssl.create_default_context(**authorities(config))
         if str(config.get("ssl.endpoint.identification.algorithm", "https")) == "none":
             context.check_hostname = False
         if str(config.get("enable.ssl.certificate.verification", "true")).lower() == "false":
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        _follow_rules(context, config)
         with contextlib.ExitStack() as files:
             chain, key = (_pem_file(config, f"ssl.{what}", files) for what in ("certificate", "key"))
             if chain is not None:
@@ -111,7 +115,25 @@ def _tls(config: Mapping[str, Any]) -> ssl.SSLContext:
     return context
 
 
-def _authorities(config: Mapping[str, Any]) -> dict[str, Any]:
+def _follow_rules(context: ssl.SSLContext, config: Mapping[str, Any]) -> None:
+    if suites := config.get("ssl.cipher.suites"):
+        try:
+            context.set_ciphers(str(suites))
+        except ssl.SSLError:
+            raise ValueError(f"ssl.cipher.suites: none of {suites} can be used") from None
+    if curve := config.get("ssl.curves.list"):
+        try:
+            context.set_ecdh_curve(str(curve))
+        except (ValueError, ssl.SSLError):
+            raise ValueError(f"ssl.curves.list: {curve} is not one curve that Python knows") from None
+    if place := config.get("ssl.crl.location"):
+        if not Path(str(place)).is_file():
+            raise ValueError(f"ssl.crl.location: there is no {place}")
+        context.load_verify_locations(str(place))
+        context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+
+
+def authorities(config: Mapping[str, Any]) -> dict[str, Any]:
     """Whose certificates are trusted, as `ssl.create_default_context` takes it: a file, a folder of hashed names, a PEM, or the machine's own."""
     place = config.get("ssl.ca.location")
     if place is not None and place != "probe":

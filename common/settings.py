@@ -233,8 +233,8 @@ class Settings(BaseModel):
         "`false`",
     )  # fmt: skip
     whole_batches: Annotated[bool, BeforeValidator(_switch)] = _setting(
-        "WHOLE_BATCHES", True, "records go to the destination as whole record batches; `false`: one by one, through the client library, as "
-        "they do by themselves where only that knows how to come in (SASL but `PLAIN` and `SCRAM`, key stores, TLS engines): slower",
+        "WHOLE_BATCHES", True, "records go to the destination as whole record batches; `false`: one by one, through the client library, which "
+        "is slower",
         "`true`",
     )  # fmt: skip
     topic_config_sync: Annotated[bool, BeforeValidator(_switch)] = _setting(
