@@ -26,6 +26,7 @@ from typing import Any
 
 from common import outside
 from common.scram import Refused
+from common.tls import authorities
 
 log = logging.getLogger(__name__)
 
@@ -310,8 +311,6 @@ def _expiry(token: str, said: Mapping[str, Any], asked_at: float) -> float:
 
 
 def _https(config: Mapping[str, str]) -> ssl.SSLContext:
-    from common.connection import authorities
-
     given = {
         f"ssl.ca.{what}": config[f"https.ca.{what}"]
         for what in ("location", "pem")
