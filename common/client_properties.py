@@ -208,6 +208,8 @@ _JAVA_HINTS = {
     "sasl.login.callback.handler.class": "sasl.oauthbearer.method",
     "sasl.oauthbearer.scope.claim.name": "sasl.oauthbearer.scope",
 }
+_OWN = {"sasl.oauthbearer.provider": Property("sasl.oauthbearer.provider", "*", "str", "")}
+"""Not the library's: a Python function that gives tokens (common/tokens.py)."""
 _SPELLED = {name.replace("_", "."): name for name in (*KNOWN, *_JAVA_STORE, *_JAVA_HINTS, "sasl.jaas.config")}
 _SECRET = re.compile(r"password|passphrase|secret|jaas|\.pem$|keystore\.key|oauthbearer\.(config|extensions)")
 
@@ -290,7 +292,7 @@ def resolve(
     merged, warnings = _without_stores(merged)
     config: dict[str, Value] = {}
     for name, (given, specific) in merged.items():
-        prop = KNOWN.get(name)
+        prop = KNOWN.get(name) or _OWN.get(name)
         if prop is None:
             raise SettingsError(f"{given.label}: {name} is not a property of librdkafka{_hint(name)}")
         value = _checked(prop, given)

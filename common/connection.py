@@ -12,17 +12,15 @@ import select
 import socket
 import ssl
 import struct
-import tempfile
 from collections import deque
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from common import opening, outside, protocol, scram
+from common import opening, outside, protocol, scram, tls, tokens
 from common.direct_properties import sasl_mechanism
 from common.kafka import Deadline
 from common.opening import Waits
@@ -52,20 +50,23 @@ class Access:
     user: str = ""
     password: str = field(default="", repr=False)
     family: int = socket.AF_UNSPEC
+    tokens: tokens.Tokens | None = field(default=None, repr=False)
 
 
 def access(config: Mapping[str, Any]) -> Access:
     """What a client with these properties does. Raises KafkaException where a certificate can't be read."""
     name = str(config.get("security.protocol", "plaintext")).lower()
     families = {"v4": socket.AF_INET, "v6": socket.AF_INET6}
+    mechanism = sasl_mechanism(config)
     return Access(
         tuple(map(_address, filter(None, map(str.strip, str(config["bootstrap.servers"]).split(","))))),
         str(config.get("client.id", "rdkafka")),
-        _tls(config) if name.endswith("ssl") else None,
-        sasl_mechanism(config),
+        tls.context(config) if name.endswith("ssl") else None,
+        mechanism,
         str(config.get("sasl.username", "")),
         str(config.get("sasl.password", "")),
         families.get(str(config.get("broker.address.family", "any")), socket.AF_UNSPEC),
+        tokens.of(config) if mechanism == "OAUTHBEARER" else None,
     )
 
 
@@ -74,64 +75,6 @@ def _address(text: str) -> tuple[str, int]:
     if not port.isdigit():
         host, port = f"{host}:{port}".lstrip(":"), "9092"
     return host.strip("[]"), int(port)
-
-
-_CA_FILES = (
-    "/etc/ssl/certs/ca-certificates.crt",
-    "/etc/pki/tls/certs/ca-bundle.crt",
-    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
-    "/etc/ssl/ca-bundle.pem",
-    "/etc/ssl/cert.pem",
-)
-"""Where Linux distributions keep the certificates of public authorities: Debian, Fedora, RHEL, SUSE, Alpine."""
-
-
-def _tls(config: Mapping[str, Any]) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(**_authorities(config))
-        if str(config.get("ssl.endpoint.identification.algorithm", "https")) == "none":
-            context.check_hostname = False
-        if str(config.get("enable.ssl.certificate.verification", "true")).lower() == "false":
-            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        with contextlib.ExitStack() as files:
-            chain, key = (_pem_file(config, f"ssl.{what}", files) for what in ("certificate", "key"))
-            if chain is not None:
-                context.load_cert_chain(chain, key, lambda: _key_password(config))
-    except (OSError, ValueError) as error:
-        raise KafkaException(KafkaError(KafkaError._SSL, f"TLS can't be set up: {error}")) from None
-    return context
-
-
-def _authorities(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Whose certificates are trusted, as `ssl.create_default_context` takes it: a file, a folder of hashed names, a PEM, or the machine's own."""
-    place = config.get("ssl.ca.location")
-    if place is not None and place != "probe":
-        if not Path(place).exists():
-            raise OSError(f"ssl.ca.location: there is no {place}")
-        return {"capath" if Path(place).is_dir() else "cafile": place, "cadata": config.get("ssl.ca.pem")}
-    if "ssl.ca.pem" in config:
-        return {"cadata": config["ssl.ca.pem"]}
-    own = ssl.get_default_verify_paths()
-    found = next((path for path in (own.cafile, *_CA_FILES) if path and Path(path).is_file()), None)
-    return {} if found is None else {"cafile": found}
-
-
-def _key_password(config: Mapping[str, Any]) -> str:
-    """Asked for where the key is encrypted; without an answer OpenSSL would ask whoever sits at the terminal."""
-    if (password := config.get("ssl.key.password")) is None:
-        raise ValueError("the key is encrypted, and ssl.key.password is not set")
-    return str(password)
-
-
-def _pem_file(config: Mapping[str, Any], name: str, files: contextlib.ExitStack) -> str | None:
-    """Where a PEM lies; Python's TLS takes it from files only."""
-    if (pem := config.get(f"{name}.pem")) is None:
-        return config.get(f"{name}.location")
-    folder = files.enter_context(tempfile.TemporaryDirectory(prefix="verbatim-"))
-    path = Path(folder) / "it.pem"
-    path.touch(mode=0o600)
-    path.write_text(pem)
-    return str(path)
 
 
 def broken(words: str) -> KafkaException:

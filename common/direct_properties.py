@@ -1,13 +1,12 @@
 """What becomes of each property of the client library where records go by connections of Verbatim's own (common/connection.py). Pure.
 
-Each is heeded there, or only the library can follow it, so that records go through that one by one; or it speaks of something that these
+Each is heeded there, or refused by name, since nothing else than the library could follow it; or it speaks of something that these
 connections don't have, such as a queue of messages; or it has no effect on them, and whoever sets it is told. A test compares the four with the
 list of the installed library.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,12 +22,30 @@ _TLS_FILES = frozenset(
         "key.location",
         "key.pem",
         "key.password",
+        "crl.location",
+    )
+)
+_OAUTHBEARER = frozenset(
+    f"sasl.oauthbearer.{what}"
+    for what in (
+        "config",
+        "method",
+        "client.id",
+        "client.secret",
+        "scope",
+        "extensions",
+        "token.endpoint.url",
+        "grant.type",
+        "metadata.authentication.type",
+        # How the library names whom a token is for, in its log.
+        "sub.claim.name",
     )
 )
 _TLS_CHECKS = frozenset({"ssl.endpoint.identification.algorithm", "enable.ssl.certificate.verification"})
 HEEDED = (
     _TLS_FILES
     | _TLS_CHECKS
+    | _OAUTHBEARER
     | frozenset(
         [
             "bootstrap.servers",
@@ -38,6 +55,11 @@ HEEDED = (
             "sasl.mechanism",
             "sasl.username",
             "sasl.password",
+            "ssl.cipher.suites",
+            "ssl.curves.list",
+            "enable.sasl.oauthbearer.unsecure.jwt",
+            "https.ca.location",
+            "https.ca.pem",
             "check.crcs",
             "fetch.wait.max.ms",
             "fetch.min.bytes",
@@ -49,12 +71,48 @@ HEEDED = (
     )
 )
 """They mean the same to both. (`check.crcs`: batches are always checked.)"""
-_LIBRARY_ONLY = re.compile(r"ssl\.|sasl\.(kerberos|oauthbearer)|plugin\.|enable\.sasl\.")
+_PEM = (
+    "convert it (openssl pkcs12 -in FILE -nodes -out client.pem) and name client.pem as ssl.certificate.location and "
+    "ssl.key.location"
+)
+_GRANT = "use sasl.oauthbearer.client.secret, or a function of your own as sasl.oauthbearer.provider"
+REFUSED = {
+    "ssl.keystore.location": _PEM,
+    "ssl.keystore.password": _PEM,
+    "ssl.ca.certificate.stores": "they are Windows'; use ssl.ca.location",
+    "ssl.sigalgs.list": "leave it out; ssl.cipher.suites and ssl.curves.list are followed",
+    "ssl.providers": "use PEM files: ssl.certificate.location and ssl.key.location",
+    "ssl.engine.location": "use PEM files: ssl.certificate.location and ssl.key.location",
+    "ssl.engine.id": "use PEM files: ssl.certificate.location and ssl.key.location",
+    "plugin.library.paths": "leave it out; tokens come from a function as sasl.oauthbearer.provider",
+} | {
+    f"sasl.oauthbearer.assertion.{what}": _GRANT
+    for what in (
+        "algorithm",
+        "private.key.file",
+        "private.key.passphrase",
+        "private.key.pem",
+        "file",
+        "claim.aud",
+        "claim.iss",
+        "claim.sub",
+        "claim.exp.seconds",
+        "claim.nbf.seconds",
+        "claim.jti.include",
+        "jwt.template.file",
+    )
+}
+"""What nothing but the client library can follow, and what to use instead."""
+_MECHANISMS = frozenset({*scram.MECHANISMS, "OAUTHBEARER"})
 ELSEWHERE = frozenset(
     [
         "broker.version.fallback",
-        "https.ca.location",
-        "https.ca.pem",
+        # GSSAPI itself is refused.
+        "sasl.kerberos.service.name",
+        "sasl.kerberos.principal",
+        "sasl.kerberos.kinit.cmd",
+        "sasl.kerberos.keytab",
+        "sasl.kerberos.min.time.before.relogin",
         "message.copy.max.bytes",
         "topic.metadata.refresh.fast.interval.ms",
         "topic.metadata.refresh.fast.cnt",
@@ -136,16 +194,22 @@ NO_EFFECT = frozenset(
 )
 
 
-def library_only(config: Mapping[str, Any]) -> str | None:
-    """The first property of a client's that only the client library can follow, None where there is none."""
+def refused(config: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The first property of a client's that can't be followed, as NAME or NAME=VALUE, and what to use instead; None where there is none."""
     mechanism = sasl_mechanism(config)
-    if mechanism is not None and mechanism not in scram.MECHANISMS:
-        return f"sasl.mechanism={mechanism}"
-    return next((str(name) for name in config if only_the_librarys(name)), None)
+    if mechanism is not None and mechanism not in _MECHANISMS:
+        return f"sasl.mechanism={mechanism}", f"set one of {', '.join(sorted(_MECHANISMS))}"
+    for name, followed in (("grant.type", "client_credentials"), ("metadata.authentication.type", "none")):
+        name = f"sasl.oauthbearer.{name}"
+        if config.get(name, followed) != followed:
+            return f"{name}={config[name]}", _GRANT
+    return next(((name, REFUSED[name]) for name in config if name in REFUSED), None)
 
 
-def only_the_librarys(name: str) -> bool:
-    return name not in HEEDED and _LIBRARY_ONLY.match(name) is not None
+def library_only(config: Mapping[str, Any]) -> str | None:
+    """What of it is refused."""
+    found = refused(config)
+    return None if found is None else found[0]
 
 
 def sasl_mechanism(config: Mapping[str, Any]) -> str | None:

@@ -18,7 +18,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from common import outside
+from common import outside, tokens
 from common.errors import KafkaTimeout, LinkRefused, SettingsError
 from common.folding import Folding
 
@@ -212,7 +212,9 @@ def consumer(config: Config, **own: Any) -> Consumer:
     }
     fixed = {"enable.auto.commit": False, "enable.auto.offset.store": False, "auto.offset.reset": "error"}
     with making("consumer", config):
-        return outside.Consumer({**base, **config, **fixed, **_spelled(own)}, logger=client_log)
+        return outside.Consumer(
+            {**base, **tokens.for_library(config), **fixed, **_spelled(own)}, logger=client_log
+        )
 
 
 def reader(config: Config, **own: Any) -> Consumer:
@@ -248,7 +250,7 @@ def producer(config: Config, **own: Any) -> Producer:
     if "transactional.id" not in spelled:
         fixed |= {"enable.gapless.guarantee": True, "message.timeout.ms": 0}
     with making("producer", config):
-        return outside.Producer({**base, **config, **fixed, **spelled}, logger=client_log)
+        return outside.Producer({**base, **tokens.for_library(config), **fixed, **spelled}, logger=client_log)
 
 
 def connect(client: Producer | Consumer, topic: str, deadline: Deadline) -> None:
@@ -287,7 +289,7 @@ def admin_config(config: Config) -> dict[str, Any]:
     Descriptions are asked of the controller that the last metadata named, which with KRaft is any broker. When that one dies, the client
     waits for it to come back until its metadata is renewed: after five minutes by default, and an idle client has no other reason to.
     """
-    return {**_BASE, "topic.metadata.refresh.interval.ms": 3000, **config}
+    return {**_BASE, "topic.metadata.refresh.interval.ms": 3000, **tokens.for_library(config)}
 
 
 def found_offset(offset: int) -> int:

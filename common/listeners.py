@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException
 
-from common import protocol
+from common import protocol, tokens
 from common.connection import Access, Connection, access
 from common.kafka import Deadline
 
@@ -63,9 +63,12 @@ def why(config: Mapping[str, Any], address: Address, heard: Mapping[int, str]) -
     words_heard = heard.get(KafkaError._AUTHENTICATION)
     if words_heard is not None and "acquire" in words_heard:
         # Who gives tokens may be away for a while.
-        return Reason("PROPERTIES_SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL", f"{at}: {words_heard}", True)
+        place = "PROVIDER" if tokens.PROVIDER in config else "TOKEN_ENDPOINT_URL"
+        return Reason(f"PROPERTIES_SASL_OAUTHBEARER_{place}", f"{at}: {words_heard}", True)
     if (refused := _sasl(config, at, wanted, spoken.mechanisms)) is not None:
         return refused
+    if words_heard is not None and str(config.get("sasl.mechanism", "")).upper() == "OAUTHBEARER":
+        return Reason("PROPERTIES_SASL_MECHANISM", f"{at} does not take the token: {words_heard}", False)
     if words_heard is not None:
         words = f"{at} refuses the credentials of user {config.get('sasl.username', '')}: {words_heard}; mend sasl.username or sasl.password"
         return Reason("PROPERTIES_SASL_PASSWORD", words, False)

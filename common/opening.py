@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError
 
-from common import outside, protocol, scram
+from common import outside, protocol, scram, tokens
 from common.protocol import Answer, Api, Piece
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _tls(context: ssl.SSLContext, made: socket.socket, host: str) -> Generator[W
 
 
 def authenticated(to: Access, exchange: Exchange) -> Generator[Waits, None, float]:
-    """Prove who one is; for how many seconds that is good. Raises scram.Refused, MalformedAnswer."""
+    """Prove who one is; for how many seconds that is good. Raises scram.Refused, MalformedAnswer; OSError where no token can be had."""
     assert to.mechanism is not None
     error, known = protocol.mechanisms(
         (yield from exchange(protocol.SASL_HANDSHAKE, [protocol.text(to.mechanism)]))
@@ -123,7 +123,11 @@ def authenticated(to: Access, exchange: Exchange) -> Generator[Waits, None, floa
         raise scram.Refused(f"{to.mechanism} is not among its mechanisms, {', '.join(known)}")
     if error:
         raise scram.Refused(KafkaError(error).str())
-    client = scram.Client(to.mechanism, to.user, to.password)
+    client: scram.Client | tokens.Client
+    if to.tokens is None:
+        client = scram.Client(to.mechanism, to.user, to.password)
+    else:
+        client = tokens.Client((yield from to.tokens.current()))
     token: bytes | None = client.first()
     life_ms = 0
     while token is not None:
@@ -131,6 +135,6 @@ def authenticated(to: Access, exchange: Exchange) -> Generator[Waits, None, floa
             (yield from exchange(protocol.SASL_AUTHENTICATE, [protocol.blob(token)]))
         )
         if error:
-            raise scram.Refused(words or KafkaError(error).str())
+            raise scram.Refused(" ".join(filter(None, [words or KafkaError(error).str(), client.said])))
         token = None if client.done else client.answer(answer)
     return life_ms / 1000 if life_ms > 0 else float("inf")

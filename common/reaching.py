@@ -6,6 +6,7 @@ leave open is asked of the listeners (common/listeners.py). What may pass by its
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ClusterMetadata
 
-from common import kafka, outside
+from common import direct_properties, kafka, outside, scram, tokens
 from common.connection import access
 from common.errors import KafkaTimeout, LinkRefused, SettingsError
 from common.kafka import Deadline
@@ -88,6 +89,7 @@ class _Look:
         self._brokers: dict[Address, int] = {}
         """Where they say that they are, and their ids."""
         self._check_files()
+        self._check_followed()
         self._check_token()
         self._client = self._made()
 
@@ -230,6 +232,13 @@ class _Look:
     def _check_token(self) -> None:
         """Without a word, the client library waits for ever for somebody to hand it a token."""
         config = self._config
+        if (name := config.get(tokens.PROVIDER)) is not None:
+            try:
+                tokens.provider(str(name))
+            except ValueError as error:
+                raise SettingsError(f"{self._setting(tokens.PROVIDER)}: {error}") from None
+            return
+        self._check_secret()
         if (
             str(config.get("sasl.mechanism", "")).upper() == "OAUTHBEARER"
             and config.get("sasl.oauthbearer.method", "default") == "default"
@@ -237,7 +246,31 @@ class _Look:
         ):
             raise SettingsError(
                 f"{self._setting('sasl.oauthbearer.method')}: OAUTHBEARER of the {self._side} has nowhere to get a token from: set "
-                "sasl.oauthbearer.method=oidc, with sasl.oauthbearer.token.endpoint.url, client id and client secret"
+                "sasl.oauthbearer.method=oidc, with sasl.oauthbearer.token.endpoint.url, client id and client secret, or sasl.oauthbearer.provider"
+            )
+
+    def _check_secret(self) -> None:
+        """The client library would ask an endpoint that refuses it again and again."""
+        config = {name: str(value) for name, value in self._config.items()}
+        if (
+            direct_properties.sasl_mechanism(config) != "OAUTHBEARER"
+            or config.get("sasl.oauthbearer.method") != "oidc"
+        ):
+            return
+        # Who is away for a while is waited for, as brokers are.
+        with contextlib.suppress(OSError):
+            try:
+                tokens.fetched(config)
+            except scram.Refused as error:
+                raise LinkRefused(
+                    f"{self._setting('sasl.oauthbearer.client.secret')}: no token for the {self._side}: {error}"
+                ) from None
+
+    def _check_followed(self) -> None:
+        if (found := direct_properties.refused(self._config)) is not None:
+            what, instead = found
+            raise LinkRefused(
+                f"{self._setting(what.partition('=')[0])}: {what} of the {self._side} can't be followed: {instead}"
             )
 
 

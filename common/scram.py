@@ -29,6 +29,7 @@ class Client:
         self._bare = f"n={user.replace('=', '=3D').replace(',', '=2C')},r={self._nonce}"
         self._signature = b""
         self.done = False
+        self.said = ""
 
     def first(self) -> bytes:
         if self._hash is None:

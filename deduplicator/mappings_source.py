@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from common import credentials
+from common import credentials, tokens
 from common.errors import KafkaTimeout, StateError
 from common.kafka import Received
 from common.ranges import TIMEOUT_S, records
@@ -82,7 +82,7 @@ def consumer(config: Mapping[str, Any]) -> Consumer:
     return Consumer(
         {
             "group.id": "verbatim",  # required by librdkafka, unless settings bring the link's; never joined and never committed
-            **credentials.found(config),
+            **tokens.for_library(credentials.found(config)),
             "isolation.level": "read_committed",
             "enable.auto.commit": False,
             "enable.auto.offset.store": False,

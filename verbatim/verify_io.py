@@ -26,6 +26,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
+from common import tokens
 from common.errors import KafkaTimeout, VerbatimError
 from verbatim.verify import Batch, digest
 from verbatim.verify_control import Said, plain_id
@@ -62,8 +63,8 @@ class Cluster:
     def __init__(self, settings: Settings, which: Literal["source", "destination"], timeout_s: float) -> None:
         self.which = which
         self._timeout_s = timeout_s
-        self._admin = AdminClient(dict[str, Any](settings.client_config(which, "admin")))
-        config: dict[str, Any] = dict(settings.client_config(which, "consumer"))
+        self._admin = AdminClient(tokens.for_library(settings.client_config(which, "admin")))
+        config = tokens.for_library(settings.client_config(which, "consumer"))
         config.setdefault("group.id", f"{settings.application_name}.verify")
         # The next partition is not read before the last one's long poll has ended.
         config.setdefault("fetch.wait.max.ms", 50)

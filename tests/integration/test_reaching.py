@@ -151,7 +151,7 @@ EXPECTED: dict[str, tuple[type[VerbatimError], str, str]] = {
     ),
     "SASL to none": (LinkRefused, "PROPERTIES_SECURITY_PROTOCOL", r"knows no SASL.*set plaintext"),
     "no password": (SettingsError, "PROPERTIES_SASL_USERNAME", r"sasl.password must be set"),
-    "no Kerberos": (SettingsError, "PROPERTIES_SASL_MECHANISM", r"GSSAPI.*set one of PLAIN"),
+    "no Kerberos": (LinkRefused, "PROPERTIES_SASL_MECHANISM", r"GSSAPI.*set one of OAUTHBEARER, PLAIN"),
     "no token": (SettingsError, "PROPERTIES_SASL_OAUTHBEARER_METHOD", r"nowhere to get a token from"),
     "nobody to give a token": (
         KafkaTimeout,

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import shutil
+import ssl
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaException
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from common import client_properties, direct_properties
 from common.client_properties import Given, resolve
@@ -42,11 +48,10 @@ dFDMnN8Y9txk7wYadtqXVsvnKtOwe55QdvUyKretNyioIg1Q/gqeReePFHhhy1k=
 """Of the certificate, encrypted with "opensesame". Made for this test; nobody trusts it."""
 
 
-def test_each_property_of_the_library_is_heeded_or_left_to_the_library_or_without_effect() -> None:
+def test_each_property_of_the_library_is_heeded_or_refused_or_without_effect() -> None:
     ours = {name for name in client_properties.KNOWN if name not in client_properties.ALIASES}
     ours -= client_properties.owned()
-    librarys = {name for name in ours if direct_properties.only_the_librarys(name)}
-    sets = [HEEDED & ours, librarys, ELSEWHERE, NO_EFFECT]
+    sets = [HEEDED & ours, set(direct_properties.REFUSED), ELSEWHERE, NO_EFFECT]
     assert set().union(*sets) == ours
     assert sum(map(len, sets)) == len(ours)
 
@@ -61,15 +66,16 @@ def test_each_property_of_the_library_is_heeded_or_left_to_the_library_or_withou
         ({"security.protocol": "SASL_SSL"}, "sasl.mechanism=GSSAPI"),
         (
             {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"},
-            "sasl.mechanism=OAUTHBEARER",
+            None,
         ),
         ({"security.protocol": "SSL", "ssl.keystore.location": "k.p12"}, "ssl.keystore.location"),
-        ({"security.protocol": "SSL", "ssl.cipher.suites": "A"}, "ssl.cipher.suites"),
+        ({"security.protocol": "SSL", "ssl.cipher.suites": "A"}, None),
+        ({"sasl.oauthbearer.assertion.file": "x"}, "sasl.oauthbearer.assertion.file"),
         ({"sasl.mechanism": "OAUTHBEARER"}, None),
         ({"plugin.library.paths": "x"}, "plugin.library.paths"),
     ],
 )
-def test_what_only_the_client_library_can_follow_is_named(config: dict[str, str], why: str | None) -> None:
+def test_what_can_not_be_followed_is_named(config: dict[str, str], why: str | None) -> None:
     assert library_only(PLAIN | config) == why
 
 
@@ -138,3 +144,66 @@ def test_an_encrypted_key_without_a_password_asks_nobody() -> None:
 
 def _quoted(word: str) -> str:
     return "'" + word.replace("'", "'\\''") + "'"
+
+
+def test_ciphers_and_a_curve_are_followed_or_named() -> None:
+    context = access(tls(ssl_cipher_suites="ECDHE-RSA-AES256-GCM-SHA384", ssl_curves_list="prime256v1")).tls
+    assert context is not None
+    older = {c["name"] for c in context.get_ciphers() if c["protocol"] != "TLSv1.3"}
+    assert older == {"ECDHE-RSA-AES256-GCM-SHA384"}
+    for name, value in (("ssl_cipher_suites", "NONE-SUCH"), ("ssl_curves_list", "P-256:P-384:x")):
+        with pytest.raises(KafkaException, match=name.replace("_", r"\.")):
+            access(tls(**{name: value}))
+    with pytest.raises(KafkaException, match=r"ssl\.crl\.location: there is no /nowhere"):
+        access(tls(ssl_crl_location="/nowhere"))
+
+
+def test_a_revoked_certificate_is_refused(tmp_path: Path) -> None:
+    now, day = dt.datetime.now(dt.UTC), dt.timedelta(days=1)
+    key = ec.generate_private_key(ec.SECP256R1())
+
+    def named(what: str) -> x509.Name:
+        return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, what)])
+
+    def certificate(what: str, number: int, ca: bool) -> x509.Certificate:
+        made = x509.CertificateBuilder(
+            named("ca"), named(what), key.public_key(), number, now - day, now + day
+        )
+        made = made.add_extension(x509.BasicConstraints(ca, None), True)
+        made = made.add_extension(x509.SubjectAlternativeName([x509.DNSName("b")]), False)
+        return made.sign(key, hashes.SHA256())
+
+    pem = serialization.Encoding.PEM
+    own = key.private_bytes(
+        pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    ) + certificate("b", 7, False).public_bytes(pem)
+    (tmp_path / "own.pem").write_bytes(own)
+    (tmp_path / "ca.pem").write_bytes(certificate("ca", 1, True).public_bytes(pem))
+    revoked = x509.RevokedCertificateBuilder(7, now - day).build()
+    lists = x509.CertificateRevocationListBuilder(named("ca"), now - day, now + day)
+    for name, crl in (("none", lists), ("seven", lists.add_revoked_certificate(revoked))):
+        (tmp_path / name).write_bytes(crl.sign(key, hashes.SHA256()).public_bytes(pem))
+    assert greeted(tmp_path, "none") is None
+    assert "revoked" in str(greeted(tmp_path, "seven"))
+
+
+def greeted(folder: Path, crl: str) -> ssl.SSLError | None:
+    """A handshake in memory; what the client says against it."""
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(folder / "own.pem")
+    client = access(tls(ssl_ca_location=str(folder / "ca.pem"), ssl_crl_location=str(folder / crl))).tls
+    assert client is not None
+    there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = [
+        client.wrap_bio(back, there, server_hostname="b"),
+        server.wrap_bio(there, back, server_side=True),
+    ]
+    for _ in range(3):
+        for side in sides:
+            try:
+                side.do_handshake()
+            except ssl.SSLWantReadError:
+                pass
+            except ssl.SSLError as error:
+                return error
+    return None
