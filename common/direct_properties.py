@@ -206,12 +206,6 @@ def refused(config: Mapping[str, Any]) -> tuple[str, str] | None:
     return next(((name, REFUSED[name]) for name in config if name in REFUSED), None)
 
 
-def library_only(config: Mapping[str, Any]) -> str | None:
-    """What of it is refused."""
-    found = refused(config)
-    return None if found is None else found[0]
-
-
 def sasl_mechanism(config: Mapping[str, Any]) -> str | None:
     """SASL's, where a client is to use that."""
     if not str(config.get("security.protocol", "plaintext")).lower().startswith("sasl_"):

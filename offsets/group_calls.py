@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 from common import protocol
 from common.broker_connections import Address, BrokerConnections
 from common.connection import broken
-from common.direct_properties import library_only
+from common.errors import LinkRefused
 from common.kafka import Config, Deadline
 from common.protocol import Answer, Api, MalformedAnswer
 from offsets import group_protocol
@@ -21,17 +21,11 @@ from offsets.group_protocol import LIST_GROUPS, LIST_GROUPS_LEAST, At, Committed
 T = TypeVar("T")
 
 
-class Unlisted(Exception):
-    """Groups can't be listed this way: brokers or client properties do not allow it."""
-
-
 def listed(config: Config, timeout_s: float) -> dict[str, Group]:
-    """All groups that consume, asked of every broker: each lists those that it coordinates. Raises Unlisted, KafkaException.
+    """All groups that consume, asked of every broker: each lists those that it coordinates. Raises LinkRefused, KafkaException.
 
     A broker that does not answer is an error: it may be the one with the group that matters.
     """
-    if (why := library_only(config)) is not None:
-        raise Unlisted(f"the client has {why}")
     found: dict[str, Group] = {}
     with _brokers(config, timeout_s) as (brokers, deadline):
         answer = brokers.any(protocol.METADATA, [protocol.metadata([])], deadline)
@@ -64,7 +58,9 @@ def _listed_by(brokers: BrokerConnections, address: Address, deadline: Deadline)
     _refuse(error)
     version = min(LIST_GROUPS.version, versions.get(LIST_GROUPS.key, (0, 0))[1])
     if version < LIST_GROUPS_LEAST:
-        raise Unlisted(f"the broker {address[0]}:{address[1]} does not tell the states of groups")
+        raise LinkRefused(
+            f"the broker {address[0]}:{address[1]} does not tell the states of groups: it is older than Kafka 2.6"
+        )
     api, body = replace(LIST_GROUPS, version=version), group_protocol.list_groups(version)
     error, found = group_protocol.listed(brokers.ask(address, api, [body], deadline), version)
     _refuse(error)
@@ -74,9 +70,6 @@ def _listed_by(brokers: BrokerConnections, address: Address, deadline: Deadline)
 def _ask_coordinator(
     config: Config, group: str, api: Api, body: bytes, read: Callable[[Answer], T], timeout_s: float
 ) -> T:
-    if (why := library_only(config)) is not None:
-        words = f"the client library takes no such group id, and with {why} nothing else can ask"
-        raise KafkaException(KafkaError(KafkaError.INVALID_GROUP_ID, words))
     with _brokers(config, timeout_s) as (brokers, deadline):
         address = brokers.coordinator(protocol.GROUP, group, deadline)
         return read(brokers.ask(address, api, [body], deadline))

@@ -6,13 +6,11 @@ Through the admin client, but for what the client library can't ask (offsets/gro
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
 from confluent_kafka import (
-    ConsumerGroupState,
     ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
@@ -24,7 +22,6 @@ from common import kafka
 from common.errors import KafkaTimeout
 from common.kafka import Config, Deadline
 from offsets import group_calls
-from offsets.group_calls import Unlisted
 from offsets.group_protocol import At, Committed, Group
 
 log = logging.getLogger(__name__)
@@ -55,47 +52,19 @@ class Groups:
         self._client = client
         self._which = which
         self._config = config
-        self._said_unlisted = False
 
     def listed(self, deadline: Deadline) -> dict[str, Group]:
         """Every group that can be seen and consumes, of whatever kind. Raises KafkaTimeout, KafkaException, LinkRefused."""
 
-        def ask(timeout: float) -> dict[str, Group]:
-            try:
-                return group_calls.listed(self._config, timeout)
-            except Unlisted as why:
-                self._say_unlisted(why)
-                return self._listed_by_library(timeout)
-
-        return kafka.patiently(f"listing the {self._which}'s consumer groups", ask, deadline)
+        return kafka.patiently(
+            f"listing the {self._which}'s consumer groups",
+            lambda t: group_calls.listed(self._config, t),
+            deadline,
+        )
 
     def members(self, deadline: Deadline) -> dict[str, bool]:
         """Every group that can be seen -> whether it has members, or may have some in a moment."""
         return {group: found.active for group, found in self.listed(deadline).items()}
-
-    def _say_unlisted(self, why: Unlisted) -> None:
-        if not self._said_unlisted:
-            self._said_unlisted = True
-            log.warning("the kinds of the %s's groups can't be told: %s", self._which, why)
-
-    def _listed_by_library(self, timeout: float) -> dict[str, Group]:
-        """What the client library knows: groups of the consumers' protocols with their states, and that there are others."""
-        found = kafka.result(self._client.list_consumer_groups(request_timeout=timeout), timeout + 1)
-        if found.errors:
-            # A broker that did not answer may be the one with the group that matters.
-            error = found.errors[0]
-            raise error if isinstance(error, KafkaException) else KafkaException(error)
-        idle = (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD)
-        groups = {g.group_id: Group("classic", g.state not in idle) for g in found.valid}
-        with warnings.catch_warnings():
-            # What the client library has instead of it leaves out those that are sought here.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            others = self._client.list_groups(timeout=timeout)
-        # Of a kind that is not described as others are, a group comes without its protocol.
-        for other in others:
-            if not other.protocol_type:
-                groups.setdefault(other.id, Group("unknown", True))
-        return groups
 
     def hidden(self, groups: Iterable[str], deadline: Deadline) -> set[str]:
         """Those of the groups that may not be described: a list of groups leaves them out, and does not say so."""

@@ -70,9 +70,7 @@ def groups_of(bootstrap: str) -> Groups:
     return Groups(AdminClient(config), "source", config)
 
 
-def test_every_kind_of_group_is_seen_with_its_members_also_where_the_library_lists_them(
-    pair: tuple[str, str], link: Link, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_kind_of_group_is_seen_with_its_members(pair: tuple[str, str], link: Link) -> None:
     at = pair[0]
     commit(at, "seen-classic", "kinds.t", 1)
     classic, new = (
@@ -99,16 +97,6 @@ def test_every_kind_of_group_is_seen_with_its_members_also_where_the_library_lis
             "seen-streams": Group("streams", True),
             "seen-streams-left": Group("streams", False),
             "seen-share": Group("share", True),
-        }
-        # What only the client library can do: it says that there is something, not what.
-        monkeypatch.setattr(group_calls, "library_only", lambda _: "sasl.mechanism=GSSAPI")
-        found = groups_of(at).listed(Deadline(20))
-        kinds = {group: of for group, of in found.items() if group.startswith("seen")}
-        assert kinds.keys() == seen.keys()
-        assert {group for group, of in kinds.items() if of.kind == "unknown"} == {
-            "seen-streams",
-            "seen-streams-left",
-            "seen-share",
         }
 
 

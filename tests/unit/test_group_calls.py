@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common import protocol
+from common.errors import LinkRefused
 from common.protocol import Answer, Api, MalformedAnswer, text, unsigned
 from offsets import group_calls, group_protocol
-from offsets.group_calls import Unlisted
 from offsets.group_protocol import Committed, Group, list_groups, listed
-from offsets.groups import shown
 
 CONFIG = {"bootstrap.servers": "a:1"}
 GROUPS: list[tuple[str, ...]] = [
@@ -142,28 +141,5 @@ def test_older_brokers_are_asked_in_their_version_or_not_at_all(
     of_four = an_answer(GROUPS[:1], 4)
     assert ask(Brokers({"a": of_four, "b": of_four}, newest=4)) == {"plain": Group("classic", False)}
     assert ask(Brokers({"a": an_answer([], 5), "b": an_answer([], 5)}, newest=9)) == {}
-    with pytest.raises(Unlisted, match="the broker a:1 does not tell the states"):
+    with pytest.raises(LinkRefused, match="the broker a:1 does not tell the states"):
         ask(Brokers({}, newest=3))
-    with pytest.raises(Unlisted, match="GSSAPI"):
-        group_calls.listed({**CONFIG, "security.protocol": "sasl_plaintext"}, 5)
-
-
-def test_an_id_that_only_a_direct_request_may_have_is_refused_by_name_where_there_is_none() -> None:
-    with pytest.raises(KafkaException, match="takes no such group id, and with sasl.mechanism=GSSAPI"):
-        group_calls.committed({**CONFIG, "security.protocol": "sasl_plaintext"}, "", 5)
-
-
-@pytest.mark.parametrize(
-    ("group", "for_people"),
-    [
-        ("orders", "orders"),
-        ("", "''"),
-        (" a", "' a'"),
-        ("a b", "a b"),
-        ("a\nb", r"'a\nb'"),
-        ("☃", "☃"),
-        ("x" * 100, "x" * 40 + "…" + "x" * 20 + " (100 characters)"),
-    ],
-)
-def test_any_id_is_shown_in_one_short_line(group: str, for_people: str) -> None:
-    assert shown(group) == for_people
