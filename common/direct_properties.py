@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from common import scram
-
 _TLS_FILES = frozenset(
     f"ssl.{what}"
     for what in (
@@ -103,7 +101,7 @@ REFUSED = {
     )
 }
 """What nothing but the client library can follow, and what to use instead."""
-_MECHANISMS = frozenset({*scram.MECHANISMS, "OAUTHBEARER"})
+_MECHANISMS = frozenset({"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"})
 ELSEWHERE = frozenset(
     [
         "broker.version.fallback",

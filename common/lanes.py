@@ -20,16 +20,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming import StreamingQuery
-
-if TYPE_CHECKING:
-    from common.control import Control
 
 log = logging.getLogger(__name__)
 
@@ -300,16 +297,3 @@ def first_line(text: str | None) -> str:
     """The line of a failure that says most."""
     lines = [line for line in (text or "unknown").splitlines() if line.strip()]
     return next((line for line in reversed(lines) if "Error" in line or "Exception" in line), lines[0])
-
-
-def halted_lines(rows: list[Progress], control: Control, application: str) -> list[str]:
-    """One line for each partition that a bounded run could not copy."""
-    seen = {
-        (halt.topic, key[1]): halt.detail
-        for (name, key), halt in control.halts.items()
-        if name == application
-    }
-    for row in rows:
-        if row.kind == "halted":
-            seen[(row.body["topic"], row.body["partition"])] = row.body["detail"]
-    return [f"{topic}-{partition} halted: {detail}" for (topic, partition), detail in sorted(seen.items())]

@@ -15,12 +15,13 @@ from pyspark.sql.streaming import StreamingQuery
 
 from common import kafka, outside, topics
 from common.application import Application
+from common.bounded_run import halted_lines
 from common.cli import entry, live_file, settings_options
 from common.control import Key
 from common.credentials import for_plan
 from common.errors import LinkRefused, StateError, VerbatimError
 from common.kafka import Deadline
-from common.lanes import Behind, Plan, Progress, halted_lines
+from common.lanes import Behind, Plan, Progress
 from common.routing import spread
 from deduplicator import lane, recovery
 from deduplicator.copied_acls import CopiedAcls

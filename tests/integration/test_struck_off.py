@@ -39,7 +39,7 @@ def answered(client: AdminClient) -> bool:
 
 def renewed(client: AdminClient) -> Any:
     """The client that it uses now."""
-    return cast("renewing.AdminClient", client)._client
+    return cast(renewing.AdminClient, client)._client
 
 
 def test_an_admin_client_that_has_struck_all_brokers_off_asks_on_with_another(

@@ -16,7 +16,7 @@ from common.whole_batches import Wholes
 from deduplicator.judgement import Judgement
 from deduplicator.owned import Owned
 from deduplicator.transaction import Again
-from tests.unit import test_chunks
+from tests.unit.test_chunks import frame_of, unreadable
 
 KEY = ("id", 0)
 
@@ -134,8 +134,8 @@ def test_a_transaction_is_as_large_as_what_its_frames_unpack_into() -> None:
 def test_a_batch_of_which_a_part_is_delivered_is_taken_apart(from_offset: int, whole: bool) -> None:
     """Handed on whole, what is below `next` would come again."""
     judge, _, _ = judgement()
-    batches = [test_chunks.whole(0, 3), test_chunks.whole(3, 3)]
-    frame, crc, value = test_chunks.frame_of(batches)
+    batches = [whole_batch(0, 3), whole_batch(3, 3)]
+    frame, crc, value = frame_of(batches)
     got = judge._decoded(KEY, frame, crc, value, from_offset, Destination("orders", 1, 1_000_000, None, {}))
     assert isinstance(got, Wholes) == whole
     if isinstance(got, Rows):
@@ -147,7 +147,7 @@ def test_a_batch_of_which_a_part_is_delivered_is_taken_apart(from_offset: int, w
 def test_a_batch_that_can_t_be_taken_apart_is_not_asked_for_again(damaged: bool, reason: str) -> None:
     """It would come as it is; a frame that was damaged on its way comes whole the next time. Where nobody has to look into it, it goes."""
     judge, recorder, control = judgement()
-    frame, _, value = test_chunks.frame_of([test_chunks.unreadable(0)], next=1)
+    frame, _, value = frame_of([unreadable(0)], next=1)
     message: Any = Message(0, 0, [])
     message._headers = encode_headers(frame, value)
     message._value = value[:-1] if damaged else value
