@@ -443,11 +443,6 @@ class Settings(BaseModel):
             }
         )
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """The settings that `to_dict` gave. Raises SettingsError."""
-        return _validated(cls, data, {})
-
     def to_dict(self) -> dict[str, Any]:
         """Plain values (str, int, float, None, list, dict), secrets included: for tasks on executors, not for people."""
         return self.model_dump()

@@ -17,6 +17,7 @@ from deduplicator.judgement import Judgement
 from deduplicator.owned import Owned
 from deduplicator.transaction import Again
 from tests.unit.test_chunks import frame_of, unreadable
+from tests.unit.test_chunks import whole as whole_batch
 
 KEY = ("id", 0)
 
