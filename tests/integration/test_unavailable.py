@@ -123,7 +123,7 @@ def test_the_only_replica_of_a_destination_partition_dies_and_those_beside_it_go
         eventually(lambda: link.halted() == {}, "them to go on", 90)
         feeder.stop()
         other.stop()
-        eventually(lambda: link.arrived(topic) == [feeder.made] * 3, "all", 60)
+        eventually(lambda: link.arrived(topic) == [feeder.made] * 3, "all", 120)
         eventually(lambda: link.arrived(tight) == [other.made], "all", 60)
     assert_copied(link, topic)
     assert_copied(link, tight)
