@@ -19,7 +19,7 @@ from common.broker_tries import TRIES
 from common.connection import UnsupportedVersion, wait_for
 from replicator import answers, fetch_protocol
 from replicator.answers import Budget
-from replicator.fetch_protocol import FETCH, NO_SESSION, Fetched, Topic, Wanted
+from replicator.fetch_protocol import FETCH, FETCH_BY_NAME, NO_SESSION, Fetched, Topic, Wanted
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +87,8 @@ class Session:
     """While a request is in flight."""
     had_much: bool = False
     """Whether its last answer had: then more is there, most likely."""
+    ids: dict[str, str] | None = None
+    """Of a broker that is asked by the topics' names, their ids; None: one that is asked by ids."""
 
 
 class FetchSessions:
@@ -106,6 +108,8 @@ class FetchSessions:
         self.sessions: dict[Address, Session] = {}
         self.refusals: list[tuple[list[Position], KafkaError]] = []
         """Partitions whose leader does not let us in; none: who was asked for leaders does not."""
+        self.by_name = False
+        """Whether a broker has been asked by the topics' names. For good, then: what it answered may not have been taken yet."""
         self._look_after = 0.0
         """When leaders may be asked for again."""
         self._question: Question | None = None
@@ -242,6 +246,14 @@ class FetchSessions:
         }
         changed = {key: w for key, w in wanted.items() if known.get(key) != w}
         gone = [key for key in session.untold if key in known and key not in wanted]
+        connection = self.brokers[line]
+        names = None
+        if connection.knows(FETCH):
+            session.ids = None
+        else:
+            self.by_name = True
+            names = {key[0]: self.positions[key].topic for key in (*changed, *gone)}
+            session.ids = (session.ids or {}) | {name: topic_id for topic_id, name in names.items()}
         body = fetch_protocol.fetch(
             changed,
             gone,
@@ -251,8 +263,9 @@ class FetchSessions:
             self._least_bytes,
             self._asked_bytes,
             self._rack,
+            names,
         )
-        self.brokers[line].send(FETCH, [body], None)
+        connection.send(FETCH if names is None else FETCH_BY_NAME, [body], None)
         known |= changed
         for key in gone:
             del known[key]
@@ -317,7 +330,7 @@ class FetchSessions:
         """What a leader has answered; None where that is nothing."""
         session = self.sessions[address]
         try:
-            answer = fetch_protocol.fetched(self.brokers[address, DATA].received())
+            answer = fetch_protocol.fetched(self.brokers[address, DATA].received(), session.ids)
         except KafkaException as why:
             self._fail(address, why, now)
             return None

@@ -5,7 +5,7 @@ costs the same whatever is in it. The library's consumer serves where this one c
 
 As there, committed records only, in order, none left out in silence: a position outside of the log, and a log with another history than
 what was read (it is asked with the leader epoch of the last record), are events; nothing of the partition comes after them. Topics are
-asked for by id. For one thread: `read` sends, waits (replicator/fetch_sessions.py) and takes apart.
+asked for by id where the broker knows that (`by_name`). For one thread: `read` sends, waits (replicator/fetch_sessions.py) and takes apart.
 """
 
 from __future__ import annotations
@@ -129,6 +129,10 @@ class BatchConsumer:
         if sessions.refusals:
             found += self._refused()
         return found
+
+    def by_name(self) -> bool:
+        """Whether any broker was asked for topics by their names: what it sent may be of a topic that was made again."""
+        return self._sessions.by_name
 
     def more_comes(self) -> bool:
         """Whether a broker that had much was asked for more, and has not answered."""

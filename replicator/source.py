@@ -54,6 +54,7 @@ class Source:
         self._silence = Silence(self._admin, SILENCE_S)
         self._consumer: Consumer | BatchConsumer | None = None
         self._in_batches: bool = plan["whole_batches"]
+        self._by_name = False
         self.begun = 0
         """How often reading has begun: what was read before the last time is read again."""
         self.held: dict[tuple[str, int], Copying] = {}
@@ -63,7 +64,7 @@ class Source:
 
     def by_id(self) -> bool:
         """Whether topics are asked for by their ids: then records of one that was made again can't come under the old one's."""
-        return self._in_batches
+        return self._in_batches and not self._by_name
 
     def reading(self) -> bool:
         return self._consumer is not None
@@ -117,7 +118,11 @@ class Source:
     def read(self, timeout_s: float) -> Came:
         if self._in_batches:
             try:
-                return Came([], cast("BatchConsumer", self._consumer).read(timeout_s))
+                consumer = cast("BatchConsumer", self._consumer)
+                came = Came([], consumer.read(timeout_s))
+                # For good: frames that wait may not be overtaken, and a record that was read may not be in one yet.
+                self._by_name |= consumer.by_name()
+                return came
             except Unsupported as why:
                 log.info("records are read one by one: %s", why)
                 self._in_batches = False

@@ -434,6 +434,10 @@ class BatchConsumer(Client):
         for topic, topic_id, partition, offset, epoch in positions:
             self.readings[topic_id, partition] = Position(topic, topic_id, partition, offset, epoch)
 
+    def by_name(self) -> bool:
+        """These brokers are asked by id."""
+        return False
+
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         self._hold(partitions, True)
 
