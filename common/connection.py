@@ -210,13 +210,16 @@ class Connection:
 
     # requests
 
+    def knows(self, api: Api) -> bool:
+        """Whether the broker knows a request, as far as it has told."""
+        least, greatest = (self._versions or {}).get(api.key, (0, -1))
+        return self._versions is None or least <= api.version <= greatest
+
     def must_know(self, api: Api) -> None:
         """Raises UnsupportedVersion where the broker does not know a request."""
-        if self._versions is None:
-            # It is being asked for them.
-            return
-        least, greatest = self._versions.get(api.key, (0, -1))
-        if not least <= api.version <= greatest:
+        # Unless it is being asked for them.
+        if self._versions is not None and not self.knows(api):
+            least, greatest = self._versions.get(api.key, (0, -1))
             its = f"only {least} to {greatest}" if least <= greatest else "nor any other"
             words = f"broker {self} does not know version {api.version} of {api.name}, {its}"
             raise UnsupportedVersion(KafkaError(KafkaError.UNSUPPORTED_VERSION, words))

@@ -39,7 +39,7 @@ class Confirming:
 
     def hold_back(self, cut: Cut) -> None:
         """Until its topic is confirmed. Where brokers are asked for topics by id, it is: none answers for another one."""
-        if self._source.by_id() and not self._unconfirmed:
+        if self._source.by_id():
             self._send(cut)
             return
         self._unconfirmed.append(cut)

@@ -1,7 +1,7 @@
 """Fetch requests and their answers. Pure: bytes in, bytes out; what an answer means is left to replicator/fetching.py.
 
-Version 13, the first that asks for topics by id (Kafka 3.1, KIP-516): a topic that was deleted and made again is another one to it. What the
-partitions of a session have in common with the request before need not be said again (KIP-227), and a log that has diverged from what was read
+Version 13 is the first that asks for topics by id (Kafka 3.1, KIP-516): a topic that was deleted and made again is another one to it. Version 12,
+which brokers before that know, says names instead, and is the same in all else: who asks by it has to confirm the ids. What the partitions of a session have in common with the request before need not be said again (KIP-227), and a log that has diverged from what was read
 is told (KIP-595's DivergingEpoch).
 """
 
@@ -17,6 +17,7 @@ from typing import Any
 from common.protocol import Answer, Api, MalformedAnswer, unsigned
 
 FETCH = Api("Fetch", 1, 13, flexible=True)
+FETCH_BY_NAME = Api("Fetch", 1, 12, flexible=True)
 NO_SESSION = 0
 """Of the session's id: the broker is to make one."""
 FINAL_EPOCH = -1
@@ -93,13 +94,16 @@ def fetch(
     least_bytes: int,
     most_bytes: int,
     rack: str = "",
+    names: Mapping[str, str] | None = None,
 ) -> bytes:
-    """Ask for committed records; of a session, only what has changed is `wanted`. `rack`: where to read, if a replica is there (KIP-392)."""
+    """Ask for committed records; of a session, only what has changed is `wanted`. `rack`: where to read, if a replica is there (KIP-392).
+
+    `names`: each topic id's name, for FETCH_BY_NAME; None: for FETCH."""
     out = [struct.pack(">iiiibii", -1, wait_ms, least_bytes, most_bytes, 1, session, epoch)]
     topics = _by_topic(wanted)
     out.append(_count(topics))
     for topic, partitions in topics.items():
-        out += (uuid.UUID(topic).bytes, _count(partitions))
+        out += (_spelled(topic, names), _count(partitions))
         for partition in partitions:
             w = wanted[topic, partition]
             out += (
@@ -111,7 +115,7 @@ def fetch(
     out.append(_count(topics))
     for topic, partitions in topics.items():
         out += (
-            uuid.UUID(topic).bytes,
+            _spelled(topic, names),
             _count(partitions),
             struct.pack(f">{len(partitions)}i", *partitions),
             NO_TAGS,
@@ -121,13 +125,20 @@ def fetch(
     return b"".join(out)
 
 
-def fetched(answer: Answer) -> Fetched:
-    """Raises MalformedAnswer."""
+def _spelled(topic: str, names: Mapping[str, str] | None) -> bytes:
+    if names is None:
+        return uuid.UUID(topic).bytes
+    name = names[topic].encode()
+    return unsigned(len(name) + 1) + name
+
+
+def fetched(answer: Answer, ids: Mapping[str, str] | None = None) -> Fetched:
+    """`ids`: each topic name's id, for an answer to FETCH_BY_NAME; a name that is not among them was not asked for. Raises MalformedAnswer."""
     answer.tags()
     _, error, session = answer.take("ihi")
     parts: dict[Topic, Part] = {}
     for _ in answer.each_compact():
-        topic = str(uuid.UUID(bytes=bytes(answer.raw(16))))
+        topic = _topic(answer, ids)
         for _ in answer.each_compact():
             partition, code, high, stable, _ = answer.take("ihqqq")
             aborted = []
@@ -142,6 +153,13 @@ def fetched(answer: Answer) -> Fetched:
             parts[topic, partition] = Part(code, high, stable, aborted, records, diverges, preferred)
         answer.tags()
     return Fetched(error, session, parts)
+
+
+def _topic(answer: Answer, ids: Mapping[str, str] | None) -> str:
+    if ids is None:
+        return str(uuid.UUID(bytes=bytes(answer.raw(16))))
+    name = answer.compact_text() or ""
+    return ids.get(name, name)
 
 
 def _diverging(told: memoryview) -> int:

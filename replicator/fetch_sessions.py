@@ -17,9 +17,10 @@ from common import kafka, outside
 from common.broker_connections import DATA, Address, BrokerConnections, Line, Partition, Question
 from common.broker_tries import TRIES
 from common.connection import UnsupportedVersion, wait_for
+from common.errors import LinkRefused
 from replicator import answers, fetch_protocol
 from replicator.answers import Budget
-from replicator.fetch_protocol import FETCH, NO_SESSION, Fetched, Topic, Wanted
+from replicator.fetch_protocol import FETCH, FETCH_BY_NAME, NO_SESSION, Fetched, Topic, Wanted
 
 log = logging.getLogger(__name__)
 
@@ -37,10 +38,6 @@ BACK_OFF_S, MOST_BACK_OFF_S = 0.1, 2.0
 LOOK_S = 0.05
 """While a leader can't be asked, or is not known, it is looked whether it can be."""
 _SESSION_LOST = frozenset({70, 71, 106})
-
-
-class Unsupported(Exception):
-    """This source has to be read with the client library."""
 
 
 @dataclass(slots=True)
@@ -87,10 +84,12 @@ class Session:
     """While a request is in flight."""
     had_much: bool = False
     """Whether its last answer had: then more is there, most likely."""
+    ids: dict[str, str] | None = None
+    """Of a broker that is asked by the topics' names, their ids; None: one that is asked by ids."""
 
 
 class FetchSessions:
-    """Raises Unsupported where a broker can't be asked in this way."""
+    """Raises LinkRefused where a broker is too old to be asked."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.brokers = BrokerConnections(config)
@@ -106,6 +105,8 @@ class FetchSessions:
         self.sessions: dict[Address, Session] = {}
         self.refusals: list[tuple[list[Position], KafkaError]] = []
         """Partitions whose leader does not let us in; none: who was asked for leaders does not."""
+        self.by_name = False
+        """Whether a broker has been asked by the topics' names. For good, then: what it answered may not have been taken yet."""
         self._look_after = 0.0
         """When leaders may be asked for again."""
         self._question: Question | None = None
@@ -152,7 +153,7 @@ class FetchSessions:
                 return False
             self._send(line, session)
         except UnsupportedVersion as why:
-            raise Unsupported(why.args[0].str()) from None
+            raise LinkRefused(why.args[0].str()) from None
         except KafkaException as why:
             self._fail(leader, why, now)
             return False
@@ -177,7 +178,7 @@ class FetchSessions:
                 raise self._question.problem
             self.brokers.learn(answer)
         except UnsupportedVersion as why:
-            raise Unsupported(why.args[0].str()) from None
+            raise LinkRefused(why.args[0].str()) from None
         except KafkaException as exception:
             self._unanswered += 1
             self._look_after = now + min(MOST_BACK_OFF_S, BACK_OFF_S * (1 << min(self._unanswered, 10)))
@@ -242,6 +243,14 @@ class FetchSessions:
         }
         changed = {key: w for key, w in wanted.items() if known.get(key) != w}
         gone = [key for key in session.untold if key in known and key not in wanted]
+        connection = self.brokers[line]
+        names = None
+        if connection.knows(FETCH):
+            session.ids = None
+        else:
+            self.by_name = True
+            names = {key[0]: self.positions[key].topic for key in (*changed, *gone)}
+            session.ids = (session.ids or {}) | {name: topic_id for topic_id, name in names.items()}
         body = fetch_protocol.fetch(
             changed,
             gone,
@@ -251,8 +260,9 @@ class FetchSessions:
             self._least_bytes,
             self._asked_bytes,
             self._rack,
+            names,
         )
-        self.brokers[line].send(FETCH, [body], None)
+        connection.send(FETCH if names is None else FETCH_BY_NAME, [body], None)
         known |= changed
         for key in gone:
             del known[key]
@@ -317,7 +327,7 @@ class FetchSessions:
         """What a leader has answered; None where that is nothing."""
         session = self.sessions[address]
         try:
-            answer = fetch_protocol.fetched(self.brokers[address, DATA].received())
+            answer = fetch_protocol.fetched(self.brokers[address, DATA].received(), session.ids)
         except KafkaException as why:
             self._fail(address, why, now)
             return None

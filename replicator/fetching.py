@@ -1,11 +1,11 @@
 """A consumer that hands out what brokers send as it is: record batches, and the records of small ones as Arrow columns. Decides nothing of frames.
 
 The client library makes an object of each record, and unpacks each batch to do so. Here a batch of some size stays as its producer wrote it, and
-costs the same whatever is in it. The library's consumer serves where this one can't: Source decides.
+costs the same whatever is in it.
 
 As there, committed records only, in order, none left out in silence: a position outside of the log, and a log with another history than
 what was read (it is asked with the leader epoch of the last record), are events; nothing of the partition comes after them. Topics are
-asked for by id. For one thread: `read` sends, waits (replicator/fetch_sessions.py) and takes apart.
+asked for by id where the broker knows that (`by_name`). For one thread: `read` sends, waits (replicator/fetch_sessions.py) and takes apart.
 """
 
 from __future__ import annotations
@@ -23,9 +23,7 @@ from replicator import answers, fetch_protocol
 from replicator.answers import Budget
 from replicator.chunks import Chunk
 from replicator.fetch_protocol import Part
-from replicator.fetch_sessions import FetchSessions, Position, Unsupported
-
-__all__ = ["BatchConsumer", "Event", "Unsupported"]
+from replicator.fetch_sessions import FetchSessions, Position
 
 WHOLE_BYTES = 64 << 10
 """From this size on a batch stays whole. Smaller ones become records, which phase 2 makes larger batches of: each costs a request there."""
@@ -99,7 +97,7 @@ class BatchConsumer:
         self._sessions.close()
 
     def read(self, timeout_s: float) -> list[Chunk | Event]:
-        """What has come, or comes within the time-out. Raises Unsupported."""
+        """What has come, or comes within the time-out. Raises LinkRefused."""
         sessions = self._sessions
         now = outside.monotonic()
         found: list[Chunk | Event] = []
@@ -116,9 +114,9 @@ class BatchConsumer:
             found += self._refused()
         return found
 
-    def by_id(self) -> bool:
-        """Whether all brokers are asked for topics by id."""
-        return True
+    def by_name(self) -> bool:
+        """Whether any broker was asked for topics by their names: what it sent may be of a topic that was made again."""
+        return self._sessions.by_name
 
     def more_comes(self) -> bool:
         """Whether a broker that had much was asked for more, and has not answered."""

@@ -284,6 +284,10 @@ class Lane:
                 del self.unreadable[key]
             elif copy.acked >= bad.at:
                 del self.unreadable[key]
+                if not self.source.by_id() and not self.source.still_the_same(copy):
+                    # Batches of a topic that was made again don't fit behind the old one's.
+                    self.halts.recreated(copy.topic)
+                    continue
                 self.halts.halt(copy, HaltReason.UNREADABLE, f"{copy.name}: {bad.what}", bad.at, None)
 
     def _confine(self, copy: Copying, error: Exception) -> None:

@@ -45,6 +45,7 @@ class Source:
         self._admin = kafka.admin(plan["source_admin"])
         self._silence = Silence(self._admin, SILENCE_S)
         self._consumer: BatchConsumer | None = None
+        self._by_name = False
         self.begun = 0
         """How often reading has begun: what was read before the last time is read again."""
         self.held: dict[tuple[str, int], Copying] = {}
@@ -54,7 +55,7 @@ class Source:
 
     def by_id(self) -> bool:
         """Whether topics are asked for by their ids: then records of one that was made again can't come under the old one's."""
-        return self._consumer is None or self._consumer.by_id()
+        return not self._by_name
 
     def reading(self) -> bool:
         return self._consumer is not None
@@ -91,7 +92,10 @@ class Source:
     def read(self, timeout_s: float) -> list[Chunk | Event]:
         """What has come, in order for each partition."""
         assert self._consumer is not None
-        return self._consumer.read(timeout_s)
+        came = self._consumer.read(timeout_s)
+        # For good: frames that wait may not be overtaken, and a record that was read may not be in one yet.
+        self._by_name |= self._consumer.by_name()
+        return came
 
     def more_comes(self) -> bool:
         """Whether a broker that had much was asked for more, and has not answered: that costs no other request."""

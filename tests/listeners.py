@@ -84,11 +84,17 @@ class Broker:
 
     def _serve(self, made: socket.socket, number: int) -> None:
         by_key = {api.key: api for api in ALL}
+        by_version = {(api.key, api.version): api for api in self.answers}
         with contextlib.suppress(OSError), made:
             while head := made.recv(4, socket.MSG_WAITALL):
                 request = made.recv(struct.unpack(">i", head)[0], socket.MSG_WAITALL)
-                key, _, correlation, size = struct.unpack_from(">hhih", request)
-                asked = Asked(by_key[key], request[10 + size :], number, time.monotonic())
+                key, version, correlation, size = struct.unpack_from(">hhih", request)
+                asked = Asked(
+                    by_version.get((key, version), by_key[key]),
+                    request[10 + size :],
+                    number,
+                    time.monotonic(),
+                )
                 self.asked.append(asked)
                 answer = self._answer(asked)
                 if answer is None:

@@ -484,8 +484,8 @@ class BatchConsumer(Client):
                 found += items
         return found
 
-    def by_id(self) -> bool:
-        return not self.world.by_names
+    def by_name(self) -> bool:
+        return self.world.by_names
 
     def more_comes(self) -> bool:
         return any(p.coming for p in self.readings.values())
@@ -511,7 +511,7 @@ class BatchConsumer(Client):
         topic = self.cluster.topics.get(p.topic)
         if topic is None or p.partition >= len(topic.logs):
             return None
-        if self.by_id() and id_text(topic.id) != p.topic_id:
+        if not self.by_name() and id_text(topic.id) != p.topic_id:
             return None
         return topic.logs[p.partition]
 

@@ -9,6 +9,7 @@ from common.halt_reasons import HaltReason
 from common.rights import rights_table
 from common.settings import settings_table
 from offsets import decision, index
+from tests import versions
 from verbatim.main import cli
 
 ROOT = Path(__file__).parents[2]
@@ -57,3 +58,9 @@ def test_every_file_that_the_design_names_is_there() -> None:
             folder = name.rpartition("/")[0] + "/" if "/" in name else folder
             path = ROOT / (name if "/" in name else folder + name)
             assert path.exists(), name
+
+
+def test_the_readme_tells_which_versions_were_tried_and_none_failed() -> None:
+    text = versions.README.read_text()
+    assert versions.BEGIN + versions.table() + "\n" + versions.END in text
+    assert not [r for r in versions.results() if r["outcome"].startswith("failed")]

@@ -90,6 +90,20 @@ def test_partitions_of_one_topic_are_asked_for_together() -> None:
     )
 
 
+def test_brokers_that_know_no_ids_are_asked_by_names_and_theirs_are_the_answers() -> None:
+    """Promise: the same as by id, but for the names; a name that nobody asked for is no id's."""
+    topic, spelled = str(ID), b"\x07orders"
+    wanted, gone = {(topic, 0): Wanted(10, -1, 99)}, [(topic, 7)]
+    by_id = fetch_protocol.fetch(wanted, gone, 3, 4, 500, 1, 1000)
+    assert by_id.count(ID.bytes) == 2
+    by_name = fetch_protocol.fetch(wanted, gone, 3, 4, 500, 1, 1000, names={topic: "orders"})
+    assert by_name == by_id.replace(ID.bytes, spelled)
+    part = struct.pack(">ihqqq", 0, 0, 9, 9, 0) + b"\0" + struct.pack(">i", -1) + b"\x01\0"
+    answer = b"\0" + struct.pack(">ihi", 0, 0, 11) + b"\x02" + spelled + b"\x02" + part + b"\0\0"
+    assert list(fetch_protocol.fetched(Answer(answer), {"orders": topic}).parts) == [(topic, 0)]
+    assert list(fetch_protocol.fetched(Answer(answer), {"other": topic}).parts) == [("orders", 0)]
+
+
 def test_what_was_fetched_comes_with_what_was_aborted_and_where_logs_parted() -> None:
     diverging = b"\x01\0\x0d" + struct.pack(">iq", 2, 77) + b"\0"
     part = (
@@ -127,6 +141,7 @@ READERS: list[Callable[[Answer], Any]] = [
     protocol.authenticated,
     protocol.versions,
     fetch_protocol.fetched,
+    lambda answer: fetch_protocol.fetched(answer, {}),
 ]
 
 

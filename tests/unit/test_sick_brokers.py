@@ -12,7 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -22,11 +22,13 @@ from common.batch_producer import BatchProducer
 from common.broker_connections import CONTROL, DATA, BrokerConnections
 from common.broker_tries import TRIES, BrokerTries
 from common.connection import Connection, access
+from common.errors import LinkRefused
 from common.kafka import Deadline
 from replicator import fetch_protocol
 from replicator.chunks import Chunk
-from replicator.fetch_protocol import FETCH
-from replicator.fetching import BatchConsumer, Event, Unsupported
+from replicator.fetch_protocol import FETCH, FETCH_BY_NAME
+from replicator.fetching import BatchConsumer, Event
+from replicator.source import Source
 from tests.listeners import Asked, Broker, coordinator, metadata, nobody, offset_of, silent, told
 from tests.unit.test_fetching import batch
 
@@ -52,12 +54,19 @@ def servers(*addresses: Address) -> dict[str, Any]:
 
 
 def fetched(
-    partition: int, records: bytes = b"", throttle_ms: int = 0, error: int = 0, preferred: int = -1
+    partition: int,
+    records: bytes = b"",
+    throttle_ms: int = 0,
+    error: int = 0,
+    preferred: int = -1,
+    name: bytes = b"",
 ) -> bytes:
     head = struct.pack(">ihi", throttle_ms, 0, 0)
     part = struct.pack(">ihqqq", partition, error, 9, 9, 0) + b"\0" + struct.pack(">i", preferred)
     size = protocol.unsigned(len(records) + 1)
     topic = uuid.UUID(fetch_protocol.canonical(ID)).bytes
+    if name:
+        topic = protocol.unsigned(len(name) + 1) + name
     return head + b"\x02" + topic + b"\x02" + part + size + records + b"\0\0\0"
 
 
@@ -360,18 +369,68 @@ def test_a_producer_whose_quota_is_used_up_sends_neither_records_nor_questions()
 # versions
 
 
-@pytest.mark.parametrize("lacks", [FETCH, protocol.METADATA])
+@pytest.mark.parametrize("lacks", [FETCH_BY_NAME, protocol.METADATA])
 def test_a_source_whose_broker_lacks_a_request_of_ours_is_read_otherwise_and_named(
     lacks: protocol.Api,
 ) -> None:
-    with Broker({}, knows={lacks: (0, lacks.version - 1)}) as old:
+    of_ours = FETCH if lacks is FETCH_BY_NAME else lacks
+    with Broker({}, knows={of_ours: (0, lacks.version - 1)}) as old:
         old.answers = {protocol.METADATA: metadata({1: old.address}, "orders", [1])}
         reader = consumer(servers(old.address))
         words = f"{old.address[1]} does not know version {lacks.version} of {lacks.name}, only 0 to"
-        with pytest.raises(Unsupported, match=words):
+        with pytest.raises(LinkRefused, match=words):
             read(reader, 5)
         reader.close()
         assert lacks.name not in old.kinds()
+
+
+def test_a_broker_that_knows_no_topic_ids_is_asked_by_name_and_others_by_id_and_the_first_is_remembered() -> (
+    None
+):
+    """Promise: two brokers in the midst of an upgrade are both read; from the first answer by name on nobody takes a topic's id for granted."""
+    with Broker({}, knows={FETCH: (0, 12)}) as old, Broker({FETCH: one_by_one(1)}) as new:
+        of_topic = metadata({1: old.address, 2: new.address}, "orders", [1, 2])
+        new.answers = {**new.answers, protocol.METADATA: of_topic}
+        by_name = fetched(0, batch(0, 1), name=b"orders"), fetched(0, batch(1, 1), name=b"orders")
+        old.answers = {
+            protocol.METADATA: of_topic,
+            FETCH_BY_NAME: told(*by_name, fetched(0, name=b"orders")),
+        }
+        reader = consumer(servers(old.address, new.address), partitions=2)
+        assert not reader.by_name()
+        found = read(reader, 1.0)
+        assert reader.by_name()
+        reader.close()
+        assert {(chunk.partition, chunk.next) for _, chunk in found} >= {(0, 1), (0, 2), (1, 1)}
+        asked = next(one.body for one in old.asked if one.api is FETCH_BY_NAME)
+        assert b"\x02\x07orders\x02" in asked
+        assert uuid.UUID(fetch_protocol.canonical(ID)).bytes not in asked
+        assert all(one.api is not FETCH_BY_NAME for one in new.asked)
+
+
+def test_frames_wait_for_their_topics_id_once_a_broker_was_asked_by_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Promise: for good, whoever is asked later: a record that was read by name may not be in a frame yet, and frames may not overtake each other."""
+    with Broker({}, knows={FETCH: (0, 12)}) as old:
+        old.answers = {
+            protocol.METADATA: metadata({1: old.address}, "orders", [1]),
+            FETCH_BY_NAME: told(fetched(0, batch(0, 1), name=b"orders"), fetched(0, name=b"orders")),
+        }
+        monkeypatch.setattr("common.kafka.admin", lambda _: None)
+        clients = {"source_consumer": servers(old.address), "staging_producer": {}, "source_admin": {}}
+        source = Source({**clients, "whole_batches": True, "provenance": False}, [])
+        source.read_from_positions()
+        assert source.by_id(), "nothing was read yet"
+        of_it = cast(BatchConsumer, source._consumer)
+        of_it.assign([("orders", ID, 0, 0, None)])
+        until = time.monotonic() + 5
+        while not source.read(0.05) and time.monotonic() < until:
+            pass
+        assert not source.by_id()
+        source.read_from_positions()
+        assert not source.by_id(), "with a consumer that has asked nobody"
+        source.close()
 
 
 @pytest.mark.parametrize("lacks", [protocol.INIT_PRODUCER_ID, protocol.METADATA, protocol.PRODUCE])
