@@ -17,10 +17,10 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from common import kafka
-from common.acls import Acl
 from common.errors import LinkRefused
-from common.kafka import Deadline
+from common.kafka_errors import future_result, patiently
+from common.kafka_model import Acl
+from common.outside import Deadline
 
 _PATTERNS = (ResourcePatternType.LITERAL, ResourcePatternType.PREFIXED)
 
@@ -39,20 +39,20 @@ def topic_acls(client: AdminClient, which: str, deadline: Deadline) -> set[Acl]:
     )
 
     def ask(timeout: float) -> list[AclBinding]:
-        return list(kafka.result(client.describe_acls(everything, request_timeout=timeout), timeout + 1))
+        return list(future_result(client.describe_acls(everything, request_timeout=timeout), timeout + 1))
 
     def may_ask(timeout: float) -> bool:
         asked = client.describe_cluster(include_authorized_operations=True, request_timeout=timeout)
-        return AclOperation.DESCRIBE in (kafka.result(asked, timeout + 1).authorized_operations or ())
+        return AclOperation.DESCRIBE in (future_result(asked, timeout + 1).authorized_operations or ())
 
     what = f"reading the access rules of the {which} cluster"
     try:
-        found = kafka.patiently(what, ask, deadline)
+        found = patiently(what, ask, deadline)
         if not found:
             # A denial comes out of the client as no rules at all (librdkafka 2.16): taken for that, all copied rules would be taken back.
-            if not kafka.patiently(what, may_ask, deadline):
+            if not patiently(what, may_ask, deadline):
                 raise LinkRefused(f"{what}: not allowed; grant DESCRIBE on the cluster")
-            found = kafka.patiently(what, ask, deadline)  # it may have been allowed since
+            found = patiently(what, ask, deadline)  # it may have been allowed since
     except KafkaException as error:
         raise LinkRefused(
             f"the access rules of the {which} cluster can't be read: {error.args[0].str()}"
@@ -65,10 +65,10 @@ def grant(client: AdminClient, acls: Collection[Acl], deadline: Deadline) -> Non
 
     def make(acl: Acl, timeout: float) -> None:
         binding = AclBinding(*_fields(acl))
-        kafka.result(client.create_acls([binding], request_timeout=timeout)[binding], timeout + 1)
+        future_result(client.create_acls([binding], request_timeout=timeout)[binding], timeout + 1)
 
     for acl in sorted(acls):
-        kafka.patiently(f"granting {shown(acl)}", partial(make, acl), deadline)
+        patiently(f"granting {shown(acl)}", partial(make, acl), deadline)
 
 
 def revoke(client: AdminClient, acls: Collection[Acl], deadline: Deadline) -> None:
@@ -76,10 +76,10 @@ def revoke(client: AdminClient, acls: Collection[Acl], deadline: Deadline) -> No
 
     def drop(acl: Acl, timeout: float) -> None:
         match = AclBindingFilter(*_fields(acl))
-        kafka.result(client.delete_acls([match], request_timeout=timeout)[match], timeout + 1)
+        future_result(client.delete_acls([match], request_timeout=timeout)[match], timeout + 1)
 
     for acl in sorted(acls):
-        kafka.patiently(f"revoking {shown(acl)}", partial(drop, acl), deadline)
+        patiently(f"revoking {shown(acl)}", partial(drop, acl), deadline)
 
 
 def shown(acl: Acl) -> str:

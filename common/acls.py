@@ -7,39 +7,14 @@ also cover topics that are no copies.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
-LITERAL, PREFIXED = "LITERAL", "PREFIXED"
+from common.kafka_model import LITERAL, Acl
+from common.settings import Policy
+
 ALLOW, DENY = "ALLOW", "DENY"
 READING = ("READ", "DESCRIBE", "DESCRIBE_CONFIGS")
 EVERYBODY = "User:*"
-
-
-class Acl(NamedTuple):
-    """One rule on topics, in Kafka's words; `pattern` is LITERAL or PREFIXED."""
-
-    pattern: str
-    name: str
-    principal: str
-    host: str
-    operation: str
-    permission: str
-
-    def concerns(self, topic: str) -> bool:
-        if self.pattern == PREFIXED:
-            return topic.startswith(self.name)
-        return self.name in (topic, "*")
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """`writes`: rights to write and alter are copied too. `read_only`: who may write at the source is denied it on the copy. `own`: the
-    principals that write the copies; nothing is denied to them."""
-
-    writes: bool = False
-    read_only: bool = False
-    own: frozenset[str] = frozenset()
 
 
 def of_topic(acls: Iterable[Acl], topic: str) -> list[Acl]:

@@ -9,7 +9,8 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from common import kafka
 from common.errors import KafkaTimeout
-from common.kafka import Deadline
+from common.kafka_errors import denied, kafka_error, lacks_right
+from common.outside import Deadline
 
 
 class Appender:
@@ -48,7 +49,7 @@ class Appender:
             self._producer.flush(deadline.left())
         except KafkaException as exception:
             # What ends a producer is raised by any call, before it is reported.
-            error = kafka.kafka_error(exception)
+            error = kafka_error(exception)
             if error is None:
                 raise
             failures.append(error)
@@ -56,8 +57,8 @@ class Appender:
             self._producer = None
             if not failures:
                 raise KafkaTimeout(f"writing to {self.topic}: no acknowledgement in time")
-            if kafka.lacks_right(failures[0]):
-                raise kafka.denied(f"writing to {self.topic}", failures[0], right="WRITE")
+            if lacks_right(failures[0]):
+                raise denied(f"writing to {self.topic}", failures[0], right="WRITE")
             raise KafkaException(failures[0])
         return offsets
 

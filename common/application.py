@@ -22,7 +22,6 @@ from common.counters import CounterTail
 from common.credentials import for_plan
 from common.errors import KafkaTimeout, LinkRefused, VerbatimError
 from common.health import Health, serving
-from common.kafka import Deadline
 from common.lanes import (
     Behind,
     LaneQuery,
@@ -36,6 +35,7 @@ from common.lanes import (
 )
 from common.leadership import TICK_S, Leadership, wait_for_lead
 from common.link import Link
+from common.outside import Deadline
 from common.spark import build_session, jvm_ended, lanes_of, stop_session
 from common.stopping import STOP_S, stop_on_signals
 

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from common import kafka, outside, protocol, record_batch
+from common import outside, protocol, record_batch
 from common.batch_sender import PATIENCE_S, REQUEST_BYTES, Batch, BatchSender, Reported
 from common.broker_connections import (
     BrokerConnections,
@@ -27,11 +27,13 @@ from common.broker_connections import (
     Partition,
     Unreachable,
 )
-from common.frame import encode_rows
-from common.kafka import Deadline
+from common.client_properties import COMPRESSION
+from common.kafka_errors import NO_RIGHTS
+from common.outside import Deadline
 from common.protocol import Answer, Api, KnownTransaction, Piece
 from common.record_batch import BatchHeader, Records
 from common.record_encoding import encode_records
+from common.records import encode_rows
 
 LEAST_PAUSE_S, MOST_PAUSE_S = 0.001, 0.02
 UNREACHABLE_PAUSE_S = 0.25
@@ -92,7 +94,7 @@ class BatchProducer:
         """`group` is whose offsets its transactions commit; `along` are partitions that each of them writes to which writes anything: they are
         registered with the first others, by one request."""
         self._brokers = BrokerConnections(config)
-        self._codec = str(config.get("compression.type", kafka.COMPRESSION))
+        self._codec = str(config.get("compression.type", COMPRESSION))
         self._may_choose = "compression.type" not in config
         """What an operator asks for is what is written."""
         level = config.get("compression.level")
@@ -397,7 +399,7 @@ class BatchProducer:
             refused.update((at, error) for at, error in protocol.by_partition(answer).items() if error)
             # Where one is refused, the others are said not to have been attempted.
             errors = [error for error in refused.values() if error != KafkaError.OPERATION_NOT_ATTEMPTED]
-            if errors and errors[0] in kafka.NO_RIGHTS:
+            if errors and errors[0] in NO_RIGHTS:
                 raise self._refused(refused, errors[0])
             return next(iter(errors), 0)
 

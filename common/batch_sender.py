@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException
 from common import outside, protocol
 from common.broker_connections import DATA, Address, BrokerConnections, Line, Partition
 from common.broker_tries import TRIES
-from common.kafka import Deadline
+from common.outside import Deadline
 from common.protocol import Piece
 
 SEND_BYTES = 256 << 10

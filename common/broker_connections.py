@@ -14,8 +14,9 @@ from confluent_kafka import KafkaError, KafkaException
 from common import outside, protocol
 from common.broker_tries import CONTROL, DATA, TRIES, Address
 from common.connection import Access, Connection, UnsupportedVersion, access, broken, wait_for
-from common.kafka import NO_RIGHTS, Deadline
+from common.kafka_errors import NO_RIGHTS
 from common.opening import Waits
+from common.outside import Deadline
 from common.protocol import Answer, Api, Piece
 
 __all__ = [

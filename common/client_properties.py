@@ -15,6 +15,8 @@ from typing import Literal, NamedTuple
 from common import direct_properties
 from common.errors import SettingsError
 
+COMPRESSION = "lz4"
+"""Of what is produced, where nothing else is set."""
 Kind = Literal["consumer", "producer", "admin"]
 Value = str | int
 

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from common import kafka
 from common.health import Health
+from common.kafka_errors import future_result, kafka_error
 
 log = logging.getLogger(__name__)
 
@@ -56,9 +56,9 @@ class ClusterWatch:
 def _unanswered(client: AdminClient) -> str | None:
     """Why no broker of the cluster answers; None where one does, whatever it says."""
     try:
-        kafka.result(client.describe_cluster(request_timeout=ASK_S), ASK_S + 1.0)
+        future_result(client.describe_cluster(request_timeout=ASK_S), ASK_S + 1.0)
     except KafkaException as exception:
-        error = kafka.kafka_error(exception)
+        error = kafka_error(exception)
         # Below 0 are the client's own.
         return None if error is not None and error.code() >= 0 else str(error.str() if error else exception)
     return None

@@ -22,8 +22,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from common import opening, outside, protocol, scram, tls, tokens
 from common.direct_properties import sasl_mechanism
-from common.kafka import Deadline
 from common.opening import Waits
+from common.outside import Deadline
 from common.protocol import Answer, Api, MalformedAnswer, Piece
 
 log = logging.getLogger(__name__)

@@ -14,8 +14,8 @@ from typing import Any
 
 import orjson
 
-from common.acls import Acl
 from common.errors import ControlError
+from common.kafka_model import Acl
 from common.steering import Steering, checked_entries, checked_limit
 
 Key = tuple[str, int]

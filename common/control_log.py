@@ -11,7 +11,9 @@ from common import kafka, outside
 from common.appending import Appender
 from common.control import Control, encode
 from common.errors import KafkaTimeout, LinkRefused
-from common.kafka import Deadline, Received
+from common.kafka import Received
+from common.kafka_errors import NO_RIGHTS, denied
+from common.outside import Deadline
 from common.silence import Silence
 
 if TYPE_CHECKING:
@@ -137,8 +139,8 @@ class ControlLog:
                     f"the control topic {self.topic} was cut below offset {self.state.position} ({error.str()}); it must never be "
                     "trimmed: restore it, or make a new link under another APPLICATION_NAME"
                 )
-            elif error.code() in kafka.NO_RIGHTS:
-                raise kafka.denied(f"reading {self.topic}", error, self._group, "READ")
+            elif error.code() in NO_RIGHTS:
+                raise denied(f"reading {self.topic}", error, self._group, "READ")
 
     def _skipped(self, offset: int, why: str) -> None:
         if self._tell_skipped:

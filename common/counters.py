@@ -13,6 +13,7 @@ import orjson
 from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
 
 from common import kafka, outside
+from common.kafka_errors import NO_RIGHTS
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +69,7 @@ class CounterTail:
             error = message.error()
             if error is None:
                 self._take(message.key(), message.value())
-            elif error.code() in kafka.NO_RIGHTS and not self._warned:
+            elif error.code() in NO_RIGHTS and not self._warned:
                 self._warned = True
                 log.warning("what the lanes have done can't be read, and is not shown: %s", error.str())
         out: dict[str, int] = {}

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, TypeVar, cast
 
 from confluent_kafka import (
@@ -19,8 +18,11 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from common import outside, tokens
-from common.errors import KafkaTimeout, LinkRefused, SettingsError
+from common.client_properties import COMPRESSION
+from common.errors import SettingsError
 from common.folding import Folding
+from common.kafka_errors import future_result, patiently
+from common.outside import Deadline
 
 log = logging.getLogger(__name__)
 client_log = logging.getLogger("librdkafka")
@@ -28,10 +30,6 @@ client_log.addFilter(lambda record: record.levelno >= logging.ERROR or client_lo
 client_log.addFilter(Folding())
 
 CONNECT_S = 5.0
-TRANSACTION_TIMEOUT_MS = 60_000
-"""Of every transaction of the link's; brokers allow fifteen minutes where `transaction.max.timeout.ms` says nothing else."""
-COMPRESSION = "lz4"
-"""Where nothing else is set."""
 _BASE = {"socket.keepalive.enable": True, "reconnect.backoff.ms": 20}
 """Of every client, where its user says nothing else. librdkafka allows itself half of `reconnect.backoff.ms` between two new connections, the
 first one included: with its 100 ms, 50 ms passed between a client's bootstrap and its first connection to a leader. The pause between attempts
@@ -61,127 +59,6 @@ class Received(Protocol):
     def value(self) -> bytes | None: ...
     def headers(self) -> list[tuple[str, bytes | None]] | None: ...
     def leader_epoch(self) -> int | None: ...
-
-
-NO_RIGHTS = frozenset(
-    {
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        KafkaError.SASL_AUTHENTICATION_FAILED,
-        KafkaError._AUTHENTICATION,
-    }
-)
-_AGAIN = frozenset(
-    {
-        KafkaError._TRANSPORT,
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError._TIMED_OUT,
-        KafkaError._TIMED_OUT_QUEUE,
-        KafkaError._WAIT_COORD,
-        # "No leaders found", of all partitions that were asked for.
-        KafkaError._NOENT,
-        KafkaError._RESOLVE,
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.NOT_COORDINATOR,
-        KafkaError.REQUEST_TIMED_OUT,
-        KafkaError.NOT_ENOUGH_REPLICAS,
-        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        KafkaError.CONCURRENT_TRANSACTIONS,
-        KafkaError.UNSTABLE_OFFSET_COMMIT,
-        KafkaError.NETWORK_EXCEPTION,
-        KafkaError.NOT_CONTROLLER,
-        # While leaders move, a client's metadata is older than a broker's, or newer.
-        KafkaError.FENCED_LEADER_EPOCH,
-        KafkaError.UNKNOWN_LEADER_EPOCH,
-        KafkaError.OFFSET_NOT_AVAILABLE,
-        KafkaError.REPLICA_NOT_AVAILABLE,
-        KafkaError.LISTENER_NOT_FOUND,
-        KafkaError.KAFKA_STORAGE_ERROR,
-    }
-)
-
-
-class Deadline:
-    """A point in time by which a chain of bounded calls must be over; one object is passed through all of them."""
-
-    def __init__(self, seconds: float) -> None:
-        self.at = outside.monotonic() + seconds
-
-    def left(self, most: float = float("inf")) -> float:
-        """Seconds left, never below 0, and never above `most`."""
-        return max(0.0, min(self.at - outside.monotonic(), most))
-
-    def passed(self) -> bool:
-        return outside.monotonic() >= self.at
-
-
-def kafka_error(error: BaseException) -> KafkaError | None:
-    """The KafkaError inside an exception, if there is one."""
-    if isinstance(error, KafkaException) and error.args and isinstance(error.args[0], KafkaError):
-        return error.args[0]
-    return None
-
-
-def retriable(error: KafkaError) -> bool:
-    """Whether Kafka or librdkafka calls the error passing."""
-    return error.retriable() or error.code() in _AGAIN
-
-
-def lacks_right(error: KafkaError) -> bool:
-    """Whether a right is missing. What a gapless producer is refused ends it, and the reason stands in the text alone."""
-    return error.code() in NO_RIGHTS or "authorization failed" in error.str()
-
-
-def denied(what: str, error: KafkaError, group: object = None, right: str = "the right") -> LinkRefused:
-    """What to raise where a right is missing; `group`: the client's, which Kafka does not name where it is about that."""
-    if group is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-        what, right = f"{what} as group {group}", "the right"
-    # A controller's own words may be a dump of the request, another one each time.
-    words = KafkaError(error.code()).str() if "Request(" in error.str() else error.str()
-    return LinkRefused(f"{what}: not allowed: {words}; grant {right} or mend the credentials")
-
-
-def too_short(longest: object = "a shorter time") -> LinkRefused:
-    """What to raise where brokers allow no transaction of the length of ours."""
-    return LinkRefused(
-        f"the target's brokers have transaction.max.timeout.ms={longest}, and a transaction of the link may take {TRANSACTION_TIMEOUT_MS} ms: "
-        "set it to that or more in the brokers' configuration"
-    )
-
-
-def patiently(what: str, call: Callable[[float], T], deadline: Deadline) -> T:
-    """Call until it succeeds, riding out what is retriable; `call` gets a time-out in seconds for one try.
-
-    Raises LinkRefused where rights are missing, KafkaTimeout at the deadline, the KafkaException otherwise.
-    """
-    pause = 0.05
-    while True:
-        try:
-            return call(max(0.1, deadline.left(10.0)))
-        except KafkaException as error:
-            reason = kafka_error(error)
-            if reason is not None and reason.code() in NO_RIGHTS:
-                raise denied(what, reason) from None
-            if reason is None or not retriable(reason):
-                raise
-            if deadline.left() <= pause:
-                raise KafkaTimeout(f"{what}: {reason.str()}; gave up after the time allowed") from None
-        outside.sleep(pause)
-        pause = min(1.0, pause * 2)
-
-
-def result(future: Future[T], timeout_s: float) -> T:
-    """The result of an admin call's future; a future that is late raises the same exception as a late broker."""
-    try:
-        return future.result(timeout=timeout_s)
-    except TimeoutError:
-        raise KafkaException(KafkaError(KafkaError._TIMED_OUT)) from None
 
 
 @contextlib.contextmanager
@@ -314,12 +191,12 @@ def watermarks(client: AdminClient, topic: str, partition: int, deadline: Deadli
         # A client that has not heard of the topic yet may sit for one to three seconds before it asks (librdkafka 2.16, one try in eight);
         # one that has described it asks at once.
         described = client.describe_topics(TopicCollection([topic]), request_timeout=timeout)[topic]
-        result(described, timeout + 1)
+        future_result(described, timeout + 1)
         asked = [
             client.list_offsets({at: spec}, request_timeout=timeout)[at]
             for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
         ]
-        low, high = (found_offset(result(future, timeout + 1).offset) for future in asked)
+        low, high = (found_offset(future_result(future, timeout + 1).offset) for future in asked)
         return low, high
 
     return patiently(f"reading the watermarks of {topic}-{partition}", ask, deadline)

@@ -9,7 +9,7 @@ from common import outside
 from common.control import Control
 from common.control_log import ControlLog
 from common.errors import Deposed
-from common.kafka import Deadline
+from common.outside import Deadline
 
 LOOK_INTERVAL_S = 0.5
 

@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from common import kafka, outside
 from common.errors import LinkRefused
 from common.health import Health
+from common.kafka_errors import NO_RIGHTS, denied
 
 log = logging.getLogger(__name__)
 
@@ -54,8 +55,8 @@ class Leadership:
         message = self._consumer.poll(timeout_s)
         error = None if message is None else message.error()
         if error is not None:
-            if error.code() in kafka.NO_RIGHTS:
-                raise kafka.denied(f"electing a leader through {self._topic}", error, self._group)
+            if error.code() in NO_RIGHTS:
+                raise denied(f"electing a leader through {self._topic}", error, self._group)
             if error.code() == KafkaError._FATAL:
                 self._join_again(error)
         if not self.leading:

@@ -15,7 +15,8 @@ from confluent_kafka.admin import AdminClient
 from common import kafka, link_topics, reaching, topics
 from common.control_log import ControlLog
 from common.errors import LinkRefused, SettingsError, VerbatimError
-from common.kafka import Deadline
+from common.kafka_errors import TRANSACTION_TIMEOUT_MS, too_short
+from common.outside import Deadline
 from common.topic_configs import WIDE_TIMESTAMPS
 from common.topics import TopicInfo
 
@@ -157,8 +158,8 @@ def check_target(target: AdminClient, deadline: Deadline) -> None:
             "the target's brokers have transaction.partition.verification.enable=false; Verbatim needs it on"
         )
     longest = config.get("transaction.max.timeout.ms")
-    if longest is not None and int(longest) < kafka.TRANSACTION_TIMEOUT_MS:
-        raise kafka.too_short(longest)
+    if longest is not None and int(longest) < TRANSACTION_TIMEOUT_MS:
+        raise too_short(longest)
 
 
 def make_topics(

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from common import protocol, tokens
 from common.connection import Access, Connection, access
-from common.kafka import Deadline
+from common.outside import Deadline
 
 Address = tuple[str, int]
 

@@ -16,7 +16,6 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
-from common.frame import NO_ROWS, encode_rows
 from common.record_batch import (
     CODECS,
     NO_TIMESTAMP,
@@ -27,6 +26,7 @@ from common.record_batch import (
     must_be_sound,
 )
 from common.record_columns import RECORD_BYTES
+from common.records import NO_ROWS, encode_rows
 from common.unpacking import codec_name, unpacked
 
 _HEAD = 12

@@ -22,6 +22,7 @@ __all__ = [
     "AdminClient",
     "Condition",
     "Consumer",
+    "Deadline",
     "Lock",
     "Producer",
     "monotonic",
@@ -65,3 +66,17 @@ def _its_cause() -> Iterator[None]:
 def thread(target: Callable[[], None], name: str) -> threading.Thread:
     """A thread, not started yet, that does not keep the process alive."""
     return threading.Thread(target=target, name=name, daemon=True)
+
+
+class Deadline:
+    """A point in time by which a chain of bounded calls must be over; one object is passed through all of them."""
+
+    def __init__(self, seconds: float) -> None:
+        self.at = monotonic() + seconds
+
+    def left(self, most: float = float("inf")) -> float:
+        """Seconds left, never below 0, and never above `most`."""
+        return max(0.0, min(self.at - monotonic(), most))
+
+    def passed(self) -> bool:
+        return monotonic() >= self.at

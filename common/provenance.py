@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from common.frame import Header
+from common.records import Header
 
 NAME = "verbatim.provenance"
 

@@ -11,6 +11,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from common import kafka
 from common.errors import KafkaTimeout, StateError
 from common.kafka import Received
+from common.kafka_errors import NO_RIGHTS, denied
 
 TIMEOUT_S = 60.0
 
@@ -69,8 +70,8 @@ def _until(
                     f"{topic}/{partition}: records from offset {ranges.get(partition, (-1, -1))[0]} on are gone "
                     f"({error.str()}); read again from the log start"
                 )
-            elif error.code() in kafka.NO_RIGHTS:
-                raise kafka.denied(f"reading {topic}", error, right="READ")
+            elif error.code() in NO_RIGHTS:
+                raise denied(f"reading {topic}", error, right="READ")
             elif error.fatal() or error.code() in (
                 KafkaError.UNKNOWN_TOPIC_OR_PART,
                 KafkaError._UNKNOWN_PARTITION,

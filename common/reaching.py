@@ -20,8 +20,8 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata
 from common import direct_properties, kafka, outside, scram, tokens
 from common.connection import access
 from common.errors import KafkaTimeout, LinkRefused, SettingsError
-from common.kafka import Deadline
 from common.listeners import Address, Reason, shown, unreachable, why
+from common.outside import Deadline
 
 if TYPE_CHECKING:
     from common.client_properties import Kind

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import google_crc32c
 import pyarrow as pa
 
-from common.frame import MAX_OFFSET, Header, crc32
+from common.records import MAX_OFFSET, Header, crc32
 from common.unpacking import CODECS as CODECS
 from common.unpacking import XERIAL_HEAD, unpacked
 from common.unpacking import BatchError as BatchError

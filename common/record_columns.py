@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from common.frame import MAX_OFFSET, MAX_UNPACKED_BYTES, NO_ROWS, encode_rows
 from common.record_batch import (
     HEADER_BYTES,
     BatchError,
@@ -26,6 +25,7 @@ from common.record_batch import (
 )
 from common.record_batch import TooManyAtOnce as TooManyAtOnce
 from common.record_fields import PADDING, Ints, Part, part_of, rows_of
+from common.records import MAX_OFFSET, MAX_UNPACKED_BYTES, NO_ROWS, encode_rows
 from common.unpacking import allow, codec_name, pieces, unsnapped
 
 MOST_TOGETHER_BYTES = 2 * MAX_UNPACKED_BYTES

@@ -19,9 +19,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from common.frame import Header
 from common.protocol import unsigned
 from common.record_batch import Records, int64
+from common.records import Header
 
 _FEW = 120
 """So many records are encoded sooner one by one: to begin with all at once takes 0.2 ms."""

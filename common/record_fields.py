@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from common.frame import HEADERS, ROWS
 from common.record_batch import BatchError, BatchHeader
+from common.records import HEADERS, ROWS
 
 PADDING = 64
 """Behind the unpacked records: the fields between two lengths take up to 26 bytes, and reading one takes up to 16 from where it begins."""

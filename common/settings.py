@@ -11,6 +11,7 @@ import difflib
 import os
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self, TypeVar
 
@@ -18,7 +19,6 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from common import client_properties, durations, link_topics, state_path, topic_selection
-from common.acls import Policy
 from common.client_properties import Given, Kind
 from common.errors import SettingsError
 from common.near_misses import near_misses
@@ -144,6 +144,16 @@ Servers = Annotated[str, BeforeValidator(_servers)]
 Name = Annotated[str, BeforeValidator(topic_selection.check_topic_name)]
 OptionalName = Annotated[str | None, BeforeValidator(_optional_name)]
 _MAX_LINK = topic_selection.MAX_TOPIC_LENGTH - len(".offset-mappings")
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """`writes`: rights to write and alter are copied too. `read_only`: who may write at the source is denied it on the copy. `own`: the
+    principals that write the copies; nothing is denied to them."""
+
+    writes: bool = False
+    read_only: bool = False
+    own: frozenset[str] = frozenset()
 
 
 class Settings(BaseModel):

@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from common import topic_selection
+from common.kafka_model import Value
 
 if TYPE_CHECKING:
     from common.control import SourceTopic
@@ -34,13 +35,6 @@ NEVER_COPIED = re.compile(
 
 NEEDED = ("cleanup.policy", "retention.ms", "retention.bytes", "max.message.bytes")
 """With these a destination may delete or refuse what the source keeps or takes."""
-
-
-class Value(NamedTuple):
-    """A topic's setting: what counts, and whether it was set on the topic itself."""
-
-    value: str
-    explicit: bool
 
 
 @dataclass(frozen=True, slots=True)

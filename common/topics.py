@@ -22,10 +22,10 @@ from confluent_kafka.admin import (
 )
 
 from common import kafka, outside
-from common.control import SourceTopic
 from common.errors import LinkRefused
-from common.kafka import Deadline
-from common.topic_configs import Value
+from common.kafka_errors import NO_RIGHTS, denied, future_result, kafka_error, patiently, retriable
+from common.kafka_model import Value
+from common.outside import Deadline
 
 NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 """The zero UUID: what brokers before 2.8 answer, since they have no topic ids."""
@@ -50,7 +50,7 @@ def id_text(topic_id: Uuid) -> str:
 
 def names(client: AdminClient, which: str, deadline: Deadline) -> list[str]:
     """The names of all topics of the cluster that can be seen."""
-    found = kafka.patiently(
+    found = patiently(
         f"listing the {which} cluster's topics", lambda t: client.list_topics(timeout=t), deadline
     )
     return sorted(found.topics)
@@ -103,22 +103,22 @@ def descriptions(
         )
         for name, future in asked.items():
             try:
-                out[name] = kafka.result(future, timeout + 1)
+                out[name] = future_result(future, timeout + 1)
             except KafkaException as exception:
-                error = kafka.kafka_error(exception)
+                error = kafka_error(exception)
                 code = None if error is None else error.code()
                 if code == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     out.pop(name, None)
-                elif error is None or code not in kafka.NO_RIGHTS:
+                elif error is None or code not in NO_RIGHTS:
                     raise
                 elif hidden is None:
-                    raise kafka.denied(f"describing topic {name}", error, right="DESCRIBE") from None
+                    raise denied(f"describing topic {name}", error, right="DESCRIBE") from None
                 else:
                     hidden.add(name)
 
     for begin in range(0, len(topics), _BATCH):
         batch = topics[begin : begin + _BATCH]
-        kafka.patiently(f"describing {len(batch)} topics", partial(ask, batch), deadline)
+        patiently(f"describing {len(batch)} topics", partial(ask, batch), deadline)
     return out
 
 
@@ -139,22 +139,6 @@ def configs(client: AdminClient, topics: list[str], deadline: Deadline) -> dict[
     return {name: {key: value.value for key, value in found[name].items()} for name in found}
 
 
-def source_topics(client: AdminClient, found: list[TopicInfo], deadline: Deadline) -> list[SourceTopic]:
-    """Topics with their settings; one that was deleted since it was found is left out."""
-    settings = topic_settings(client, [info.name for info in found], deadline)
-    return [
-        SourceTopic(
-            info.name,
-            info.id,
-            info.partitions,
-            {key: value.value for key, value in settings[info.name].items()},
-            frozenset(key for key, value in settings[info.name].items() if value.explicit),
-        )
-        for info in found
-        if info.name in settings
-    ]
-
-
 def settings_of(client: AdminClient, topic: str, deadline: Deadline) -> dict[str, Value]:
     """The settings of a topic that is there, or was just made: waited for where it does not show yet."""
     return _configs(client, ResourceType.TOPIC, [topic], deadline)[topic]
@@ -172,7 +156,7 @@ def topic_settings(
 
 def broker_config(client: AdminClient, deadline: Deadline) -> dict[str, str]:
     """The configuration of one broker of the cluster."""
-    brokers = kafka.patiently("listing brokers", lambda t: client.list_topics(timeout=t), deadline).brokers
+    brokers = patiently("listing brokers", lambda t: client.list_topics(timeout=t), deadline).brokers
     broker = str(min(brokers))
     found = _configs(client, ResourceType.BROKER, [broker], deadline)[broker]
     return {key: value.value for key, value in found.items()}
@@ -192,18 +176,18 @@ def _configs(
         futures = client.describe_configs([ConfigResource(kind, n) for n in batch], request_timeout=timeout)
         for resource, future in futures.items():
             try:
-                entries = kafka.result(future, timeout + 1)
+                entries = future_result(future, timeout + 1)
             except KafkaException as exception:
-                error = kafka.kafka_error(exception)
+                error = kafka_error(exception)
                 code = None if error is None else error.code()
                 if missing_ok and code == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     out.pop(resource.name, None)
                     continue
-                if error is None or code not in kafka.NO_RIGHTS:
+                if error is None or code not in NO_RIGHTS:
                     raise
                 if hidden is None:
                     what = f"reading the configuration of {kind.name.lower()} {resource.name}"
-                    raise kafka.denied(what, error, right="DESCRIBE_CONFIGS") from None
+                    raise denied(what, error, right="DESCRIBE_CONFIGS") from None
                 hidden.add(resource.name)
                 continue
             out[resource.name] = {
@@ -214,7 +198,7 @@ def _configs(
 
     for begin in range(0, len(resources), _BATCH):
         batch = resources[begin : begin + _BATCH]
-        kafka.patiently(f"reading the configuration of {', '.join(batch[:3])}", partial(ask, batch), deadline)
+        patiently(f"reading the configuration of {', '.join(batch[:3])}", partial(ask, batch), deadline)
     return out
 
 
@@ -236,17 +220,17 @@ def create(
 
     def make(timeout: float) -> bool:
         try:
-            kafka.result(client.create_topics([new], request_timeout=timeout)[name], timeout + 1)
+            future_result(client.create_topics([new], request_timeout=timeout)[name], timeout + 1)
             return True
         except KafkaException as exception:
-            error = kafka.kafka_error(exception)
+            error = kafka_error(exception)
             if error is not None and error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
                 return False
-            if error is not None and not kafka.retriable(error) and error.code() not in kafka.NO_RIGHTS:
+            if error is not None and not retriable(error) and error.code() not in NO_RIGHTS:
                 raise LinkRefused(f"topic {name} can't be made: {error.str()}") from None
             raise
 
-    made = kafka.patiently(f"making topic {name}", make, deadline)
+    made = patiently(f"making topic {name}", make, deadline)
     while name not in describe(client, [name], deadline):
         if deadline.passed():
             raise LinkRefused(f"topic {name} was made but does not show up")
@@ -263,9 +247,9 @@ def add_partitions(client: AdminClient, name: str, partitions: int, deadline: De
             future = client.create_partitions([NewPartitions(name, partitions)], request_timeout=timeout)[
                 name
             ]
-            kafka.result(future, timeout + 1)
+            future_result(future, timeout + 1)
 
-    kafka.patiently(f"adding partitions to topic {name}", grow, deadline)
+    patiently(f"adding partitions to topic {name}", grow, deadline)
 
 
 def alter(client: AdminClient, name: str, changes: Mapping[str, str | None], deadline: Deadline) -> None:
@@ -282,9 +266,9 @@ def alter(client: AdminClient, name: str, changes: Mapping[str, str | None], dea
             for k, v in changes.items()
         ],
     )
-    kafka.patiently(
+    patiently(
         f"changing the configuration of topic {name}",
-        lambda t: kafka.result(
+        lambda t: future_result(
             client.incremental_alter_configs([resource], request_timeout=t)[resource], t + 1
         ),
         deadline,
@@ -304,10 +288,10 @@ def offsets(
     def ask(batch: list[tuple[str, int]], timeout: float) -> None:
         wanted = {TopicPartition(*at): specs[at] for at in batch}
         for at, future in client.list_offsets(wanted, isolation_level=level, request_timeout=timeout).items():
-            out[(at.topic, at.partition)] = kafka.found_offset(kafka.result(future, timeout + 1).offset)
+            out[(at.topic, at.partition)] = kafka.found_offset(future_result(future, timeout + 1).offset)
 
     keys = list(specs)
     for begin in range(0, len(keys), _BATCH):
         batch = keys[begin : begin + _BATCH]
-        kafka.patiently(f"asking offsets of {batch[0][0]}", partial(ask, batch), deadline)
+        patiently(f"asking offsets of {batch[0][0]}", partial(ask, batch), deadline)
     return out

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from common.frame import MAX_UNPACKED_BYTES
+from common.records import MAX_UNPACKED_BYTES
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 """compression.type, and what a batch's attributes say of it."""

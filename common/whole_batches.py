@@ -10,9 +10,10 @@ import pyarrow as pa
 
 from common import record_batch
 from common.errors import FrameError
-from common.frame import NO_ROWS, Frame, Rows, must_match
+from common.frame import Frame, must_match
 from common.record_batch import BatchError, BatchHeader
 from common.record_columns import TooManyAtOnce, columns
+from common.records import NO_ROWS, Rows
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,10 @@ import logging
 from typing import TYPE_CHECKING
 
 from common import acl_calls, acls, kafka
-from common.acls import Acl
 from common.control_log import ControlLog
 from common.errors import LinkRefused
-from common.kafka import Deadline
+from common.kafka_model import LITERAL, Acl
+from common.outside import Deadline
 
 if TYPE_CHECKING:
     from common.settings import Settings
@@ -57,7 +57,7 @@ class CopiedAcls:
         there = acl_calls.topic_acls(self.admin, "target", deadline)
         for destination, rules in sorted(wanted.items()):
             ours = self.control.state.granted.get(destination, frozenset())
-            here = {acl for acl in there if acl.pattern == acls.LITERAL and acl.name == destination}
+            here = {acl for acl in there if acl.pattern == LITERAL and acl.name == destination}
             found = acls.steps(rules, here, ours)
             grant = {step.acl for step in found if step.action == "grant"}
             revoke = {step.acl for step in found if step.action == "revoke"}

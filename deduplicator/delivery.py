@@ -16,11 +16,13 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from common import kafka, outside
+from common import outside
 from common.control import Key
 from common.errors import Deposed, KafkaTimeout, LinkRefused, UncleanTransaction
-from common.kafka import Deadline, Received
+from common.kafka import Received
+from common.kafka_errors import NO_RIGHTS, denied, kafka_error
 from common.lane import LaneTerm
+from common.outside import Deadline
 from deduplicator.fencing import FencingProducer
 from deduplicator.inbox import Inbox
 from deduplicator.judgement import GoBack, Judgement, Waiting
@@ -164,7 +166,7 @@ class Delivery:
         return Snapshot(folded, self.owned.complete, staging_offset, self.owned.next, unclosed)
 
     def _ride_out(self, error: Exception) -> None:
-        reason = kafka.kafka_error(error)
+        reason = kafka_error(error)
         if reason is not None and reason.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             # Only the ends of a run are reported: do it again, each record by itself, to learn which one it is.
             self._transaction.send_alone()
@@ -237,11 +239,9 @@ class Delivery:
         try:
             self._transaction.commit()
         except KafkaException as exception:
-            error = kafka.kafka_error(exception)
-            if error is not None and error.code() in kafka.NO_RIGHTS:
-                raise kafka.denied(
-                    f"writing to {self.plan['mappings_topic']}", error, right="WRITE"
-                ) from None
+            error = kafka_error(exception)
+            if error is not None and error.code() in NO_RIGHTS:
+                raise denied(f"writing to {self.plan['mappings_topic']}", error, right="WRITE") from None
             raise
         self._committed_at = outside.monotonic()
         self._pause = 0.1

@@ -18,9 +18,11 @@ from common.control import Destination, SourceTopic
 from common.control_log import ControlLog
 from common.errors import LinkRefused, SettingsError, VerbatimError
 from common.halt_reasons import gone
-from common.kafka import Deadline
+from common.kafka_errors import kafka_error, retriable
+from common.kafka_model import Value
 from common.link import Link
-from common.topic_configs import Change, Rules, Value
+from common.outside import Deadline
+from common.topic_configs import Change, Rules
 from common.topics import TopicInfo
 
 if TYPE_CHECKING:
@@ -212,8 +214,8 @@ class Destinations:
         except Gone:
             return Destination(name, source.partitions, 1, gone(name), gone=True)
         except (LinkRefused, KafkaException) as error:
-            reason = kafka.kafka_error(error)
-            if reason is not None and kafka.retriable(reason):
+            reason = kafka_error(error)
+            if reason is not None and retriable(reason):
                 raise
             return Destination(name, source.partitions, 1, f"destination topic {name}: {error}")
 
@@ -367,8 +369,8 @@ class Destinations:
 
 def passing(error: Exception) -> bool:
     """Whether settling may succeed later by itself."""
-    reason = kafka.kafka_error(error)
-    return isinstance(error, VerbatimError) or (reason is not None and kafka.retriable(reason))
+    reason = kafka_error(error)
+    return isinstance(error, VerbatimError) or (reason is not None and retriable(reason))
 
 
 def _no_right(name: str) -> str:

@@ -10,10 +10,10 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from common import kafka
 from common.batch_producer import BatchProducer, Delivered, Refused
 from common.errors import UncleanTransaction
-from common.kafka import Deadline
+from common.kafka_errors import NO_RIGHTS, TRANSACTION_TIMEOUT_MS, denied, kafka_error, patiently, too_short
+from common.outside import Deadline
 from common.protocol import KnownTransaction
 from deduplicator.transactional_ids import MOST, TransactionalIds, transactional_id
 
@@ -49,7 +49,7 @@ class FencingProducer:
         return BatchProducer(
             self._plan["producer"],
             tid,
-            kafka.TRANSACTION_TIMEOUT_MS,
+            TRANSACTION_TIMEOUT_MS,
             self._plan["group"],
             [(self._mappings_topic, self._partition)],
         )
@@ -94,7 +94,7 @@ class FencingProducer:
             first.close()
 
     def _known(self, client: BatchProducer, tid: str, deadline: Deadline) -> KnownTransaction | None:
-        return kafka.patiently(
+        return patiently(
             f"looking up transactional id {tid}", lambda t: client.known_transaction(tid, t), deadline
         )
 
@@ -105,14 +105,14 @@ class FencingProducer:
             try:
                 producer.init_transactions(min(timeout, STUCK_S))
             except KafkaException as exception:
-                error = kafka.kafka_error(exception)
+                error = kafka_error(exception)
                 if error is None or error.code() != KafkaError.CONCURRENT_TRANSACTIONS:
                     raise
                 return False
             self._ids.have(tid, *producer.id)
             return True
 
-        return kafka.patiently(f"fencing {self._name} as transactional id {tid}", ask, deadline)
+        return patiently(f"fencing {self._name} as transactional id {tid}", ask, deadline)
 
     def _nobodys(
         self, tid: str, before: KnownTransaction | None, after: KnownTransaction | None
@@ -137,7 +137,7 @@ class FencingProducer:
             self._fence_ids(deadline)
         except KafkaException as error:
             if error.args[0].code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
-                raise kafka.too_short() from None
+                raise too_short() from None
             raise
         producer = self.client
         fence: list[int] = []
@@ -148,7 +148,7 @@ class FencingProducer:
             offset = message.offset()
             if error is None and offset is not None:
                 fence.append(offset)
-            elif error is not None and error.code() in kafka.NO_RIGHTS:
+            elif error is not None and error.code() in NO_RIGHTS:
                 denials.append(error)
 
         producer.produce(self._mappings_topic, b"fence", None, self._partition, on_delivery=fenced)
@@ -157,7 +157,7 @@ class FencingProducer:
         except Refused as refused:
             denials.append(refused.error)
         if denials:
-            raise kafka.denied(f"writing to {self._mappings_topic}", denials[0], right="WRITE")
+            raise denied(f"writing to {self._mappings_topic}", denials[0], right="WRITE")
         if not fence:
             raise UncleanTransaction("the end of the mappings could not be found")
         producer.abort_transaction(max(1.0, deadline.left()))

@@ -13,11 +13,13 @@ from confluent_kafka import KafkaError, KafkaException
 from common import whole_batches
 from common.control import DEDUPLICATOR, Control, Destination, Key
 from common.errors import FrameError, ImpossibleFrame, VerbatimError, what_and_where
-from common.frame import MAX_RECORDS, Frame, Rows, decode_headers, decode_rows
+from common.frame import Frame, decode_headers, decode_rows
 from common.halt_reasons import HaltReason
-from common.kafka import Deadline, Received
+from common.kafka import Received
 from common.lane import LaneTerm
+from common.outside import Deadline
 from common.record_batch import BatchError
+from common.records import MAX_RECORDS, Rows
 from common.whole_batches import Wholes
 from deduplicator.dedup import Action, Decision, decide
 from deduplicator.owned import Owned

@@ -16,8 +16,10 @@ from common.control_log import ControlLog
 from common.counters import Counters, lag
 from common.errors import KafkaTimeout, SettingsError
 from common.halt_reasons import HaltReason
-from common.kafka import Deadline, Received
+from common.kafka import Received
+from common.kafka_errors import NO_RIGHTS, denied, retriable
 from common.lane import LaneTerm, tame_garbage_collector
+from common.outside import Deadline
 from common.silence import Silence
 from deduplicator.delivery import Delivery
 
@@ -175,11 +177,11 @@ class Lane:
                 # Staging was cut under us. The delivery starts again from what is left, and asks for what is missing.
                 log.warning("staging partition %d: %s", message.partition(), error.str())
                 self.deliveries[message.partition()].restart = True
-            elif error.code() in kafka.NO_RIGHTS:
+            elif error.code() in NO_RIGHTS:
                 what = f"reading {self.plan['staging_topic']}"
                 for delivery in self.deliveries.values():
-                    delivery.refusal = str(kafka.denied(what, error, self.plan["group"], "READ"))
-            elif not kafka.retriable(error):
+                    delivery.refusal = str(denied(what, error, self.plan["group"], "READ"))
+            elif not retriable(error):
                 log.warning("staging: %s", error.str())
         for partition, messages in by_partition.items():
             last = messages[-1]

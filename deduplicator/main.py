@@ -20,8 +20,8 @@ from common.cli import entry, live_file, settings_options
 from common.control import Key
 from common.credentials import for_plan
 from common.errors import LinkRefused, StateError, VerbatimError
-from common.kafka import Deadline
 from common.lanes import Behind, Plan, Progress
+from common.outside import Deadline
 from common.routing import spread
 from deduplicator import lane, recovery
 from deduplicator.copied_acls import CopiedAcls

@@ -18,7 +18,8 @@ from confluent_kafka.admin import AdminClient
 from common import kafka, mappings
 from common.control import Key
 from common.errors import KafkaTimeout
-from common.kafka import Deadline
+from common.kafka_errors import NO_RIGHTS, denied, patiently, retriable
+from common.outside import Deadline
 
 
 @dataclass(slots=True)
@@ -94,7 +95,7 @@ def recover(
     try:
         of_group = committed(reader, group, staging_topic, partition, deadline)
         # Else the client, which has not heard of the topic yet, lets a second pass before it fetches (librdkafka 2.16).
-        kafka.patiently(
+        patiently(
             f"looking up {mappings_topic}", lambda t: reader.list_topics(mappings_topic, timeout=t), deadline
         )
         reaches = snapshot.folded >= low
@@ -133,9 +134,9 @@ def _read(
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
                 # Retention moved on since the log start was asked: load again, against the new one.
                 raise KafkaException(error)
-            elif error.code() in kafka.NO_RIGHTS:
-                raise kafka.denied(f"reading {topic}", error, right="READ")
-            elif not kafka.retriable(error):
+            elif error.code() in NO_RIGHTS:
+                raise denied(f"reading {topic}", error, right="READ")
+            elif not retriable(error):
                 raise KafkaException(error)
     reader.unassign()
     return out
@@ -143,7 +144,7 @@ def _read(
 
 def committed(reader: Consumer, group: str, topic: str, partition: int, deadline: Deadline) -> int | None:
     """The offset that the group has committed, None without one. Waits where a transaction that commits one is being completed."""
-    answer = kafka.patiently(
+    answer = patiently(
         f"reading the offset of {topic}-{partition} that group {group} has committed",
         lambda t: reader.committed([TopicPartition(topic, partition)], timeout=t)[0],
         deadline,

@@ -13,15 +13,17 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from common import kafka, mappings, outside, provenance
+from common import mappings, outside, provenance
 from common.batch_producer import BatchProducer, Delivered, Refused
 from common.control import Destination, Key
 from common.errors import UncleanTransaction
-from common.frame import Frame, Rows
+from common.frame import Frame
 from common.halt_reasons import HaltReason
-from common.kafka import Deadline
+from common.kafka_errors import NO_RIGHTS, denied, kafka_error
 from common.mappings import Mapping
+from common.outside import Deadline
 from common.record_encoding import encode_records
+from common.records import Rows
 from common.whole_batches import Wholes
 from deduplicator.fencing import FencingProducer
 from deduplicator.owned import Owned
@@ -287,10 +289,10 @@ class Transaction:
                 deadline.left(),
             )
         except KafkaException as exception:
-            error = kafka.kafka_error(exception)
+            error = kafka_error(exception)
             if error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-                raise kafka.denied("committing the position", error, self.plan["group"]) from None
-            if error is not None and error.code() in kafka.NO_RIGHTS:
+                raise denied("committing the position", error, self.plan["group"]) from None
+            if error is not None and error.code() in NO_RIGHTS:
                 # To write to a destination: the driver, which looks for that now and then, will halt its partitions.
                 raise UncleanTransaction(f"a record was refused: {error.str()}") from None
             raise

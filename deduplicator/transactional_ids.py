@@ -15,7 +15,7 @@ Seen at one moment: those that are nobody's are looked at again after all others
 from __future__ import annotations
 
 from common.control_log import ControlLog
-from common.kafka import Deadline
+from common.outside import Deadline
 from common.protocol import KnownTransaction
 
 CALL_S = 30.0

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from common import kafka
 from common.control import Control
-from common.kafka import Deadline
+from common.kafka_errors import future_result, kafka_error, patiently
+from common.outside import Deadline
 
 
 def limits(delivered: Mapping[int, int], control: Control) -> dict[int, int]:
@@ -37,10 +37,10 @@ def trim(admin: AdminClient, topic: str, offsets: Mapping[int, int], deadline: D
             wanted, request_timeout=timeout, operation_timeout=timeout
         ).values():
             try:
-                kafka.result(future, timeout + 1)
+                future_result(future, timeout + 1)
             except KafkaException as exception:
-                error = kafka.kafka_error(exception)
+                error = kafka_error(exception)
                 if error is None or error.code() != error.OFFSET_OUT_OF_RANGE:
                     raise
 
-    kafka.patiently(f"trimming {topic}", delete, deadline)
+    patiently(f"trimming {topic}", delete, deadline)

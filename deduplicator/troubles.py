@@ -15,8 +15,8 @@ from common import kafka, outside
 from common.control import DEDUPLICATOR, Key, Request
 from common.frame import Frame
 from common.halt_reasons import AT_THE_DESTINATION, HaltReason
-from common.kafka import Deadline
 from common.lane import LaneTerm
+from common.outside import Deadline
 from common.routing import staging_partition
 from deduplicator.owned import Owned
 from deduplicator.stuck import Stuck

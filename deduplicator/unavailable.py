@@ -17,8 +17,9 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from common import kafka, outside, topics
+from common import outside, topics
 from common.halt_reasons import HaltReason, gone
+from common.kafka_errors import NO_RIGHTS
 from deduplicator.unclosed import Unclosed
 
 log = logging.getLogger(__name__)
@@ -30,7 +31,7 @@ CALL_S = 10.0
 
 Partition = tuple[str, int]
 
-_NOT_ITS_FAULT = kafka.NO_RIGHTS | {
+_NOT_ITS_FAULT = NO_RIGHTS | {
     KafkaError.MSG_SIZE_TOO_LARGE,
     KafkaError.RECORD_LIST_TOO_LARGE,
     KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,

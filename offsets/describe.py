@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from common import topics
 from common.cli import aligned
 from common.errors import KafkaTimeout
-from common.kafka import Deadline
+from common.outside import Deadline
 from offsets.group_protocol import At
 from offsets.groups import shown
 from offsets.survey import Row, Survey, Unmoved

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from common import topics
 from common.errors import LinkRefused
-from common.kafka import Deadline
+from common.outside import Deadline
 from common.topic_selection import source_group
 from offsets.decision import Outcome, decide_back
 from offsets.group_protocol import MOVABLE, At, Committed

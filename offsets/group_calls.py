@@ -13,7 +13,8 @@ from common import protocol
 from common.broker_connections import Address, BrokerConnections
 from common.connection import broken
 from common.errors import LinkRefused
-from common.kafka import Config, Deadline
+from common.kafka import Config
+from common.outside import Deadline
 from common.protocol import Answer, Api, MalformedAnswer
 from offsets import group_protocol
 from offsets.group_protocol import LIST_GROUPS, LIST_GROUPS_LEAST, At, Committed, Group

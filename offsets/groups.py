@@ -18,9 +18,10 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 
-from common import kafka
 from common.errors import KafkaTimeout
-from common.kafka import Config, Deadline
+from common.kafka import Config
+from common.kafka_errors import NO_RIGHTS, future_result, kafka_error, patiently, retriable
+from common.outside import Deadline
 from offsets import group_calls
 from offsets.group_protocol import At, Committed, Group
 
@@ -56,7 +57,7 @@ class Groups:
     def listed(self, deadline: Deadline) -> dict[str, Group]:
         """Every group that can be seen and consumes, of whatever kind. Raises KafkaTimeout, KafkaException, LinkRefused."""
 
-        return kafka.patiently(
+        return patiently(
             f"listing the {self._which}'s consumer groups",
             lambda t: group_calls.listed(self._config, t),
             deadline,
@@ -73,9 +74,9 @@ class Groups:
         def ask(group: str, timeout: float) -> None:
             asked = self._client.describe_consumer_groups([group], request_timeout=timeout)
             try:
-                kafka.result(asked[group], timeout + 1)
+                future_result(asked[group], timeout + 1)
             except KafkaException as exception:
-                error = kafka.kafka_error(exception)
+                error = kafka_error(exception)
                 if error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
                     out.add(group)
                 elif error is None or error.code() != KafkaError.GROUP_ID_NOT_FOUND:
@@ -84,7 +85,7 @@ class Groups:
         for group in groups:
             if _only_direct(group):
                 continue  # nobody grants a right on it by that name
-            kafka.patiently(f"describing the {self._which}'s group {group}", partial(ask, group), deadline)
+            patiently(f"describing the {self._which}'s group {group}", partial(ask, group), deadline)
         return out
 
     def committed(
@@ -101,7 +102,7 @@ class Groups:
             what = f"reading the {self._which}'s offsets of group {shown(left[0])}"
             ask = partial(self._read, left, out, failed)
             try:
-                kafka.patiently(what, ask, deadline if failed is None else Deadline(deadline.left() / 2))
+                patiently(what, ask, deadline if failed is None else Deadline(deadline.left() / 2))
             except KafkaTimeout as error:
                 if failed is None or not (out or failed):
                     raise
@@ -121,10 +122,10 @@ class Groups:
             try:
                 out[group] = answer()
             except KafkaException as exception:
-                error = kafka.kafka_error(exception)
-                if error is None or error.code() in kafka.NO_RIGHTS:
+                error = kafka_error(exception)
+                if error is None or error.code() in NO_RIGHTS:
                     raise  # a missing right ends the application by name, and may be about all groups
-                if kafka.retriable(error):
+                if retriable(error):
                     passing = exception
                     continue
                 if error.code() == KafkaError.GROUP_ID_NOT_FOUND:
@@ -143,7 +144,7 @@ class Groups:
             return lambda: group_calls.committed(self._config, group, timeout)
         asked = ConsumerGroupTopicPartitions(group)
         future = self._client.list_consumer_group_offsets([asked], request_timeout=timeout)[group]
-        return lambda: _committed(kafka.result(future, timeout + 1))
+        return lambda: _committed(future_result(future, timeout + 1))
 
     def commit(
         self, wanted: dict[str, dict[At, Committed]], deadline: Deadline
@@ -158,7 +159,7 @@ class Groups:
                 try:
                     refused |= {(group, at): error for at, error in answer().items()}
                 except KafkaException as exception:
-                    error = kafka.kafka_error(exception)
+                    error = kafka_error(exception)
                     if error is None:
                         raise
                     refused |= {(group, at): error for at in wanted[group]}
@@ -178,7 +179,7 @@ class Groups:
         future = self._client.alter_consumer_group_offsets(request, request_timeout=timeout)[group]
         return lambda: {
             (p.topic, p.partition): p.error
-            for p in kafka.result(future, timeout + 1).topic_partitions
+            for p in future_result(future, timeout + 1).topic_partitions
             if p.error is not None
         }
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka.admin import AdminClient
 
 from common import outside, topic_selection, topics
-from common.kafka import Deadline
+from common.outside import Deadline
 from offsets.groups import Groups
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ source nothing, and writes nothing.
 from __future__ import annotations
 
 from common import topics
-from common.kafka import Deadline
+from common.outside import Deadline
 from offsets.group_protocol import Committed
 from offsets.index import Destination
 from offsets.records import GroupKey

@@ -12,7 +12,8 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from common import kafka, mappings, topics
 from common.errors import KafkaTimeout, StateError
-from common.kafka import Deadline, Received
+from common.kafka import Received
+from common.outside import Deadline
 from common.ranges import records
 from offsets.index import Destination, Index, Point
 from offsets.records import GroupKey, GroupOffset, Stray, decode

@@ -18,9 +18,10 @@ from common.cluster_watch import ClusterWatch
 from common.control_log import ControlLog
 from common.errors import Deposed, GroupRefused, LinkRefused, VerbatimError
 from common.health import Health, serving
-from common.kafka import Deadline
+from common.kafka_errors import kafka_error, retriable
 from common.leadership import TICK_S, Leadership, wait_for_lead
 from common.link import Link
+from common.outside import Deadline
 from common.stopping import stop_on_signals
 from offsets.groups import shown
 from offsets.records import GroupKey
@@ -155,13 +156,9 @@ class Service:
         return not self.stopping.is_set()
 
     def _ride_out(self, error: Exception, survey: Survey) -> None:
-        reason = kafka.kafka_error(error)
+        reason = kafka_error(error)
         passing = (
-            error.retriable
-            if isinstance(error, VerbatimError)
-            else kafka.retriable(reason)
-            if reason
-            else False
+            error.retriable if isinstance(error, VerbatimError) else retriable(reason) if reason else False
         )
         if self.once or not passing:
             raise error

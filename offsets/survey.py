@@ -15,8 +15,8 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from common import kafka, topics
 from common.control_log import ControlLog
 from common.errors import LinkRefused
-from common.kafka import Deadline
 from common.link import Link
+from common.outside import Deadline
 from common.topic_selection import expand_group_template
 from offsets import index
 from offsets.decision import Outcome, Written, decide

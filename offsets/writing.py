@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError
 
-from common import kafka
 from common.appending import Appender
 from common.errors import KafkaTimeout
-from common.kafka import Deadline
+from common.kafka_errors import retriable
+from common.outside import Deadline
 from offsets.group_protocol import At, Committed
 from offsets.groups import NOT_EMPTY, Groups, shown
 from offsets.records import GroupKey, GroupOffset, encode_key, encode_value
@@ -90,7 +90,7 @@ def write_offsets(rows: list[Row], groups: Groups, record_log: RecordLog, deadli
 
 
 def _refused(row: Row, error: KafkaError, before: GroupOffset | None) -> Row:
-    if kafka.retriable(error):
+    if retriable(error):
         # Perhaps it was written all the same: the record stays as it is, and the next round sees.
         log.warning("group %s: %s", shown(row.record.target_group), error.str())
         return replace(row, doubt=error.str())

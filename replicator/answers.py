@@ -15,9 +15,9 @@ from typing import Protocol
 import pyarrow as pa
 
 from common import old_messages, record_batch, record_columns
-from common.frame import MAX_RECORDS
 from common.record_batch import BatchError, BatchHeader
 from common.record_columns import UNPACKED_BYTES as UNPACKED_BYTES
+from common.records import MAX_RECORDS
 from replicator.chunks import Chunk, Whole
 from replicator.fetch_protocol import Aborted, Part
 

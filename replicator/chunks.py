@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from common.frame import MAX_RECORDS
 from common.record_batch import BatchHeader
 from common.record_columns import UNPACKED_BYTES, leading
+from common.records import MAX_RECORDS
 
 _Ints = npt.NDArray[np.int64]
 Whole = tuple[BatchHeader, pa.Buffer]

@@ -9,7 +9,8 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from common import kafka, outside
+from common import outside
+from common.kafka_errors import kafka_error
 from common.topics import id_text
 from replicator.copying import Cut
 from replicator.source import Source
@@ -104,7 +105,7 @@ class Confirming:
                 ids[topic] = id_text(described.topic_id)
                 partitions += len(described.partitions)
             except KafkaException as exception:
-                error = kafka.kafka_error(exception)
+                error = kafka_error(exception)
                 if error is not None and error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     ids[topic] = None
                 else:

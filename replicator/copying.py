@@ -17,10 +17,11 @@ from enum import Enum
 import pyarrow as pa
 
 from common.control import Key
-from common.frame import Frame, Header, headers_of, pack
+from common.frame import Frame, pack
 from common.provenance import came_from
 from common.record_batch import BatchError
 from common.record_columns import UNPACKED_BYTES, leading
+from common.records import Header, headers_of
 from replicator.chunks import Chunk, Chunks, Whole
 
 MAX_FRAME_RECORDS = 10_000

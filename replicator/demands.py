@@ -10,8 +10,8 @@ from confluent_kafka import KafkaError
 from common import outside
 from common.control import Consent, Request
 from common.halt_reasons import HaltReason
-from common.kafka import Deadline
 from common.lane import LaneTerm
+from common.outside import Deadline
 from replicator.copying import Copying, Cut, Status
 from replicator.halts import Halts
 from replicator.source import Source

@@ -13,11 +13,12 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from common import kafka, outside
+from common import outside
 from common.broker_connections import DATA, Address, BrokerConnections, Line, Partition, Question
 from common.broker_tries import TRIES
 from common.connection import UnsupportedVersion, wait_for
 from common.errors import LinkRefused
+from common.kafka_errors import NO_RIGHTS
 from replicator import answers, fetch_protocol
 from replicator.answers import Budget
 from replicator.fetch_protocol import FETCH, FETCH_BY_NAME, NO_SESSION, Fetched, Topic, Wanted
@@ -183,7 +184,7 @@ class FetchSessions:
             self._unanswered += 1
             self._look_after = now + min(MOST_BACK_OFF_S, BACK_OFF_S * (1 << min(self._unanswered, 10)))
             error: KafkaError = exception.args[0]
-            if error.code() in kafka.NO_RIGHTS:
+            if error.code() in NO_RIGHTS:
                 self.refusals.append(([], error))
             log.debug("source: %s", error)
         else:
@@ -287,7 +288,7 @@ class FetchSessions:
             self.changed |= session.wanted
             for at in session.wanted.values():
                 at.replica = None
-            if error.code() in kafka.NO_RIGHTS:
+            if error.code() in NO_RIGHTS:
                 self.refusals.append((list(session.wanted.values()), error))
         self.brokers.lost((leader, DATA), why)
         self.brokers.forget_leader(leader)

@@ -16,8 +16,9 @@ from typing import Any
 
 from confluent_kafka import OFFSET_INVALID, KafkaError, TopicPartition
 
-from common import kafka, outside
+from common import outside
 from common.broker_connections import Address, Partition
+from common.kafka_errors import retriable
 from common.record_batch import BatchError
 from replicator import answers, fetch_protocol
 from replicator.answers import Budget
@@ -169,7 +170,7 @@ class BatchConsumer:
             if now - at.unknown_since < UNKNOWN_S:
                 return
             error = KafkaError.UNKNOWN_TOPIC_OR_PART
-        if error in _ELSEWHERE or (error and kafka.retriable(KafkaError(error)) and error not in _UNKNOWN):
+        if error in _ELSEWHERE or (error and retriable(KafkaError(error)) and error not in _UNKNOWN):
             self._sessions.brokers.forget_leader_of(at.name)
             self._sessions.later(now)
             return

@@ -11,8 +11,8 @@ from confluent_kafka import KafkaException
 from common.control import REPLICATOR
 from common.errors import KafkaTimeout
 from common.halt_reasons import HaltReason
-from common.kafka import Deadline
 from common.lane import LaneTerm
+from common.outside import Deadline
 from replicator.copying import Copying, Status
 
 log = logging.getLogger(__name__)

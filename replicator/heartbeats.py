@@ -21,7 +21,9 @@ from common.control_log import ControlLog
 from common.counters import SILENT_S
 from common.errors import LinkRefused
 from common.health import Health, Heartbeat
-from common.kafka import Deadline, Received
+from common.kafka import Received
+from common.kafka_errors import retriable
+from common.outside import Deadline
 
 if TYPE_CHECKING:
     from common.settings import Settings
@@ -191,7 +193,7 @@ class Heartbeats:
         if error is None:
             self.delays.read(message.timestamp()[1], message.value() == self._value, _now_ms())
             self._said = ""
-        elif not kafka.retriable(error):
+        elif not retriable(error):
             self._trouble(f"reading {message.topic()} of the target: {error.str()}")
 
     def _trouble(self, what: str) -> None:

@@ -16,14 +16,15 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError
 
-from common import credentials, kafka, outside, provenance
+from common import credentials, outside, provenance
 from common.control import REPLICATOR
 from common.control_log import ControlLog
 from common.counters import Counters
 from common.errors import SettingsError, what_and_where
 from common.halt_reasons import HaltReason
-from common.kafka import Deadline
+from common.kafka_errors import NO_RIGHTS, denied, retriable
 from common.lane import LaneTerm, tame_garbage_collector
+from common.outside import Deadline
 from common.record_batch import BatchError
 from replicator.chunks import Chunk
 from replicator.confirming import Confirming
@@ -261,12 +262,12 @@ class Lane:
         elif code == KafkaError._BAD_MSG:
             if copy is not None and copy.status is Status.RUNNING:
                 self._unreadable(copy, error.str(), copy.read)
-        elif code in kafka.NO_RIGHTS:
-            refused = kafka.denied("reading the source", error, right="READ")
+        elif code in NO_RIGHTS:
+            refused = denied("reading the source", error, right="READ")
             for other in self.copies.values():
                 if event.topic in (other.topic, "") and other.status is Status.RUNNING:
                     self.halts.halt(other, HaltReason.NOT_AUTHORIZED, str(refused), None, None)
-        elif not kafka.retriable(error):
+        elif not retriable(error):
             log.warning("source: %s", error.str())
 
     def _unreadable(self, copy: Copying, what: str, at: int) -> None:

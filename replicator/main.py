@@ -11,8 +11,8 @@ import click
 from common.application import CALL_S, Application
 from common.bounded_run import halted_lines
 from common.cli import entry, live_file, settings_options
-from common.kafka import Deadline
 from common.lanes import Behind, Plan, Progress
+from common.outside import Deadline
 from replicator import lane
 from replicator.heartbeats import Heartbeats
 from replicator.planner import Planner

@@ -14,7 +14,7 @@ from common import start_offsets, topics
 from common.control import Control
 from common.control_log import ControlLog
 from common.errors import KafkaTimeout, SettingsError
-from common.kafka import Deadline
+from common.outside import Deadline
 from common.start_offsets import At, Start, StartOffsets
 from common.topics import TopicInfo
 

@@ -16,9 +16,10 @@ from common.control_log import ControlLog
 from common.credentials import for_plan
 from common.errors import KafkaTimeout, LinkRefused, SettingsError
 from common.halt_reasons import HaltReason
-from common.kafka import Deadline
+from common.kafka_errors import NO_RIGHTS, denied
 from common.lanes import Plan
 from common.link import refuse_own_copies
+from common.outside import Deadline
 from common.routing import spread
 from common.topics import TopicInfo
 from replicator import positions
@@ -74,8 +75,8 @@ class PositionLog:
                         self.known[found[0]] = found[1]
                     elif (key := positions.forgotten(message.key(), message.value())) is not None:
                         self.known.pop(key, None)
-                elif error.code() in kafka.NO_RIGHTS:
-                    raise kafka.denied(f"reading {self.topic}", error, self._group, "READ")
+                elif error.code() in NO_RIGHTS:
+                    raise denied(f"reading {self.topic}", error, self._group, "READ")
                 elif error.code() == KafkaError._PARTITION_EOF:
                     # The last offsets may have been compacted away.
                     self._at = max(self._at, message.offset())

@@ -11,7 +11,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from common import kafka, record_batch, topics
 from common.counters import lag
-from common.kafka import Deadline
+from common.outside import Deadline
 from common.silence import Silence
 from replicator.chunks import Chunk
 from replicator.copying import Copying, Status

@@ -16,7 +16,8 @@ from common.control import REPLICATOR, Control
 from common.control_log import ControlLog
 from common.errors import LinkRefused
 from common.halt_reasons import HaltReason
-from common.kafka import Deadline
+from common.outside import Deadline
+from common.source_topics import source_topics
 from common.topics import TopicInfo
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ class Telling:
 
     def describe(self, found: list[TopicInfo], state: Control, deadline: Deadline) -> None:
         """Tell the deduplicator what each source topic is like, so that it needs no access to the source."""
-        described = topics.source_topics(self.source, found, deadline)
+        described = source_topics(self.source, found, deadline)
         records: list[tuple[str, dict[str, Any]]] = [
             ("topic", asdict(topic) | {"explicit": sorted(topic.explicit)})
             for topic in described

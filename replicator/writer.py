@@ -18,12 +18,15 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from common import kafka, outside
+from common.client_properties import COMPRESSION
 from common.counters import Counters
 from common.errors import VerbatimError
 from common.frame import encode_headers, staging_key
 from common.halt_reasons import HaltReason
-from common.kafka import Deadline, ProducedHeaders
+from common.kafka import ProducedHeaders
+from common.kafka_errors import denied, kafka_error, lacks_right
 from common.lane import LaneTerm
+from common.outside import Deadline
 from common.routing import staging_partition
 from replicator import positions
 from replicator.copying import Copying, Cut
@@ -55,7 +58,7 @@ def frame_codec(config: Mapping[str, Any]) -> pa.Codec | None:
     What is compressed in a Kafka batch is unpacked by the broker, which looks at each record; what is compressed in a frame is one record to it. And
     all that handles frames on their way has fewer bytes to copy.
     """
-    name = config.get("compression.type", kafka.COMPRESSION)
+    name = config.get("compression.type", COMPRESSION)
     level = int(config.get("compression.level", -1))
     return pa.Codec(name, level if level > 0 else None) if name in CODECS else None
 
@@ -153,7 +156,7 @@ class Writer:
                 self._in_time()
             except KafkaException as exception:
                 self._ended(exception)
-                error = kafka.kafka_error(exception)
+                error = kafka_error(exception)
                 if error is None:
                     raise
                 self._failed = (copy, cut, error)
@@ -212,7 +215,7 @@ class Writer:
     def _ended(self, exception: KafkaException) -> None:
         """The producer takes nothing more. Which frame was refused is told by its report, which may still be on its way: raises
         WriterFailed for that."""
-        error = kafka.kafka_error(exception)
+        error = kafka_error(exception)
         deadline = Deadline(REPORT_S)
         while error is not None and _final(error) and not self._knows_why() and not deadline.passed():
             with contextlib.suppress(KafkaException):
@@ -227,14 +230,14 @@ class Writer:
         return self._failed is not None or self._may_not is not None
 
     def _reported(self, topic: str, error: KafkaError | None, _: Any) -> None:
-        if error is not None and self._may_not is None and kafka.lacks_right(error):
+        if error is not None and self._may_not is None and lacks_right(error):
             self._may_not = (topic, error)
 
     def _must_may(self) -> None:
         """Raise LinkRefused where frames or positions may not be written: no other epoch would end otherwise."""
         if self._may_not is not None:
             topic, error = self._may_not
-            raise kafka.denied(f"writing to {topic}", error, right="WRITE")
+            raise denied(f"writing to {topic}", error, right="WRITE")
 
     def _fail(self, copy: Copying, cut: Cut, error: KafkaError) -> None:
         self._must_may()

@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 
 from common import protocol
 from common.broker_connections import BrokerConnections
-from common.kafka import Deadline
+from common.outside import Deadline
 from common.protocol import Answer, Api, unsigned
 
 _STREAMS_HEARTBEAT = Api("StreamsGroupHeartbeat", 88, 0, flexible=True)

@@ -18,9 +18,9 @@ from typing import Any
 
 from confluent_kafka import KafkaException
 
-from common import kafka
 from common.application import Application
 from common.control import Control, encode
+from common.kafka_errors import kafka_error, retriable
 from common.lanes import Plan, Progress, RunLane
 from common.live import LiveFile
 from common.mappings import Mapping, decode
@@ -274,8 +274,8 @@ class Link:
         except KeyError:
             return []
         except KafkaException as error:
-            reason = kafka.kafka_error(error)
-            if reason is None or not kafka.retriable(reason):
+            reason = kafka_error(error)
+            if reason is None or not retriable(reason):
                 raise
             return []
 

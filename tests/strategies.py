@@ -7,7 +7,8 @@ from dataclasses import astuple, dataclass, field
 
 from hypothesis import strategies as st
 
-from common.frame import Frame, Header, Rows, encode_rows
+from common.frame import Frame
+from common.records import Header, Rows, encode_rows
 from replicator.chunks import Chunk
 
 INT64 = st.integers(-(2**63), 2**63 - 1)

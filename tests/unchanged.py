@@ -7,7 +7,7 @@ from typing import Any
 from confluent_kafka.admin import AdminClient
 
 from common import topics as common_topics
-from common.kafka import Deadline
+from common.outside import Deadline
 from tests.brokers import end_offsets, topics
 
 CALL_S = 20.0

@@ -15,7 +15,7 @@ from common import link
 from common.cli import echo_json, settings_options
 from common.control import Control
 from common.errors import SettingsError
-from common.kafka import Deadline
+from common.outside import Deadline
 
 if TYPE_CHECKING:
     from common.settings import Settings

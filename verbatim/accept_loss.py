@@ -17,7 +17,7 @@ from common.control import DEDUPLICATOR, REPLICATOR, Control, Halt, Key
 from common.control_log import ControlLog
 from common.errors import LinkRefused, SettingsError
 from common.halt_reasons import HaltReason
-from common.kafka import Deadline
+from common.outside import Deadline
 from common.settings import CLUSTERS
 
 if TYPE_CHECKING:

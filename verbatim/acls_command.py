@@ -11,7 +11,8 @@ import click
 
 from common import acl_calls, acls, kafka, link
 from common.cli import aligned, echo_json, settings_options
-from common.kafka import Deadline
+from common.kafka_model import LITERAL
+from common.outside import Deadline
 
 if TYPE_CHECKING:
     from common.settings import Settings
@@ -60,7 +61,7 @@ def look(settings: Settings) -> list[dict[str, Any]]:
     for destination in sorted(set(copies.values())):
         topic = ", ".join(sorted(state.copied_into.get(destination, ())))
         rules = wanted.get(destination, set())
-        here = {acl for acl in there if acl.pattern == acls.LITERAL and acl.name == destination}
+        here = {acl for acl in there if acl.pattern == LITERAL and acl.name == destination}
         for step in acls.steps(rules, here, state.granted.get(destination, frozenset())):
             acl = step.acl
             lines.append(

@@ -17,7 +17,7 @@ from confluent_kafka.admin import OffsetSpec
 from common import link as links
 from common import topics
 from common.control import Key
-from common.kafka import Deadline
+from common.outside import Deadline
 from offsets.service import NAME as OFFSETS
 from offsets.service import Service
 from offsets.survey import Found, Row, Survey, refuse_provenance

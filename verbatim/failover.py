@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from common import link as links
 from common import topics
 from common.control import DEDUPLICATOR, Key
-from common.kafka import Deadline
+from common.outside import Deadline
 from offsets.last import last_look
 from offsets.service import NAME as OFFSETS
 from offsets.survey import UNTRANSLATED, Row, Survey

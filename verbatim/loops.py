@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient
 from common import kafka, topics
 from common.control import Control
 from common.errors import ControlError
-from common.kafka import Deadline
+from common.outside import Deadline
 from common.ranges import records
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka.admin import AdminClient
 
 from common import kafka, topics
-from common.kafka import Deadline
+from common.outside import Deadline
 from common.ranges import records
 from offsets.reading import reader_of
 from replicator import positions

@@ -15,8 +15,8 @@ from common import link as links
 from common import reaching, topics
 from common.control import Control, Destination
 from common.errors import VerbatimError
-from common.kafka import Deadline
 from common.link import Link
+from common.outside import Deadline
 from common.topic_selection import compiled
 from deduplicator.destinations import Destinations
 from replicator.heartbeats import make_topic as make_heartbeats

@@ -27,7 +27,7 @@ from confluent_kafka.admin import (
 from common import kafka
 from common.control import Control, Key, encode
 from common.control_log import ControlLog
-from common.kafka import Deadline
+from common.outside import Deadline
 from replicator.planner import PositionLog
 from replicator.positions import Position
 

@@ -22,7 +22,7 @@ from confluent_kafka.admin import OffsetSpec
 from common import kafka, mappings, topics
 from common.control import Key
 from common.errors import StateError
-from common.kafka import Deadline
+from common.outside import Deadline
 from replicator import positions
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ import click
 
 from common import class_data, jars, kafka, topics
 from common.errors import SettingsError, VerbatimError
-from common.kafka import Deadline
+from common.outside import Deadline
 from common.settings import Settings
 from verbatim import brokers
 from verbatim.applications import Application

@@ -9,8 +9,9 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from common import kafka, topics
-from common.kafka import Deadline
+from common import topics
+from common.kafka_errors import future_result, kafka_error, patiently
+from common.outside import Deadline
 
 SOURCE_TOPIC = frozenset({"READ", "DESCRIBE", "DESCRIBE_CONFIGS"})
 OWN_TOPIC = frozenset({"READ", "WRITE", "DESCRIBE", "DESCRIBE_CONFIGS"})
@@ -49,9 +50,9 @@ def has_groups(client: AdminClient, which: str, deadline: Deadline) -> bool:
     if GROUPS_TOPIC in topics.names(client, which, deadline):
         return True
     # One that may not be seen is there all the same where there are groups.
-    found = kafka.patiently(
+    found = patiently(
         "listing groups",
-        lambda t: kafka.result(client.list_consumer_groups(request_timeout=t), t + 1),
+        lambda t: future_result(client.list_consumer_groups(request_timeout=t), t + 1),
         deadline,
     )
     return bool(found.valid)
@@ -65,14 +66,14 @@ def of_group(client: AdminClient, group: str, deadline: Deadline) -> frozenset[s
             [group], request_timeout=timeout, include_authorized_operations=True
         )
         try:
-            return _names(kafka.result(asked[group], timeout + 1).authorized_operations)
+            return _names(future_result(asked[group], timeout + 1).authorized_operations)
         except KafkaException as exception:
-            error = kafka.kafka_error(exception)
+            error = kafka_error(exception)
             if error is not None and error.code() == KafkaError.GROUP_ID_NOT_FOUND:
                 return None
             raise
 
-    return kafka.patiently(f"describing group {group}", ask, deadline)
+    return patiently(f"describing group {group}", ask, deadline)
 
 
 def _names(operations: Any) -> frozenset[str] | None:

@@ -16,7 +16,9 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from common import kafka, topics
 from common.errors import VerbatimError
-from common.kafka import Deadline, Received
+from common.kafka import Received
+from common.kafka_errors import kafka_error
+from common.outside import Deadline
 from common.ranges import records
 
 if TYPE_CHECKING:
@@ -81,5 +83,5 @@ class Sampler:
 
 def unread(error: Exception) -> str:
     """Why something could not be read, in one line."""
-    reason = kafka.kafka_error(error)
+    reason = kafka_error(error)
     return str(error) if isinstance(error, VerbatimError) or reason is None else reason.str()

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from common import topics
 from common.control import DEDUPLICATOR, REPLICATOR, Control, Key
-from common.kafka import Deadline
+from common.outside import Deadline
 from offsets.groups import Groups
 from replicator.planner import PositionLog
 

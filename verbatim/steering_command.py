@@ -15,7 +15,7 @@ from common import link, topic_selection
 from common.cli import aligned, echo_json, settings_options
 from common.control import Control
 from common.errors import SettingsError
-from common.kafka import Deadline
+from common.outside import Deadline
 from common.steering import Limit, rate
 
 if TYPE_CHECKING:

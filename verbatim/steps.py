@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from common.errors import VerbatimError
-from common.kafka import Deadline
+from common.outside import Deadline
 
 LOOK_S = 0.25
 

@@ -14,7 +14,8 @@ from common import kafka, link, topic_configs, topics
 from common.cli import aligned, echo_json, settings_options
 from common.control import Control, SourceTopic
 from common.errors import SettingsError
-from common.kafka import Deadline
+from common.outside import Deadline
+from common.source_topics import source_topics
 from common.topic_configs import Change, Rules
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def _live(settings: Settings, deadline: Deadline) -> dict[str, SourceTopic]:
     source = kafka.admin(settings.client_config("source", "admin"))
     selected = [name for name in topics.names(source, "source", deadline) if settings.selects(name)]
     found = topics.describe(source, selected, deadline)
-    return {t.topic: t for t in topics.source_topics(source, list(found.values()), deadline)}
+    return {t.topic: t for t in source_topics(source, list(found.values()), deadline)}
 
 
 def _destination(

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from common import reaching
 from common.cli import Duration, echo_json, settings_options
 from common.errors import SettingsError
-from common.kafka import Deadline
+from common.outside import Deadline
 from common.settings import CLUSTERS, Settings
 from verbatim.verify import Kind, PartitionReport
 from verbatim.verify_link import LinkReport, Options, verify_link

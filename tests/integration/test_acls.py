@@ -11,8 +11,8 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from common import acl_calls
-from common.acls import Acl
-from common.kafka import Deadline
+from common.kafka_model import Acl
+from common.outside import Deadline
 from tests.brokers import Record, create_topic, produce
 from tests.conftest import Names
 from tests.harness import Link, assert_copied, eventually

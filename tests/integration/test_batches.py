@@ -17,9 +17,9 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 
 from common.batch_producer import BatchProducer
-from common.frame import encode_rows
 from common.record_batch import CODECS, BatchHeader, decode
 from common.record_encoding import encode_records
+from common.records import encode_rows
 from replicator import fetching
 from replicator.chunks import Chunk
 from replicator.fetching import BatchConsumer, Event

@@ -12,7 +12,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from common import kafka
 from common.batch_producer import BatchProducer
-from common.kafka import Deadline
+from common.kafka_errors import future_result, patiently
+from common.outside import Deadline
 from replicator.fetching import BatchConsumer
 from tests.brokers import Record, create_topic, produce, topic_id
 from tests.conftest import Kafka, Names
@@ -44,9 +45,9 @@ def test_descriptions_go_on_when_the_broker_that_gave_them_dies(three: Cluster) 
 def described(client: AdminClient, deadline: Deadline) -> str:
     def ask(timeout: float) -> str:
         future = client.describe_topics(TopicCollection(["orders"]), request_timeout=timeout)["orders"]
-        return str(kafka.result(future, timeout + 1).name)
+        return str(future_result(future, timeout + 1).name)
 
-    return kafka.patiently("describing orders", ask, deadline)
+    return patiently("describing orders", ask, deadline)
 
 
 def test_whoever_reads_or_fences_waits_for_no_broker_that_is_stopped_and_listed_first(

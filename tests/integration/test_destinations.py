@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from common import topics as production_topics
-from common.kafka import Deadline
+from common.outside import Deadline
 from tests.brokers import Record, create_topic, delete_records, delete_topic, produce, read_all
 from tests.conftest import Kafka, Names
 from tests.harness import Link, assert_copied, assert_mapped, contents, eventually

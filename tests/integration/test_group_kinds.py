@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from common.errors import GroupRefused, GroupsFailed
-from common.kafka import Deadline
+from common.outside import Deadline
 from offsets import group_calls
 from offsets.group_protocol import Committed, Group
 from offsets.groups import Groups

@@ -11,8 +11,9 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from common import topics as production_topics
-from common.frame import Frame, decode_headers, encode_headers, encode_rows, pack
-from common.kafka import Deadline
+from common.frame import Frame, decode_headers, encode_headers, pack
+from common.outside import Deadline
+from common.records import encode_rows
 from replicator import positions
 from replicator.positions import Position
 from tests.brokers import (

@@ -20,7 +20,7 @@ from common import reaching, tokens
 from common.batch_producer import BatchProducer
 from common.connection import Connection, access
 from common.errors import LinkRefused
-from common.kafka import Deadline
+from common.outside import Deadline
 from replicator.fetching import BatchConsumer
 from tests.brokers import Record, create_topic, produce, read_all, topic_id
 from tests.conftest import Names

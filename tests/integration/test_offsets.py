@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient
 from common import link as links
 from common import topics as common_topics
 from common.errors import GroupRefused, LinkRefused
-from common.kafka import Deadline
+from common.outside import Deadline
 from offsets import survey
 from offsets.groups import Groups
 from offsets.main import command

@@ -19,9 +19,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from common import kafka
 from common import topics as common_topics
-from common.kafka import Deadline
+from common.kafka_errors import patiently
+from common.outside import Deadline
 from tests.brokers import Record, create_topic, produce, topics
 from tests.conftest import Kafka, Names
 from tests.harness import Link
@@ -50,7 +50,7 @@ def consume_somewhere(bootstrap: str) -> None:
     """Have the cluster make the topic that groups are kept in."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "somebody"})
     with closing(consumer):
-        kafka.patiently(
+        patiently(
             "asking for a group",
             lambda t: consumer.committed([TopicPartition("somewhere", 0)], t),
             Deadline(CALL_S),

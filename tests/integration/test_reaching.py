@@ -18,7 +18,7 @@ from common import link, reaching
 from common.cli import entry
 from common.control import Control
 from common.errors import KafkaTimeout, LinkRefused, SettingsError, VerbatimError
-from common.kafka import Deadline
+from common.outside import Deadline
 from common.settings import Settings
 from deduplicator.fencing import FencingProducer
 from deduplicator.main import command as deduplicator

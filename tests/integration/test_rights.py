@@ -25,9 +25,9 @@ from confluent_kafka.admin import (
     UserScramCredentialDeletion,
 )
 
-from common import kafka
 from common.errors import VerbatimError
-from common.kafka import Deadline
+from common.kafka_errors import NO_RIGHTS
+from common.outside import Deadline
 from common.rights import DEDUPLICATOR, OFFSETS, REPLICATOR, SOURCE, TARGET
 from common.topics import configs
 from offsets.groups import Groups
@@ -137,7 +137,7 @@ def test_a_user_at_the_source_can_do_nothing_but_read(link: Guarded, principal: 
     for attempt in attempts:
         with pytest.raises(KafkaException) as refused:
             _done(attempt())
-        assert refused.value.args[0].code() in kafka.NO_RIGHTS
+        assert refused.value.args[0].code() in NO_RIGHTS
     denied = cluster.denied(user)[tried:]
     assert {one.operation for one in denied} >= {"WRITE", "CREATE", "ALTER", "ALTER_CONFIGS", "DELETE"}
     assert len(denied) >= len(attempts)

@@ -18,7 +18,8 @@ from confluent_kafka.admin import (
 
 from common import kafka, rights
 from common.errors import LinkRefused, VerbatimError
-from common.kafka import Deadline
+from common.kafka_errors import kafka_error, lacks_right
+from common.outside import Deadline
 from common.rights import DEDUPLICATOR, OFFSETS, REPLICATOR, SOURCE, TARGET
 from offsets.groups import Groups
 from offsets.main import command
@@ -92,8 +93,8 @@ def test_what_ends_a_producer_is_told_as_such_by_whatever_call(
         producer.produce("not-granted", b"x", on_delivery=lambda error, _: reports.append(error))
     with pytest.raises(KafkaException) as told:
         eventually(lambda: producer.flush(5.0) and None, "the refusal", 60)
-    error = kafka.kafka_error(told.value)
-    assert error is not None and error.fatal() and kafka.lacks_right(error) and reports
+    error = kafka_error(told.value)
+    assert error is not None and error.fatal() and lacks_right(error) and reports
 
 
 @pytest.mark.parametrize("principal", PRINCIPALS)

@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from common.control import encode
-from common.kafka import Deadline
+from common.outside import Deadline
 from common.routing import staging_partition
 from common.topics import add_partitions, configs
 from offsets.service import read_only

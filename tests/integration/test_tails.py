@@ -13,8 +13,8 @@ from common import control_log, counters, kafka, mappings
 from common.control_log import ControlLog
 from common.counters import Counters, CounterTail
 from common.errors import KafkaTimeout
-from common.kafka import Deadline
 from common.mappings import Mapping
+from common.outside import Deadline
 from common.silence import Silence
 from offsets import reading
 from offsets.reading import MappingTail

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 
 from common import kafka, provenance
-from common.frame import Header
+from common.records import Header
 from offsets.reading import MappingTail
 from tests.brokers import Headers, Record, Seen, create_topic, end_offsets, produce, read_all, topic_id
 from tests.conftest import Kafka, Names

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from common.batch_producer import BatchProducer
-from common.kafka import Deadline
+from common.outside import Deadline
 from tests.brokers import Record, create_topic, delete_topic, produce, read_all, topic_id
 from tests.conftest import Kafka, Names
 from tests.harness import Link, assert_copied, contents, eventually

@@ -22,10 +22,10 @@ from greenlet import GreenletExit
 
 from common import record_batch
 from common.batch_producer import Delivered
-from common.frame import encode_rows
 from common.protocol import KnownTransaction
 from common.record_batch import BatchHeader, Record, Records
 from common.record_encoding import encode_records
+from common.records import encode_rows
 from common.topics import id_text
 from replicator.chunks import Chunk, Whole
 from replicator.fetching import Event

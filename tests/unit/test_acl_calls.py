@@ -16,9 +16,9 @@ from confluent_kafka.admin import (
 )
 
 from common import acl_calls
-from common.acls import Acl
 from common.errors import LinkRefused
-from common.kafka import Deadline
+from common.kafka_model import Acl
+from common.outside import Deadline
 
 RULE = AclBinding(
     ResourceType.TOPIC,

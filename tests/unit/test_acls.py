@@ -6,19 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.acls import (
-    ALLOW,
-    DENY,
-    LITERAL,
-    PREFIXED,
-    READING,
-    Acl,
-    Policy,
-    of_topic,
-    on_copies,
-    on_copy,
-    steps,
-)
+from common.acls import ALLOW, DENY, READING, of_topic, on_copies, on_copy, steps
+from common.kafka_model import LITERAL, PREFIXED, Acl
+from common.settings import Policy
 
 READ_ONLY = Policy(read_only=True, own=frozenset({"User:verbatim"}))
 

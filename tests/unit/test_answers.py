@@ -13,9 +13,9 @@ import google_crc32c
 import pyarrow as pa
 import pytest
 
-from common.frame import MAX_RECORDS, encode_rows
 from common.record_batch import CODECS, BatchError, Records, decode, headers, seal
 from common.record_encoding import encode_records
+from common.records import MAX_RECORDS, encode_rows
 from replicator import answers
 from replicator.answers import Budget, checked
 from replicator.fetch_protocol import Aborted, Part

@@ -16,7 +16,7 @@ from common import outside, protocol, record_batch
 from common.batch_producer import BatchProducer, Refused
 from common.broker_connections import CONTROL, DATA, BrokerConnections
 from common.connection import broken
-from common.kafka import Deadline
+from common.outside import Deadline
 from common.protocol import Answer, Api, text
 from common.record_encoding import encode_records
 from common.unpacking import codec_name

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 import replicator.chunks
 from common import provenance, whole_batches
 from common.errors import FrameError
-from common.frame import Frame, Header, decode_headers, decode_rows, encode_headers, encode_rows
+from common.frame import Frame, decode_headers, decode_rows, encode_headers
 from common.record_batch import BatchHeader, decode, headers, reseal, seal
 from common.record_columns import leading
 from common.record_encoding import encode_records
+from common.records import Header, encode_rows
 from replicator import copying
 from replicator.chunks import Chunk, Chunks, Whole
 from replicator.copying import Copying, Cut, Loop, Status

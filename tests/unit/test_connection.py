@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from common import protocol, scram
 from common.connection import Connection, access
-from common.kafka import Deadline
+from common.outside import Deadline
 
 PLAIN = {"bootstrap.servers": "b:1"}
 

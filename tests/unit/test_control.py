@@ -25,7 +25,7 @@ from common.control import (
 )
 from common.control_log import ControlLog
 from common.errors import ControlError
-from common.kafka import Deadline
+from common.outside import Deadline
 from tests import strategies
 
 KEY = ("id", 0)

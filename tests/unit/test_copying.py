@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.frame import COMPRESSED_FROM_BYTES, Rows, decode_rows
+from common.frame import COMPRESSED_FROM_BYTES, decode_rows
+from common.records import Rows
 from replicator import copying
 from replicator.copying import Copying, Cut, Status
 from tests.strategies import Record, chunk_of

@@ -15,9 +15,9 @@ from common.application import FAILURES, Application
 from common.control import Control, encode
 from common.errors import Deposed, KafkaTimeout, VerbatimError
 from common.health import Health
-from common.kafka import Deadline
 from common.lane import LaneTerm
 from common.lanes import Behind, Plan, Progress, Reports
+from common.outside import Deadline
 
 LANES: list[Plan] = [{"lane": 0}, {"lane": 1}]
 

@@ -17,10 +17,10 @@ from common import outside
 from common.broker_connections import DATA
 from common.connection import broken
 from common.control import Key
-from common.frame import encode_rows
 from common.protocol import Answer
 from common.record_batch import CODECS, headers, seal
 from common.record_encoding import encode_records
+from common.records import encode_rows
 from replicator import answers, fetch_protocol, fetch_sessions, fetching
 from replicator.answers import Budget, committed
 from replicator.chunks import Chunk

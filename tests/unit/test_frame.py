@@ -14,22 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.errors import FrameError
-from common.frame import (
-    HEADERS,
-    MAX_RECORDS,
-    MAX_UNPACKED_BYTES,
-    NO_ROWS,
-    ROWS,
-    Frame,
-    Header,
-    Rows,
-    decode_headers,
-    decode_rows,
-    encode_headers,
-    encode_rows,
-    pack,
-    staging_key,
-)
+from common.frame import Frame, decode_headers, decode_rows, encode_headers, pack, staging_key
+from common.records import HEADERS, MAX_RECORDS, MAX_UNPACKED_BYTES, NO_ROWS, ROWS, Header, Rows, encode_rows
 from tests import strategies
 from tests.strategies import Record
 

@@ -10,8 +10,9 @@ import pytest
 
 from common.control import Control, Destination, encode
 from common.errors import KafkaTimeout
-from common.frame import MAX_RECORDS, Frame, Rows, encode_headers, encode_rows, pack
+from common.frame import Frame, encode_headers, pack
 from common.halt_reasons import HaltReason
+from common.records import MAX_RECORDS, Rows, encode_rows
 from common.whole_batches import Wholes
 from deduplicator.judgement import Judgement
 from deduplicator.owned import Owned

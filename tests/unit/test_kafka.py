@@ -14,7 +14,8 @@ from confluent_kafka.admin import OffsetSpec
 from common import kafka, link, topics
 from common.appending import Appender
 from common.errors import LinkRefused, SettingsError
-from common.kafka import Deadline
+from common.kafka_errors import retriable
+from common.outside import Deadline
 from common.settings import Settings
 from common.topics import TopicInfo
 from verbatim.pretending import PretendingAdmin
@@ -32,12 +33,12 @@ from verbatim.pretending import PretendingAdmin
     ],
 )
 def test_what_a_change_of_leaders_brings_is_ridden_out(code: int) -> None:
-    assert kafka.retriable(KafkaError(code))
+    assert retriable(KafkaError(code))
 
 
 @pytest.mark.parametrize("code", [KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_PRODUCER_EPOCH])
 def test_what_does_not_pass_is_not_tried_again(code: int) -> None:
-    assert not kafka.retriable(KafkaError(code))
+    assert not retriable(KafkaError(code))
 
 
 class Leaderless:

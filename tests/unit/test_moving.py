@@ -11,7 +11,7 @@ import pytest
 from common import kafka, topics
 from common.control import Control, encode
 from common.errors import PartitionsHalted
-from common.kafka import Deadline
+from common.outside import Deadline
 from common.settings import Settings
 from offsets.decision import MEANINGS
 from offsets.group_protocol import Group

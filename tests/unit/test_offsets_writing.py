@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from confluent_kafka import KafkaError
 
 from common.errors import GroupsFailed
-from common.kafka import Deadline
+from common.outside import Deadline
 from offsets import main
 from offsets.records import GroupKey, GroupOffset
 from offsets.survey import Row

@@ -17,6 +17,7 @@ import pytest
 
 from common import control, frame, mappings, record_batch
 from common.record_encoding import encode_records
+from common.records import NO_ROWS, encode_rows
 from common.whole_batches import decode as decode_batches
 from offsets import records as group_offsets
 from offsets.decision import Written
@@ -67,7 +68,7 @@ GROUPS = [
         ),
     ),
 ]  # fmt: skip
-_ROWS = frame.encode_rows(
+_ROWS = encode_rows(
     [17, 19, 20],
     [-1, 0, 1700000000000],
     [0, 1, 2],
@@ -172,7 +173,7 @@ def test_golden_frames_are_read() -> None:
         found, crc = frame.decode_headers([(name, bytes.fromhex(what)) for name, what in line["headers"]])
         assert found == wanted
         rows = frame.decode_rows(found, crc, bytes.fromhex(line["value"]))
-        assert rows.batch.equals(_ROWS if wanted.count else frame.NO_ROWS.batch)
+        assert rows.batch.equals(_ROWS if wanted.count else NO_ROWS.batch)
 
 
 def test_a_golden_frame_of_batches_is_read() -> None:

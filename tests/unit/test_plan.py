@@ -21,7 +21,7 @@ from confluent_kafka.admin import (
 )
 
 from common import topics
-from common.kafka import Deadline
+from common.outside import Deadline
 from verbatim import plan, sampling
 from verbatim.plan_report import Change, PlanReport, TopicPlan, as_json, as_text, cost, size
 from verbatim.pretending import PretendingAdmin, now, refused

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common import provenance
-from common.frame import Header, decode_rows
+from common.frame import decode_rows
+from common.records import Header
 from common.settings import Settings
 from offsets.main import command as offsets
 from offsets.survey import UNTRANSLATED

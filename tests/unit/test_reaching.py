@@ -11,7 +11,7 @@ from confluent_kafka import KafkaException
 
 from common import reaching
 from common.errors import KafkaTimeout
-from common.kafka import Deadline
+from common.outside import Deadline
 from common.settings import Settings
 from verbatim.processes import HOST, free_ports
 

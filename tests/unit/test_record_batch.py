@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common import record_batch, record_encoding
-from common.frame import HEADERS, MAX_UNPACKED_BYTES, ROWS, Header, encode_rows, pack
+from common.frame import pack
 from common.record_batch import (
     CODECS,
     HEADER_BYTES,
@@ -29,6 +29,7 @@ from common.record_batch import (
     seal,
 )
 from common.record_encoding import encode_records
+from common.records import HEADERS, MAX_UNPACKED_BYTES, ROWS, Header, encode_rows
 from tests import strategies, wire
 from tests.strategies import Record
 from tests.wire import NOW, sealed

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common import record_columns
-from common.frame import MAX_OFFSET, MAX_UNPACKED_BYTES, ROWS, Header, Item, encode_rows
 from common.record_batch import (
     CODECS,
     BatchError,
@@ -27,6 +26,7 @@ from common.record_batch import (
 )
 from common.record_columns import TooManyAtOnce, columns
 from common.record_encoding import encode_records
+from common.records import MAX_OFFSET, MAX_UNPACKED_BYTES, ROWS, Header, Item, encode_rows
 from tests import strategies
 from tests.wire import NOW, sealed
 

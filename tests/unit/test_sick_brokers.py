@@ -23,7 +23,7 @@ from common.broker_connections import CONTROL, DATA, BrokerConnections
 from common.broker_tries import TRIES, BrokerTries
 from common.connection import Connection, access
 from common.errors import LinkRefused
-from common.kafka import Deadline
+from common.outside import Deadline
 from replicator import fetch_protocol
 from replicator.chunks import Chunk
 from replicator.fetch_protocol import FETCH, FETCH_BY_NAME

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.control import SourceTopic
+from common.kafka_model import Value
 from common.topic_configs import (
     NEEDED,
     Change,
     Rules,
-    Value,
     after,
     differences,
     first_config,
