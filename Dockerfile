@@ -5,8 +5,8 @@
 #   docker run --rm verbatim replicator --help
 #
 # Build arguments:
-#   JARS         which of common/jars.py to bring along: DELTA (default); "DELTA KAFKA KAFKA_LOGGING" adds the local brokers
-#                of verbatim.brokers
+#   JARS         which of common/spark/jars.py to bring along: DELTA (default); "DELTA KAFKA KAFKA_LOGGING" adds the local brokers
+#                of verbatim.local.kafka_cluster
 #   EXTRA_JARS   Maven coordinates, space-separated, that go to /opt/verbatim/extra-jars: a Hadoop file system for STATE_PATH, say
 #                (org.apache.hadoop:hadoop-aws:3.5.0 for s3a://). Spark takes them with
 #                --conf spark.driver.extraClassPath=/opt/verbatim/extra-jars/*
@@ -33,7 +33,8 @@ WORKDIR /src
 COPY pyproject.toml uv.lock ./
 RUN if [ -z "$UV_DEFAULT_INDEX" ]; then unset UV_DEFAULT_INDEX; fi \
     && uv sync --locked --no-dev --no-install-project --no-cache
-COPY common/__init__.py common/errors.py common/jars.py common/
+COPY common/__init__.py common/errors.py common/
+COPY common/spark/__init__.py common/spark/jars.py common/spark/
 COPY container/fetch_jars.py container/
 
 FROM dependencies AS extra

@@ -12,7 +12,7 @@ from pathlib import Path
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
-from verbatim.brokers import FULL_SPEED, Cluster
+from verbatim.local.kafka_cluster import FULL_SPEED, Cluster
 
 HEAP = "1g"
 # As kafka-server-start.sh starts them: with a heap that has its full size at once.

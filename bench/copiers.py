@@ -15,12 +15,12 @@ from typing import Self
 
 from bench.clusters import Pair
 from bench.standalone import standalone
-from common import class_data
 from common.errors import VerbatimError
-from common.jars import DELTA, KAFKA, KAFKA_LOGGING, classpath, java
-from verbatim.applications import Application
-from verbatim.brokers import FULL_SPEED, LOG4J
-from verbatim.processes import HOST, free_ports
+from common.spark import class_archive
+from common.spark.jars import DELTA, KAFKA, KAFKA_LOGGING, classpath, java
+from verbatim.local.applications import Application
+from verbatim.local.kafka_cluster import FULL_SPEED, LOG4J
+from verbatim.local.processes import HOST, free_ports
 
 MIRROR_MAKER = f"org.apache.kafka:connect-mirror:{KAFKA.rpartition(':')[2]}"
 """Of the brokers' version."""
@@ -152,7 +152,7 @@ def destination(link: str, topic: str) -> str:
 
 def lay_by_classes(say: Callable[[str], None]) -> None:
     """Verbatim's images hold which classes Spark loads, so here it starts with them too. Made once; raises VerbatimError."""
-    archive = class_data.of_spark(classpath(DELTA))
+    archive = class_archive.of_spark(classpath(DELTA))
     if archive.is_file():
         return
     say("laying by which classes Spark loads, as when Verbatim's image is built: once on this machine")

@@ -15,7 +15,7 @@ from pathlib import Path
 from bench.clusters import Broker, Pair
 from bench.copiers import Copier
 from common.errors import VerbatimError
-from verbatim.applications import Application
+from verbatim.local.applications import Application
 
 PARTITIONS = 4
 SIZE = 200

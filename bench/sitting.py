@@ -17,7 +17,7 @@ from bench import copiers, latency, recovery, throughput
 from bench.clusters import Pair
 from bench.load import Shape
 from common.errors import VerbatimError
-from common.jars import KAFKA
+from common.spark.jars import KAFKA
 
 MAIN_SHAPES = (Shape(200, 6_000_000), Shape(1000, 2_000_000))
 """Measured with every copier. Some seconds of each: what 2,000,000 records of 200 B took was a second and a half."""

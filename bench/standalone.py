@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pyspark
 
-from verbatim.applications import Application
-from verbatim.processes import HOST, free_ports
+from verbatim.local.applications import Application
+from verbatim.local.processes import HOST, free_ports
 
 
 def standalone(

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Self
 
-from verbatim.applications import descendants, processes
+from verbatim.local.applications import descendants, processes
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _CPU_EVERY_S = 0.25

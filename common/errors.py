@@ -55,7 +55,7 @@ class FrameError(VerbatimError):
 
 
 class ImpossibleFrame(FrameError):
-    """A frame whose headers can be read and say what no writer would. `frame` (common.frame.Frame) is what they say, `crc` its value's checksum."""
+    """A frame whose headers can be read and say what no writer would. `frame` (common.link.frame.Frame) is what they say, `crc` its value's checksum."""
 
     def __init__(self, what: str, frame: Any, crc: int) -> None:
         super().__init__(what)

@@ -2,7 +2,7 @@
 
     python container/fetch_jars.py [--extra "GROUP:ARTIFACT:VERSION ..." --extra-folder DIR] [DELTA KAFKA KAFKA_LOGGING]
 
-The names are those of common/jars.py. Extra jars must not lie in pyspark's own folder: what is there decides which jars
+The names are those of common/spark/jars.py. Extra jars must not lie in pyspark's own folder: what is there decides which jars
 DELTA leaves out, and so in which folder it is looked for.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from common import jars
+from common.spark.session import jars
 
 NAMES = {"DELTA": jars.DELTA, "KAFKA": jars.KAFKA, "KAFKA_LOGGING": jars.KAFKA_LOGGING}
 

@@ -12,8 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from common import class_data, jars
-from verbatim import brokers
+from common.spark.session import class_archive, jars
+from verbatim.local import kafka_cluster
 
 
 def main() -> int:
@@ -21,8 +21,8 @@ def main() -> int:
     before = set(folder.iterdir())
     verbatim = Path(sys.executable).with_name("verbatim")
     subprocess.run([verbatim, "quickstart", "--no-kill", "--records", "20000"], check=True)
-    found = class_data.of_spark(jars.classpath(jars.DELTA))
-    of_brokers = brokers.class_data_archive()
+    found = class_archive.of_spark(jars.classpath(jars.DELTA))
+    of_brokers = kafka_cluster.class_data_archive()
     new = set(folder.iterdir()) - before
     for fetched in filter(Path.is_dir, new):
         shutil.rmtree(fetched)

@@ -13,27 +13,28 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import OffsetSpec
 from pyspark.sql.streaming import StreamingQuery
 
-from common import kafka, outside, topics
-from common.application import Application
-from common.bounded_run import halted_lines
-from common.cli import entry, live_file, settings_options
-from common.control import Key
-from common.credentials import for_plan
+from common import ports
+from common.app.application import Application
+from common.app.bounded_run import halted_lines
+from common.app.cli import entry, live_file, settings_options
+from common.config.credentials import for_plan
 from common.errors import LinkRefused, StateError, VerbatimError
-from common.lanes import Behind, Plan, Progress
-from common.outside import Deadline
-from common.routing import spread
-from deduplicator import lane, recovery
-from deduplicator.copied_acls import CopiedAcls
-from deduplicator.destinations import Destinations
-from deduplicator.snapshot import FoldResult, Snapshot
-from deduplicator.state import StateTable
-from deduplicator.state_query import start_state_query
-from deduplicator.trim import limits, trim
+from common.kafka.client import clients, topics
+from common.link.control_state import Key
+from common.link.partitioning import spread
+from common.ports import Deadline
+from common.spark.lane_query import Behind, Plan, Progress
+from deduplicator.driver.acl_replication import CopiedAcls
+from deduplicator.driver.destinations import Destinations
+from deduplicator.driver.staging_trim import limits, trim
+from deduplicator.lane import lane, recovery
+from deduplicator.state.query import start_state_query
+from deduplicator.state.snapshot import FoldResult, Snapshot
+from deduplicator.state.table import StateTable
 
 if TYPE_CHECKING:
-    from common.live import LiveFile
-    from common.settings import Settings
+    from common.config.live_reload import LiveFile
+    from common.config.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ class Deduplicator(Application):
 
     def __init__(self, settings: Settings, until_caught_up: bool, live: LiveFile | None = None) -> None:
         super().__init__(settings, until_caught_up, live)
-        self.admin = kafka.admin(settings.client_config("destination", "admin"))
+        self.admin = clients.admin(settings.client_config("destination", "admin"))
         self.state_query: StreamingQuery | None = None
         self._settled = -1
         self._settle_at = 0.0
@@ -87,7 +88,7 @@ class Deduplicator(Application):
         self.destinations.settle(again=True)
         self.acls = CopiedAcls(self.settings, self.control)
         self.acls.settle(again=True)
-        self._fold_again_at = outside.monotonic() + FOLD_FIRST_S
+        self._fold_again_at = ports.monotonic() + FOLD_FIRST_S
         self._folded_at = -math.inf
 
     def _count(self, rows: list[Progress]) -> None:
@@ -136,7 +137,7 @@ class Deduplicator(Application):
 
     def tick(self) -> None:
         """Give every source topic its destination as soon as the control topic names it; look again at what was refused."""
-        now = outside.monotonic()
+        now = ports.monotonic()
         self._keep_folding(now)
         again = now >= self._look_again_at
         if now < self._settle_at or (self._settled == self.control.state.position and not again):
@@ -172,7 +173,7 @@ class Deduplicator(Application):
     def _fold_due(self) -> bool:
         """Whether a fold is worth its while. Called by the state query's thread, and before there is one."""
         done = self.health.counters
-        return outside.monotonic() - self._folded_at >= FOLD_S or any(
+        return ports.monotonic() - self._folded_at >= FOLD_S or any(
             done.get(what, 0) - self._folded_with.get(what, 0) >= most
             for what, most in (("bytes_total", FOLD_BYTES), ("mappings_total", FOLD_MAPPINGS))
         )
@@ -182,7 +183,7 @@ class Deduplicator(Application):
         topic, deadline = self.settings.staging_topic, Deadline(CALL_S)
         group = self.settings.deduplicator_group
         config = self.settings.client_config("destination", "consumer")
-        with contextlib.closing(kafka.reader(config, group_id=group)) as reader:
+        with contextlib.closing(clients.reader(config, group_id=group)) as reader:
             reached = {p: recovery.committed(reader, group, topic, p, deadline) or 0 for p in self._given}
         return {f"{topic}-{p}": Behind(reached[p], end) for p, end in self._given.items() if reached[p] < end}
 
@@ -219,7 +220,7 @@ class Deduplicator(Application):
 
     def _last_fold(self, snapshot: Snapshot) -> float:
         """When the table was last folded into, by our clock. Without a table: never if there are mappings, else now."""
-        now = outside.monotonic()
+        now = ports.monotonic()
         if snapshot.updated is not None:
             return now - max(0.0, time.time() - snapshot.updated)
         return -math.inf if self._something_is_mapped() else now
@@ -251,7 +252,7 @@ class Deduplicator(Application):
 
     def _folded(self, result: FoldResult) -> None:
         """The table is on disk: what it says is delivered need not stay in staging."""
-        self._folded_at, self._folded_with = outside.monotonic(), self.health.counters
+        self._folded_at, self._folded_with = ports.monotonic(), self.health.counters
         try:
             control = self.control.refresh(Deadline(CALL_S))
             if control.deposed(self.name, self.term):

@@ -8,10 +8,10 @@ from typing import Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from common import topics
-from common.cli import aligned
+from common.app.cli import aligned
 from common.errors import KafkaTimeout
-from common.outside import Deadline
+from common.kafka.client import topics
+from common.ports import Deadline
 from offsets.group_protocol import At
 from offsets.groups import shown
 from offsets.survey import Row, Survey, Unmoved

@@ -9,13 +9,13 @@ from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
-from common import protocol
-from common.broker_connections import Address, BrokerConnections
-from common.connection import broken
 from common.errors import LinkRefused
-from common.kafka import Config
-from common.outside import Deadline
-from common.protocol import Answer, Api, MalformedAnswer
+from common.kafka.client.clients import Config
+from common.kafka.wire import protocol
+from common.kafka.wire.broker_connections import Address, BrokerConnections
+from common.kafka.wire.connection import broken
+from common.kafka.wire.protocol import Answer, Api, MalformedAnswer
+from common.ports import Deadline
 from offsets import group_protocol
 from offsets.group_protocol import LIST_GROUPS, LIST_GROUPS_LEAST, At, Committed, Group
 

@@ -9,7 +9,7 @@ import struct
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from common.protocol import Answer, Api, text
+from common.kafka.wire.protocol import Answer, Api, text
 
 LIST_GROUPS = Api("ListGroups", 16, 5, flexible=True)
 """With types (KIP-848, Kafka 3.8)."""

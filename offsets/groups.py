@@ -19,9 +19,9 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 
 from common.errors import KafkaTimeout
-from common.kafka import Config
-from common.kafka_errors import NO_RIGHTS, future_result, kafka_error, patiently, retriable
-from common.outside import Deadline
+from common.kafka.client.clients import Config
+from common.kafka.errors import NO_RIGHTS, future_result, kafka_error, patiently, retriable
+from common.ports import Deadline
 from offsets import group_calls
 from offsets.group_protocol import At, Committed, Group
 

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from common.cli import echo_json, entry, live_file, settings_options
+from common.app.cli import echo_json, entry, live_file, settings_options
 from common.errors import GroupRefused, GroupsFailed, SettingsError
-from offsets import fail_back
-from offsets.decision import MEANINGS
+from offsets import failback
+from offsets.commit_rule import MEANINGS
 from offsets.describe import describe, table
-from offsets.fail_back import Back
+from offsets.failback import Back
 from offsets.groups import shown
 from offsets.service import Service, read_only, refusal
 from offsets.survey import Row, Unmoved
 
 if TYPE_CHECKING:
-    from common.settings import Settings
+    from common.config.settings import Settings
 
 
 @click.command()
@@ -88,12 +88,12 @@ def _dry_run(settings: Settings) -> None:
 
 def _fail_back(settings: Settings, dry_run: bool) -> None:
     with closing(read_only(settings, needs_source=True)) as survey:
-        rows = fail_back.look(survey)
+        rows = failback.look(survey)
         where = f"the SOURCE cluster {survey.link.source_name} ({settings.source_bootstrap_servers})"
         click.echo(f"nothing is written: what would go to {where}" if dry_run else f"writing to {where}")
         _refuse_back(settings, rows)
         if not dry_run:
-            rows = fail_back.write(survey, rows)
+            rows = failback.write(survey, rows)
     for row in rows:
         what = MEANINGS_BACK.get(row.outcome, row.outcome)
         if dry_run and row.outcome == "written":

@@ -12,25 +12,26 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
-from common import kafka, link, topics
-from common.cli import setup_logging
-from common.cluster_watch import ClusterWatch
-from common.control_log import ControlLog
+from common.app.cli import setup_logging
+from common.app.cluster_watch import ClusterWatch
+from common.app.election import TICK_S, Leadership, wait_for_lead
+from common.app.health import Health, serving
+from common.app.signals import stop_on_signals
 from common.errors import Deposed, GroupRefused, LinkRefused, VerbatimError
-from common.health import Health, serving
-from common.kafka_errors import kafka_error, retriable
-from common.leadership import TICK_S, Leadership, wait_for_lead
-from common.link import Link
-from common.outside import Deadline
-from common.stopping import stop_on_signals
+from common.kafka.client import clients, topics
+from common.kafka.errors import kafka_error, retriable
+from common.link import identity
+from common.link.control_log import ControlLog
+from common.link.identity import Link
+from common.ports import Deadline
+from offsets.group_offsets import GroupKey
 from offsets.groups import shown
-from offsets.records import GroupKey
 from offsets.survey import Row, Survey, Unmoved, refuse_provenance
-from offsets.writing import RecordLog, write_offsets
+from offsets.writer import RecordLog, write_offsets
 
 if TYPE_CHECKING:
-    from common.live import LiveFile
-    from common.settings import Settings
+    from common.config.live_reload import LiveFile
+    from common.config.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -73,10 +74,10 @@ class Service:
 
     def _run(self) -> int:
         s = self.settings
-        self.link, self.control = link.prepare(s, self.once, Deadline(CALL_S))
+        self.link, self.control = identity.prepare(s, self.once, Deadline(CALL_S))
         wanted = {s.group_offsets_topic: (1, {"cleanup.policy": "compact"})}
-        admin = kafka.admin(s.client_config("destination", "admin"))
-        link.make_topics(s, admin, wanted, Deadline(CALL_S))
+        admin = clients.admin(s.client_config("destination", "admin"))
+        identity.make_topics(s, admin, wanted, Deadline(CALL_S))
         if topics.not_writable(admin, [s.group_offsets_topic], Deadline(CALL_S)):
             raise LinkRefused(f"topic {s.group_offsets_topic}: not allowed to write to it; grant WRITE")
         self.health.target_reached = True
@@ -216,7 +217,7 @@ def refusal(rows: list[Row], settings: Settings) -> tuple[str, list[Row]] | None
 def read_only(settings: Settings, needs_source: bool) -> Survey:
     """A survey of a link that is there, with all it needs read. Writes nothing. Raises LinkRefused where there is no such link."""
     refuse_provenance(settings)
-    found, control = link.prepare(settings, needs_source, Deadline(CALL_S), make=False)
+    found, control = identity.prepare(settings, needs_source, Deadline(CALL_S), make=False)
     survey = Survey(settings, found, control)
     survey.load()
     return survey

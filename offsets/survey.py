@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from common import kafka, topics
-from common.control_log import ControlLog
+from common.config.topic_names import expand_group_template
 from common.errors import LinkRefused
-from common.link import Link
-from common.outside import Deadline
-from common.topic_selection import expand_group_template
-from offsets import index
-from offsets.decision import Outcome, Written, decide
+from common.kafka.client import clients, topics
+from common.link.control_log import ControlLog
+from common.link.identity import Link
+from common.ports import Deadline
+from offsets import translation_index
+from offsets.commit_rule import Outcome, Written, decide
+from offsets.group_offsets import GroupKey, GroupOffset
 from offsets.group_protocol import MOVABLE, At, Committed, Group
 from offsets.groups import Groups
-from offsets.hidden import Hidden
-from offsets.index import Destination, PartitionIndex, Translation
-from offsets.reading import MappingTail, read_records, seed
-from offsets.records import GroupKey, GroupOffset
+from offsets.readers import MappingTail, read_records, seed
+from offsets.translation_index import Destination, PartitionIndex, Translation
+from offsets.visibility import Hidden
 
 if TYPE_CHECKING:
-    from common.settings import Settings
+    from common.config.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class Survey:
         self.source_reached = link.source_reached
         self.records: dict[GroupKey, GroupOffset] = {}
         """The group-offsets topic, as it was read last and written since."""
-        self.target_admin = kafka.admin(settings.client_config("destination", "admin"))
+        self.target_admin = clients.admin(settings.client_config("destination", "admin"))
         self.target = Groups(self.target_admin, "target", settings.client_config("destination", "admin"))
         self.tail = MappingTail(settings, self.target_admin)
         self._hidden = Hidden(settings)
@@ -101,7 +101,7 @@ class Survey:
 
     @cached_property
     def source_admin(self) -> AdminClient:
-        return kafka.admin(self.settings.client_config("source", "admin"))
+        return clients.admin(self.settings.client_config("source", "admin"))
 
     @cached_property
     def source(self) -> Groups:
@@ -376,10 +376,10 @@ def within(found: Translation, bounds: tuple[int, int]) -> Translation:
     """A translation that a reader can start from: between log start and end of the log."""
     low, high = bounds
     if found.offset is None:
-        if found.why == index.NOTHING_COPIED and low == high:
+        if found.why == translation_index.NOTHING_COPIED and low == high:
             return Translation(low, True)
         return Translation(low, found.exact, found.why)
     if found.offset > high:
         # The destination was deleted and made again since: nothing of what was copied is there.
-        return Translation(low, False, index.MISSING)
+        return Translation(low, False, translation_index.MISSING)
     return Translation(max(low, found.offset), found.exact, found.why)

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from common.application import CALL_S, Application
-from common.bounded_run import halted_lines
-from common.cli import entry, live_file, settings_options
-from common.lanes import Behind, Plan, Progress
-from common.outside import Deadline
-from replicator import lane
-from replicator.heartbeats import Heartbeats
-from replicator.planner import Planner
+from common.app.application import CALL_S, Application
+from common.app.bounded_run import halted_lines
+from common.app.cli import entry, live_file, settings_options
+from common.ports import Deadline
+from common.spark.lane_query import Behind, Plan, Progress
+from replicator.driver.heartbeats import Heartbeats
+from replicator.driver.planner import Planner
+from replicator.lane import lane
 
 if TYPE_CHECKING:
-    from common.settings import Settings
-    from common.steering import Steering
+    from common.config.settings import Settings
+    from common.link.throttling import Steering
 
 log = logging.getLogger(__name__)
 

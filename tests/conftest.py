@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 from hypothesis import settings
 
-from common import cli
+from common.app import cli
 
 if TYPE_CHECKING:
     from tests.faults.rounds.proxy import Proxy
-    from tests.secured import SecuredCluster
+    from tests.support.secured import SecuredCluster
 
 # The same examples in every run, so that a change is judged by what it changed; HYPOTHESIS_PROFILE=explore looks for new ones. No
 # deadline: how long an example takes says more about the machine.
@@ -28,7 +28,7 @@ settings.register_profile("repeat", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
 
-# Where a Docker engine answers; VERBATIM_TEST_BROKERS=embedded prefers the brokers of verbatim.brokers even there.
+# Where a Docker engine answers; VERBATIM_TEST_BROKERS=embedded prefers the brokers of verbatim.local.kafka_cluster even there.
 _IMAGE = "confluentinc/cp-kafka:7.9.1"
 
 
@@ -120,7 +120,7 @@ def names() -> Names:
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SecuredCluster, SecuredCluster]]:
     """A source and a target of this module's own, where nothing is allowed that was not granted."""
-    from tests.secured import secured_pair
+    from tests.support.secured import secured_pair
 
     with secured_pair(tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("target")) as pair:
         yield pair
@@ -130,8 +130,8 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SecuredC
 def behind_a_proxy() -> Iterator[Proxy]:
     """A proxy before a cluster of one node."""
     from tests.faults.rounds.proxy import Proxy
-    from verbatim.brokers import Cluster
-    from verbatim.processes import free_ports
+    from verbatim.local.kafka_cluster import Cluster
+    from verbatim.local.processes import free_ports
 
     inner, outer = free_ports(2)
     proxy = Proxy({1: (outer, inner)})
@@ -170,7 +170,7 @@ def _docker_answers() -> bool:
 
 
 def _embedded(stack: contextlib.ExitStack) -> Kafka:
-    from verbatim.brokers import Cluster
+    from verbatim.local.kafka_cluster import Cluster
 
     cluster = Cluster().start()
     stack.callback(cluster.stop)
@@ -180,7 +180,7 @@ def _embedded(stack: contextlib.ExitStack) -> Kafka:
 def _container(stack: contextlib.ExitStack) -> Kafka:
     from testcontainers.kafka import KafkaContainer
 
-    from verbatim.brokers import new_cluster_id
+    from verbatim.local.kafka_cluster import new_cluster_id
 
     # Containers share one cluster id by default, and a link between "two" clusters of one id is none.
     container = KafkaContainer(_IMAGE).with_kraft().with_cluster_id(new_cluster_id())

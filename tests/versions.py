@@ -21,12 +21,12 @@ from pathlib import Path
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from common.errors import LinkRefused
-from common.jars import KAFKA as NEWEST_KAFKA
+from common.spark.jars import KAFKA as NEWEST_KAFKA
 from offsets.service import Service
-from tests.brokers import Record, create_topic, produce, read_all
 from tests.conftest import Kafka
-from tests.harness import Link, assert_copied, eventually
-from tests.old_brokers import VersionCluster
+from tests.support.brokers import Record, create_topic, produce, read_all
+from tests.support.harness import Link, assert_copied, eventually
+from tests.support.old_brokers import VersionCluster
 
 NEWEST = NEWEST_KAFKA.rsplit(":", 1)[1]
 SOURCES = ("2.8.2", "3.0.2", "3.1.2", "3.3.2", "3.6.2", "3.9.1", "4.0.1", "4.1.1", NEWEST)

@@ -6,17 +6,17 @@ from typing import Any
 
 import click
 
-from common.cli import entry
-from verbatim.accept_destination import accept_destination
-from verbatim.accept_loss import accept_loss
-from verbatim.acls_command import acls_command
-from verbatim.cutover_command import cutover
-from verbatim.failover_command import failover
-from verbatim.plan_command import plan
-from verbatim.quickstart import quickstart
-from verbatim.steering_command import limit, pause, resume, running
-from verbatim.topics_command import topics_command
-from verbatim.verify_command import verify
+from common.app.cli import entry
+from verbatim.commands.accept_destination import accept_destination
+from verbatim.commands.accept_loss import accept_loss
+from verbatim.commands.acls import acls_command
+from verbatim.commands.cutover import cutover
+from verbatim.commands.failover import failover
+from verbatim.commands.plan import plan
+from verbatim.commands.steering import limit, pause, resume, running
+from verbatim.commands.topics import topics_command
+from verbatim.commands.verify import verify
+from verbatim.quickstart.quickstart import quickstart
 
 
 class _Commands(click.Group):

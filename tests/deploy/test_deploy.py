@@ -21,10 +21,9 @@ from typing import Any
 import pytest
 import yaml
 
-from common import jars, worker_python
-from common.client_properties import parse_properties
-from common.settings import _FAMILY, FIELDS, Settings
-from tests.brokers import create_topic, read_all
+from common.config.client_properties import parse_properties
+from common.config.settings import _FAMILY, FIELDS, Settings
+from common.spark import jars, worker_python
 from tests.conftest import Kafka, Names
 from tests.deploy.deployed import (
     COMPOSE,
@@ -40,6 +39,7 @@ from tests.deploy.deployed import (
     run,
     tool,
 )
+from tests.support.brokers import create_topic, read_all
 
 CLIENT_FILES = "/etc/verbatim/"
 # What is for Python, Spark, Kubernetes or the shell in our containers; all else must be a setting.
@@ -260,7 +260,7 @@ def test_a_container_without_settings_ends_with_one_line_and_exit_2(
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_each_application_has_a_standby_probes_limits_and_no_rights(folder: str) -> None:
-    health = (ROOT / "common/health.py").read_text()
+    health = (ROOT / "common/app/health.py").read_text()
     deployments = {d["metadata"]["name"]: d["spec"] for d in of_kind(rendered(folder), "Deployment")}
     assert set(deployments) == {"replicator", "deduplicator"} | (
         {"offsets"} if "offsets" in folder else set()

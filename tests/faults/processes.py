@@ -16,9 +16,9 @@ from pathlib import Path
 
 from confluent_kafka import KafkaException, Producer
 
-from tests.brokers import Seen, read_all
-from verbatim.applications import descendants, processes
-from verbatim.processes import spawn
+from tests.support.brokers import Seen, read_all
+from verbatim.local.applications import descendants, processes
+from verbatim.local.processes import spawn
 
 BIN = Path(sys.executable).parent
 READY_S = 120.0

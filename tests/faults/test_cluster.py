@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from bench.standalone import standalone
-from tests.brokers import create_topic
 from tests.conftest import Kafka, Names
 from tests.faults.processes import Load, Process, assert_equal, assert_mapped, environment
 from tests.faults.test_kill import PARTITIONS, SEED, TOPIC, await_delivery
+from tests.support.brokers import create_topic
 
 
 @pytest.fixture

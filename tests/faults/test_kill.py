@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.brokers import create_topic, delete_records, end_offsets, read_all, topics
 from tests.conftest import Kafka, Names
 from tests.faults.processes import Load, Process, assert_equal, assert_mapped, environment, forget_positions
+from tests.support.brokers import create_topic, delete_records, end_offsets, read_all, topics
 
 KILLS = int(os.environ.get("VERBATIM_KILLS", "2"))
 SEED = int(os.environ.get("VERBATIM_SEED", "1"))

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.brokers import Record, produce, topics, wait_until
+from tests.support.brokers import Record, produce, topics, wait_until
 
 COMMAND = [str(Path(sys.executable).with_name("verbatim")), "quickstart"]
 RUN_S = 280.0

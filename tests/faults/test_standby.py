@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.brokers import create_topic, read_all
 from tests.conftest import Kafka, Names
 from tests.faults.processes import Load, Process, assert_equal, assert_mapped, environment
 from tests.faults.test_kill import PARTITIONS, SEED, TOPIC, await_delivery, delivered
+from tests.support.brokers import create_topic, read_all
 
 ROUNDS = int(os.environ.get("VERBATIM_ROUNDS", "1"))
 PAUSE_S = 12.0

@@ -9,10 +9,10 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests.brokers import Record, end_offsets, produce, read_all, wait_until
 from tests.conftest import Kafka, Names
-from tests.harness import Link, assert_copied, eventually
-from verbatim.brokers import Cluster
+from tests.support.brokers import Record, end_offsets, produce, read_all, wait_until
+from tests.support.harness import Link, assert_copied, eventually
+from verbatim.local.kafka_cluster import Cluster
 
 AHEAD, BEHIND = 1, 2
 """The nodes that hold the topic: the one that has all records, and the one that was away."""

@@ -10,13 +10,13 @@ from click.testing import CliRunner
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from common import acl_calls
-from common.kafka_model import Acl
-from common.outside import Deadline
-from tests.brokers import Record, create_topic, produce
+from common.kafka.client import acls as acl_calls
+from common.kafka.model import Acl
+from common.ports import Deadline
 from tests.conftest import Names
-from tests.harness import Link, assert_copied, eventually
-from tests.secured import SecuredCluster
+from tests.support.brokers import Record, create_topic, produce
+from tests.support.harness import Link, assert_copied, eventually
+from tests.support.secured import SecuredCluster
 from verbatim.main import cli
 
 

@@ -16,18 +16,18 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 
-from common.batch_producer import BatchProducer
-from common.record_batch import CODECS, BatchHeader, decode
-from common.record_encoding import encode_records
-from common.records import encode_rows
-from replicator import fetching
-from replicator.chunks import Chunk
-from replicator.fetching import BatchConsumer, Event
-from tests.brokers import Record, create_topic, delete_topic, produce, read_all, topic_id
+from common.kafka.wire import batch_consumer
+from common.kafka.wire.batch_consumer import BatchConsumer, Event
+from common.kafka.wire.batch_producer import BatchProducer
+from common.kafka.wire.chunks import Chunk
+from common.kafka.wire.record_batch import CODECS, BatchHeader, decode
+from common.kafka.wire.record_encoder import encode_records
+from common.kafka.wire.records import encode_rows
 from tests.conftest import Kafka, Names
 from tests.faults.rounds.proxy import END_TXN, Proxy, Rule
 from tests.faults.rounds.proxy import Connection as Through
-from tests.harness import Link, assert_copied, eventually
+from tests.support.brokers import Record, create_topic, delete_topic, produce, read_all, topic_id
+from tests.support.harness import Link, assert_copied, eventually
 
 ALL = frozenset(CODECS.values())
 T = 1_700_000_000_000
@@ -249,7 +249,7 @@ def values(items: list[Any]) -> list[bytes | None]:
 def batches_of(at: str, topic: str, until: int) -> list[tuple[BatchHeader, bytes]]:
     """The batches of a partition as they lie there, from their records on."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fetching, "WHOLE_BYTES", 1)
+        patch.setattr(batch_consumer, "WHOLE_BYTES", 1)
         consumer = reading(at, topic)
         items = read(consumer, until)
         consumer.close()
@@ -282,7 +282,7 @@ def test_committed_records_are_read_from_any_position_and_no_others(
     everything = read_all(at, topic)[0]
     assert [r.value for r in everything] == written
     for whole_bytes in (1, 1 << 20):
-        monkeypatch.setattr(fetching, "WHOLE_BYTES", whole_bytes)
+        monkeypatch.setattr(batch_consumer, "WHOLE_BYTES", whole_bytes)
         for offset in (0, 1, 7, 13, 30, end - 3):
             consumer = reading(at, topic, offset)
             got = values(read(consumer, end))
@@ -357,7 +357,7 @@ def test_a_link_hands_large_batches_on_to_the_byte(source: Kafka, target: Kafka,
     assert_copied(link, topic)
     there = batches_of(at, topic, 3050)
     arrived = batches_of(to, topic, 3050)
-    large = [(h.count, body) for h, body in there if h.size >= fetching.WHOLE_BYTES]
+    large = [(h.count, body) for h, body in there if h.size >= batch_consumer.WHOLE_BYTES]
     assert large, "there are some"
     assert [(h.count, body) for h, body in arrived][: len(large)] == large
     assert all(h.codec == CODECS["zstd"] for h, _ in arrived[: len(large)])

@@ -17,8 +17,9 @@ import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from common import class_data
-from tests.brokers import (
+from common.spark import class_archive
+from tests.conftest import Kafka, Names
+from tests.support.brokers import (
     Record,
     Seen,
     create_topic,
@@ -31,9 +32,8 @@ from tests.brokers import (
     topics,
     wait_until,
 )
-from tests.conftest import Kafka, Names
-from verbatim import brokers
-from verbatim.brokers import BrokerError, Cluster
+from verbatim.local import kafka_cluster
+from verbatim.local.kafka_cluster import BrokerError, Cluster
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -179,13 +179,13 @@ def test_stopped_cluster_starts_again_from_its_folder(
     archive of classes that the first one's has left."""
     name = names.topic()
     archive = tmp_path / "classes.jsa"
-    monkeypatch.setattr(brokers, "class_data_archive", lambda: archive)
+    monkeypatch.setattr(kafka_cluster, "class_data_archive", lambda: archive)
     with Cluster(data_folder=tmp_path, record_classes=tmp_path / "recorded") as first:
         bootstrap, known = first.bootstrap_servers, first.cluster_id
         create_topic(bootstrap, name)
         produce(bootstrap, name, [Record(b"kept")])
         first.stop(60)
-    class_data.keep(tmp_path / "recorded", archive)
+    class_archive.keep(tmp_path / "recorded", archive)
     with Cluster(data_folder=tmp_path, record_classes=tmp_path / "again") as second:
         if sys.platform == "linux":
             assert str(archive) in Path(f"/proc/{second.pid()}/maps").read_text()
@@ -227,7 +227,7 @@ def test_brokers_outlive_the_thread_that_started_them_but_not_the_process(tmp_pa
     """Killed with SIGKILL, a process takes its brokers with it, paused ones too; the end of a thread does not."""
     program = """
 import sys, threading, time
-from verbatim.brokers import Cluster
+from verbatim.local.kafka_cluster import Cluster
 cluster = Cluster(data_folder=sys.argv[1])
 thread = threading.Thread(target=cluster.start)
 thread.start()

@@ -8,10 +8,10 @@ from typing import Any
 import orjson
 import pytest
 
-from common import cluster_watch
-from tests.brokers import Record, create_topic, produce
-from tests.harness import Link, Running, assert_copied, eventually
-from verbatim.brokers import Cluster
+from common.app import cluster_watch
+from tests.support.brokers import Record, create_topic, produce
+from tests.support.harness import Link, Running, assert_copied, eventually
+from verbatim.local.kafka_cluster import Cluster
 
 TOPIC = "orders"
 

@@ -10,11 +10,20 @@ from dataclasses import dataclass
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Producer
 
-from common.frame import decode_headers, decode_rows
-from tests.brokers import Headers, Record, Seen, create_topic, end_offsets, produce, read_all, wait_until
+from common.link.frame import decode_headers, decode_rows
 from tests.conftest import Kafka
-from tests.harness import Link, assert_copied
-from tests.wire import produce_at
+from tests.support.brokers import (
+    Headers,
+    Record,
+    Seen,
+    create_topic,
+    end_offsets,
+    produce,
+    read_all,
+    wait_until,
+)
+from tests.support.harness import Link, assert_copied
+from tests.support.wire import produce_at
 
 LARGEST = 3 << 20
 ENVELOPE = 75

@@ -15,12 +15,12 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka import Consumer, Producer
 
-from tests.brokers import Record, create_topic, produce, wait_until
 from tests.conftest import Kafka, Names
-from tests.harness import Link
 from tests.integration.test_offsets import commit, committed, in_step
+from tests.support.brokers import Record, create_topic, produce, wait_until
+from tests.support.harness import Link
 from verbatim.main import cli
-from verbatim.verify_link import verify_link
+from verbatim.verify.link import verify_link
 
 KEPT = {"retention.ms": "-1"}
 PARTITIONS = 3
@@ -229,7 +229,7 @@ def test_what_moves_at_the_source_while_both_sides_are_compared_is_noticed(
             commit(at, group, topic, 5)
         return report
 
-    monkeypatch.setattr("verbatim.cutover.verify_link", and_then)
+    monkeypatch.setattr("verbatim.moves.cutover.verify_link", and_then)
     report, code = cutover(link, tmp_path / "memory.json", wait_s=5, quiet_s=0.1)
     assert (code, refused_at(report)) == (1, "still")
     assert ("end has moved" if what == "a record" else "moved meanwhile") in report["refused"]

@@ -10,15 +10,15 @@ import pytest
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from common import kafka
-from common.batch_producer import BatchProducer
-from common.kafka_errors import future_result, patiently
-from common.outside import Deadline
-from replicator.fetching import BatchConsumer
-from tests.brokers import Record, create_topic, produce, topic_id
+from common.kafka.client import clients
+from common.kafka.errors import future_result, patiently
+from common.kafka.wire.batch_consumer import BatchConsumer
+from common.kafka.wire.batch_producer import BatchProducer
+from common.ports import Deadline
 from tests.conftest import Kafka, Names
-from tests.harness import Link, assert_copied, eventually
-from verbatim.brokers import Cluster
+from tests.support.brokers import Record, create_topic, produce, topic_id
+from tests.support.harness import Link, assert_copied, eventually
+from verbatim.local.kafka_cluster import Cluster
 
 
 @pytest.fixture(scope="module")
@@ -32,13 +32,13 @@ def test_descriptions_go_on_when_the_broker_that_gave_them_dies(three: Cluster) 
     """Promise: a source or target that lost one of its brokers is asked for topic ids and log ends again within seconds. By default the
     client waits for the dead broker for five minutes, in which no frame leaves and no partition halts."""
     create_topic(three.bootstrap_servers, "orders", config={"min.insync.replicas": "1"})
-    client = kafka.admin({"bootstrap.servers": three.bootstrap_servers})
-    assert kafka.watermarks(client, "orders", 0, Deadline(20)) == (0, 0)
+    client = clients.admin({"bootstrap.servers": three.bootstrap_servers})
+    assert clients.watermarks(client, "orders", 0, Deadline(20)) == (0, 0)
     # Of whom the client asks next: the one that the last metadata called the controller.
     asked = client.list_topics(timeout=10).controller_id
     three.kill(asked)
     assert described(client, Deadline(30)) == "orders"
-    assert kafka.watermarks(client, "orders", 0, Deadline(20)) == (0, 0)
+    assert clients.watermarks(client, "orders", 0, Deadline(20)) == (0, 0)
     three.restart(asked, 90)
 
 

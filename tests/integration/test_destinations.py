@@ -11,11 +11,11 @@ from click.testing import CliRunner
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
-from common import topics as production_topics
-from common.outside import Deadline
-from tests.brokers import Record, create_topic, delete_records, delete_topic, produce, read_all
+from common.kafka.client import topics as production_topics
+from common.ports import Deadline
 from tests.conftest import Kafka, Names
-from tests.harness import Link, assert_copied, assert_mapped, contents, eventually
+from tests.support.brokers import Record, create_topic, delete_records, delete_topic, produce, read_all
+from tests.support.harness import Link, assert_copied, assert_mapped, contents, eventually
 from verbatim.main import cli
 
 FOREIGN = b"from another writer"

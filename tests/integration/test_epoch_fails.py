@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from common.errors import KafkaTimeout
-from common.lanes import Progress
-from deduplicator.lane import Lane
-from tests.brokers import Record, create_topic, produce
+from common.spark.lane_query import Progress
+from deduplicator.lane.lane import Lane
 from tests.conftest import Kafka, Names
-from tests.harness import Link, assert_copied, eventually
+from tests.support.brokers import Record, create_topic, produce
+from tests.support.harness import Link, assert_copied, eventually
 
 UNDER_LOAD_S = 6.0
 STAGING = 2
@@ -32,7 +32,7 @@ def test_deliveries_of_one_term_do_not_fence_each_other(
     """Promise: each staging partition changes hands once or twice. (After a restart of the target they fenced each other for a minute and a
     half: its driver had lost its lead, led again, took for the end of its first epoch what the old term's lanes reported as they gave up, and
     began the second one beside it. A lane that failed left the others of its epoch to do the same.)"""
-    caplog.set_level(logging.INFO, "deduplicator.delivery")
+    caplog.set_level(logging.INFO, "deduplicator.lane.delivery")
     topic, fails, step = names.topic("orders"), threading.Event(), Lane._step
     create_topic(source.bootstrap_servers, topic, 4)
 

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from common import link as links
-from offsets.records import decode
-from tests.brokers import Record, create_topic, produce, read_all, topics
+from common.link import identity as links
+from offsets.group_offsets import decode
 from tests.conftest import Kafka, Names
-from tests.harness import Link, eventually
 from tests.integration.test_cutover import member, refused_at, work
 from tests.integration.test_offsets import commit, committed, in_step
-from verbatim.brokers import Cluster
+from tests.support.brokers import Record, create_topic, produce, read_all, topics
+from tests.support.harness import Link, eventually
+from verbatim.local.kafka_cluster import Cluster
 from verbatim.main import cli
 
 KEPT = {"retention.ms": "-1"}

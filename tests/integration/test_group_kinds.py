@@ -14,16 +14,16 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from common.errors import GroupRefused, GroupsFailed
-from common.outside import Deadline
+from common.ports import Deadline
 from offsets import group_calls
 from offsets.group_protocol import Committed, Group
 from offsets.groups import Groups
-from tests.brokers import Record, create_topic, produce, read_all, wait_until
-from tests.group_members import share_member, streams_member
-from tests.harness import Link
 from tests.integration.test_cutover import cutover, refused_at
 from tests.integration.test_offsets import commit, commit_all, once, run, with_settings
-from verbatim.brokers import Cluster
+from tests.support.brokers import Record, create_topic, produce, read_all, wait_until
+from tests.support.group_members import share_member, streams_member
+from tests.support.harness import Link
+from verbatim.local.kafka_cluster import Cluster
 
 ODD = {"": 3, " ": 4, " both ": 5, "ünïcödé ☃ 消費者": 6, "a\nb\tc": 7, "n\0ul": 8, "x" * 3000: 9}
 """Group ids that Kafka takes, each with an offset."""

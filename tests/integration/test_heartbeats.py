@@ -7,17 +7,17 @@ import time
 import pytest
 from click.testing import CliRunner
 
-from common import kafka
+from common.app.health import Heartbeat
 from common.errors import LinkRefused
-from common.health import Heartbeat
-from replicator import heartbeats
+from common.kafka.client import clients
+from replicator.driver import heartbeats
 from replicator.main import Replicator
-from tests.brokers import Record, create_topic, end_offsets, produce, read_all, topics
 from tests.conftest import Kafka, Names
-from tests.harness import Link, Running, assert_copied, eventually
 from tests.integration.test_failover import failover
 from tests.integration.test_plan import plan
-from tests.unchanged import assert_unchanged, everything
+from tests.support.brokers import Record, create_topic, end_offsets, produce, read_all, topics
+from tests.support.harness import Link, Running, assert_copied, eventually
+from tests.support.unchanged import assert_unchanged, everything
 from verbatim.main import cli
 
 
@@ -86,7 +86,7 @@ def test_heartbeats_are_written_where_asked_for_and_copied_and_their_delay_and_t
             30,
         )
         # Of a producer that reaches nobody any more (tests/integration/test_struck_off.py) they are given up, and another one is made.
-        lost = writer._producer = kafka.producer(
+        lost = writer._producer = clients.producer(
             {"bootstrap.servers": "127.0.0.1:1"},
             enable_idempotence=False,
             enable_gapless_guarantee=False,

@@ -18,8 +18,8 @@ import pytest
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from common.lanes import LaneQuery, Plan, Progress, rehearse
-from common.spark import build_session, jvm_ended, stop_session
+from common.spark.lane_query import LaneQuery, Plan, Progress, rehearse
+from common.spark.session import build_session, jvm_ended, stop_session
 
 PLAN: Plan = {"term": 3, "epoch": 0}
 IMPORTED = time.time()
@@ -36,7 +36,7 @@ def spark() -> Iterator[SparkSession]:
         lanes=2,
         extra_slots=0,
         delta=False,
-        worker_imports="replicator.lane",
+        worker_imports="replicator.lane.lane",
     )
     sockets = Path(str(session.conf.get("spark.python.unix.domain.socket.dir")))
     assert sockets.is_dir()
@@ -52,7 +52,9 @@ def tell(plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def tell_imports(plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
-    ahead = all(name in sys.modules for name in ("pyarrow", "replicator.lane")) and gc.get_freeze_count() > 0
+    ahead = (
+        all(name in sys.modules for name in ("pyarrow", "replicator.lane.lane")) and gc.get_freeze_count() > 0
+    )
     yield ("imported", {"at": IMPORTED, "ahead": ahead})
 
 
@@ -118,7 +120,7 @@ def test_each_epoch_runs_its_lanes_once_and_a_query_that_failed_starts_anew(spar
     lanes = LaneQuery(spark, "test", tell, epochs.put)
     try:
         lanes.start()
-        # Spark plans an epoch before there is a plan, and reports it: common/lanes.py:Reports takes it for the end of none.
+        # Spark plans an epoch before there is a plan, and reports it: common/spark/lane_query.py:Reports takes it for the end of none.
         assert epochs.get(timeout=60) == []
         for epoch in range(4):
             assert run(epoch) == [{"epoch": epoch, "lane": lane, "again": False} for lane in range(2)]

@@ -8,11 +8,12 @@ from contextlib import contextmanager
 
 import pytest
 
-from common import kafka, leadership
+from common.app import election
+from common.app.election import Leadership
 from common.errors import LinkRefused
-from common.leadership import Leadership
-from tests.brokers import create_topic
+from common.kafka.client import clients
 from tests.conftest import Kafka, Names
+from tests.support.brokers import create_topic
 
 ELECTED_S = 30.0
 
@@ -45,7 +46,7 @@ def test_who_was_fenced_by_its_own_name_leads_again(target: Kafka, names: Names)
     with member(target, names, "a") as it:
         poll(it, until=lambda: it.leading)
         # A member of this name of whom nobody hears again.
-        shadow = kafka.consumer(
+        shadow = clients.consumer(
             {"bootstrap.servers": target.bootstrap_servers},
             group_id=f"{names.link}.replicator.leader",
             group_instance_id="replicator-a",
@@ -64,7 +65,7 @@ def test_two_live_instances_of_one_name_are_told(
     target: Kafka, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Promise: one of two that run with the same INSTANCE_ID ends, naming the setting; the other leads."""
-    monkeypatch.setattr(leadership, "FENCED", 2)  # each takes its three seconds
+    monkeypatch.setattr(election, "FENCED", 2)  # each takes its three seconds
     create_topic(target.bootstrap_servers, f"{names.link}.control")
     with member(target, names, "a") as one, member(target, names, "a") as two:
         others = {one: two, two: one}
@@ -100,7 +101,7 @@ def test_who_reaches_nobody_any_more_takes_part_with_another_client(
 ) -> None:
     """Promise: a standby whose client has lost all brokers (tests/integration/test_struck_off.py) does not stand by for ever; here it never
     had one. One that is answered keeps its client."""
-    monkeypatch.setattr(leadership, "ASK_S", 0.5)
+    monkeypatch.setattr(election, "ASK_S", 0.5)
     create_topic(target.bootstrap_servers, f"{names.link}.control")
     with member(target, names, None) as one:
         poll(one, until=lambda: one.leading)

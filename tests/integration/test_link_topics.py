@@ -7,14 +7,14 @@ import re
 import pytest
 from click.testing import CliRunner
 
-from common.control import encode
 from common.errors import ControlError, LinkRefused
-from tests.brokers import Record, create_topic, end_offsets, produce, read_all, topics
+from common.link.control_state import encode
 from tests.conftest import Kafka, Names
-from tests.harness import Link, assert_copied, eventually
 from tests.integration.test_destinations import config
 from tests.integration.test_offsets import commit, once
 from tests.integration.test_topics_change import add_partitions
+from tests.support.brokers import Record, create_topic, end_offsets, produce, read_all, topics
+from tests.support.harness import Link, assert_copied, eventually
 from verbatim.main import cli
 
 WANTED = re.compile(r"topic (\S+) is missing on the target, .* make it with (\d+) partitions and (\S.*)$")

@@ -8,14 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from common.live import LiveFile
-from common.settings import Settings
+from common.config.live_reload import LiveFile
+from common.config.settings import Settings
 from offsets.service import Service
-from tests.brokers import Record, create_topic, produce
 from tests.conftest import Kafka, Names
-from tests.harness import Link, Running, ThreadDeduplicator, ThreadReplicator, assert_copied, eventually
 from tests.integration.test_destinations import alter, config
 from tests.integration.test_offsets import commit, committed
+from tests.support.brokers import Record, create_topic, produce
+from tests.support.harness import (
+    Link,
+    Running,
+    ThreadDeduplicator,
+    ThreadReplicator,
+    assert_copied,
+    eventually,
+)
 
 TOPIC, EXCLUDE = "KAFKA_CLUSTERS_SOURCE_TOPIC", "KAFKA_CLUSTERS_SOURCE_TOPIC_EXCLUDE"
 

@@ -10,13 +10,14 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from common import topics as production_topics
-from common.frame import Frame, decode_headers, encode_headers, pack
-from common.outside import Deadline
-from common.records import encode_rows
-from replicator import positions
-from replicator.positions import Position
-from tests.brokers import (
+from common.kafka.client import topics as production_topics
+from common.kafka.wire.records import encode_rows
+from common.link import positions
+from common.link.frame import Frame, decode_headers, encode_headers, pack
+from common.link.positions import Position
+from common.ports import Deadline
+from tests.conftest import Kafka, Names
+from tests.support.brokers import (
     Record,
     Seen,
     create_topic,
@@ -27,8 +28,7 @@ from tests.brokers import (
     start_offsets,
     topic_id,
 )
-from tests.conftest import Kafka, Names
-from tests.harness import Link, assert_copied, eventually
+from tests.support.harness import Link, assert_copied, eventually
 
 
 def records(begin: int, end: int, partition: int = 0) -> list[Record]:

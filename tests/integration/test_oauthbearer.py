@@ -16,18 +16,19 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from common import reaching, tokens
-from common.batch_producer import BatchProducer
-from common.connection import Connection, access
 from common.errors import LinkRefused
-from common.outside import Deadline
-from replicator.fetching import BatchConsumer
-from tests.brokers import Record, create_topic, produce, read_all, topic_id
+from common.kafka.client import cluster_check
+from common.kafka.wire import oauth_tokens
+from common.kafka.wire.batch_consumer import BatchConsumer
+from common.kafka.wire.batch_producer import BatchProducer
+from common.kafka.wire.connection import Connection, access
+from common.ports import Deadline
 from tests.conftest import Names
-from tests.harness import Link
 from tests.integration.test_batches import ALL, FOREVER, send, values
-from verbatim.brokers import Cluster
-from verbatim.processes import HOST, free_ports
+from tests.support.brokers import Record, create_topic, produce, read_all, topic_id
+from tests.support.harness import Link
+from verbatim.local.kafka_cluster import Cluster
+from verbatim.local.processes import HOST, free_ports
 
 SESSION_S = 3.0
 
@@ -150,7 +151,7 @@ def test_a_link_copies_with_tokens_at_both_ends(cluster: TokenCluster, names: Na
     """The function serves the client library's clients as well as whole batches."""
     topic = names.topic()
     create_topic(cluster.bootstrap_servers, topic, config=FOREVER)
-    properties = WAY_IN | {tokens.PROVIDER: f"{__name__}:provided"}
+    properties = WAY_IN | {oauth_tokens.PROVIDER: f"{__name__}:provided"}
     variables = {
         f"KAFKA_CLUSTERS_{side}_PROPERTIES_{name.upper().replace('.', '_')}": value
         for side in ("SOURCE", "DESTINATION")
@@ -187,14 +188,14 @@ def test_an_application_ends_at_a_wrong_secret_with_the_variable(
     with pytest.raises(
         LinkRefused, match=r"^KAFKA_CLUSTERS_SOURCE_PROPERTIES_SASL_OAUTHBEARER_CLIENT_SECRET: .*answers 401"
     ):
-        reaching.cluster_id(link.settings, "source", Deadline(10))
+        cluster_check.cluster_id(link.settings, "source", Deadline(10))
     assert time.monotonic() - begun < 10
 
 
 def test_a_token_that_the_broker_does_not_take_is_refused_in_its_words(
     cluster: TokenCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tokens, "fetched", lambda _: tokens.Token("no.token.x", time.time() + 60))
+    monkeypatch.setattr(oauth_tokens, "fetched", lambda _: oauth_tokens.Token("no.token.x", time.time() + 60))
     config = {
         "bootstrap.servers": cluster.token_servers,
         "client.id": "x",

@@ -17,17 +17,18 @@ from click.testing import CliRunner
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from common import link as links
-from common import topics as common_topics
 from common.errors import GroupRefused, LinkRefused
-from common.outside import Deadline
+from common.kafka.client import topics as common_topics
+from common.link import identity as links
+from common.ports import Deadline
 from offsets import survey
+from offsets.group_offsets import GroupKey, GroupOffset, decode
 from offsets.groups import Groups
 from offsets.main import command
-from offsets.records import GroupKey, GroupOffset, decode
 from offsets.service import Service
 from offsets.survey import Row
-from tests.brokers import (
+from tests.conftest import Kafka
+from tests.support.brokers import (
     Record,
     Seen,
     create_topic,
@@ -39,8 +40,7 @@ from tests.brokers import (
     topics,
     wait_until,
 )
-from tests.conftest import Kafka
-from tests.harness import Link, eventually
+from tests.support.harness import Link, eventually
 
 CALL_S = 10.0
 NOT_READY = (

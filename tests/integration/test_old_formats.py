@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 from click.testing import CliRunner
 
-from tests.brokers import Record, Seen, create_topic, end_offsets, produce, wait_until
 from tests.conftest import Kafka, Names
-from tests.harness import Link, assert_copied
-from tests.old_format import NOW, Old, compressed, message
-from verbatim.brokers import Cluster
+from tests.support.brokers import Record, Seen, create_topic, end_offsets, produce, wait_until
+from tests.support.harness import Link, assert_copied
+from tests.support.old_format import NOW, Old, compressed, message
+from verbatim.local.kafka_cluster import Cluster
 from verbatim.main import cli
 
 TOPIC = "old"

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from common.errors import SettingsError
-from common.lanes import Behind, Plan, Progress
-from tests.brokers import Record, create_topic, delete_records, produce, read_all
+from common.spark.lane_query import Behind, Plan, Progress
 from tests.conftest import Kafka, Names
-from tests.harness import Link, Running, ThreadReplicator, assert_copied, assert_mapped
+from tests.support.brokers import Record, create_topic, delete_records, produce, read_all
+from tests.support.harness import Link, Running, ThreadReplicator, assert_copied, assert_mapped
 
 KEPT = {"retention.ms": "-1"}
 """The records here are old by their timestamps."""

@@ -19,14 +19,14 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from common import topics as common_topics
-from common.kafka_errors import patiently
-from common.outside import Deadline
-from tests.brokers import Record, create_topic, produce, topics
+from common.kafka.client import topics as common_topics
+from common.kafka.errors import patiently
+from common.ports import Deadline
 from tests.conftest import Kafka, Names
-from tests.harness import Link
-from tests.unchanged import assert_unchanged, everything
-from verbatim.brokers import Cluster
+from tests.support.brokers import Record, create_topic, produce, topics
+from tests.support.harness import Link
+from tests.support.unchanged import assert_unchanged, everything
+from verbatim.local.kafka_cluster import Cluster
 from verbatim.main import cli
 
 CALL_S = 20.0

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from replicator.fetching import BatchConsumer
-from tests.brokers import Record, produce, topic_id
+from common.kafka.wire.batch_consumer import BatchConsumer
 from tests.conftest import Names
 from tests.integration.test_batches import read, values
-from verbatim.brokers import Cluster
+from tests.support.brokers import Record, produce, topic_id
+from verbatim.local.kafka_cluster import Cluster
 
 
 class Racks(Cluster):

@@ -14,21 +14,22 @@ from types import SimpleNamespace
 import click
 import pytest
 
-from common import link, reaching
-from common.cli import entry
-from common.control import Control
+from common.app.cli import entry
+from common.config.settings import Settings
 from common.errors import KafkaTimeout, LinkRefused, SettingsError, VerbatimError
-from common.outside import Deadline
-from common.settings import Settings
-from deduplicator.fencing import FencingProducer
+from common.kafka.client import cluster_check
+from common.link import identity
+from common.link.control_state import Control
+from common.ports import Deadline
+from deduplicator.lane.fencing import FencingProducer
+from deduplicator.lane.transactional_ids import TransactionalIds
 from deduplicator.main import command as deduplicator
-from deduplicator.transactional_ids import TransactionalIds
 from offsets.main import command as offsets
 from replicator.main import command as replicator
-from tests.brokers import create_topic
-from tests.secured import SecuredCluster
+from tests.support.brokers import create_topic
+from tests.support.secured import SecuredCluster
+from verbatim.local.processes import HOST, free_ports
 from verbatim.main import cli
-from verbatim.processes import HOST, free_ports
 
 SOURCE = "KAFKA_CLUSTERS_SOURCE_"
 CLOSED = f"{HOST}:1"
@@ -77,7 +78,7 @@ def looked(servers: str, properties: dict[str, str] | None = None, allowed_s: fl
     settings = Settings.load(environ=variables(servers, properties))
     began = time.monotonic()
     with pytest.raises(VerbatimError) as caught:
-        reaching.cluster_id(settings, "source", Deadline(allowed_s))
+        cluster_check.cluster_id(settings, "source", Deadline(allowed_s))
     # Ten, and as many again for a machine that is busy otherwise.
     assert time.monotonic() - began < 20
     return caught.value
@@ -89,7 +90,7 @@ def ways(cluster: ManyListeners, user: dict[str, str]) -> Iterator[dict[str, tup
     plain, secure = cluster.bootstrap_servers, cluster.secure_servers
     # The first handshakes of a JVM take their time.
     settings = Settings.load(environ=variables(secure, user))
-    assert reaching.cluster_id(settings, "source", Deadline(30)) == cluster.cluster_id
+    assert cluster_check.cluster_id(settings, "source", Deadline(30)) == cluster.cluster_id
     tls = {"security.protocol": "ssl", "ssl.ca.location": user["ssl.ca.location"]}
     without = {name: value for name, value in user.items() if name != "ssl.ca.location"}
     oauth = {**tls, "security.protocol": "sasl_ssl", "sasl.mechanism": "OAUTHBEARER"}
@@ -203,7 +204,7 @@ def test_with_bad_addresses_among_sound_ones_all_is_well(
         (f"{CLOSED},{cluster.bootstrap_servers},{cluster.secure_servers}", user),
     ):
         settings = Settings.load(environ=variables(servers, properties))
-        assert reaching.cluster_id(settings, "destination", Deadline(10)) == cluster.cluster_id
+        assert cluster_check.cluster_id(settings, "destination", Deadline(10)) == cluster.cluster_id
     assert caplog.messages == []
 
 
@@ -214,8 +215,8 @@ def test_what_only_one_kind_of_client_comes_in_with_is_tried_too(
     given = variables(cluster.secure_servers, user) | {f"{SOURCE}CONSUMER_SASL_PASSWORD": "another"}
     settings = Settings.load(environ=given)
     with pytest.raises(LinkRefused, match=r"refuses the credentials of user alice.*its consumer clients"):
-        reaching.cluster_id(settings, "source", Deadline(10))
-    assert reaching.cluster_id(settings, "destination", Deadline(10)) == cluster.cluster_id
+        cluster_check.cluster_id(settings, "source", Deadline(10))
+    assert cluster_check.cluster_id(settings, "destination", Deadline(10)) == cluster.cluster_id
 
 
 def test_a_cluster_that_is_away_for_a_while_is_waited_for_and_told_of_at_once(
@@ -225,7 +226,7 @@ def test_a_cluster_that_is_away_for_a_while_is_waited_for_and_told_of_at_once(
     settings = Settings.load(environ=variables(f"{HOST}:{port}"))
     began = time.monotonic()
     with ThreadPoolExecutor(1) as pool:
-        looking = pool.submit(reaching.cluster_id, settings, "source", Deadline(30))
+        looking = pool.submit(cluster_check.cluster_id, settings, "source", Deadline(30))
         while not caplog.messages:
             assert time.monotonic() - began < 20
             time.sleep(0.05)
@@ -333,7 +334,7 @@ def test_a_target_that_allows_no_transaction_of_ours_is_refused_by_the_name_of_i
     """Promise: at the start, before anything is made; where its configuration may not be read, by whoever fences. It was tried again for ever."""
     settings = Settings.load(environ=variables(cluster.bootstrap_servers))
     with pytest.raises(LinkRefused, match=r"transaction.max.timeout.ms=30000, .*60000 ms: set it"):
-        link.prepare(settings, True, Deadline(20))
+        identity.prepare(settings, True, Deadline(20))
     create_topic(cluster.bootstrap_servers, "mappings")
     ids = TransactionalIds(SimpleNamespace(state=Control()))  # type: ignore[arg-type]
     plan = {

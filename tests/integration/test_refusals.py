@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from common.errors import LinkRefused
-from tests.brokers import Record, create_topic, produce, topics
 from tests.conftest import Kafka, Names
-from tests.harness import Link, assert_copied, eventually
 from tests.integration.test_plan import plan
+from tests.support.brokers import Record, create_topic, produce, topics
+from tests.support.harness import Link, assert_copied, eventually
 
 
 def of_link(bootstrap: str, names: Names) -> set[str]:

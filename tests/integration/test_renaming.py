@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.brokers import Record, create_topic, produce, read_all, topics
 from tests.conftest import Kafka, Names
-from tests.harness import Link, assert_copied, contents
+from tests.support.brokers import Record, create_topic, produce, read_all, topics
+from tests.support.harness import Link, assert_copied, contents
 
 TARGET = "KAFKA_CLUSTERS_DESTINATION_"
 

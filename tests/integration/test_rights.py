@@ -1,6 +1,6 @@
 """The least rights of each principal, on brokers with Kafka's own authorizer and SCRAM over TLS: enough, and nothing else is tried.
 
-The rights are those of common/rights.py, which the README shows. That each is needed is proved in test_rights_needed.py.
+The rights are those of common/link/permissions.py, which the README shows. That each is needed is proved in test_rights_needed.py.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from confluent_kafka.admin import (
 )
 
 from common.errors import VerbatimError
-from common.kafka_errors import NO_RIGHTS
-from common.outside import Deadline
-from common.rights import DEDUPLICATOR, OFFSETS, REPLICATOR, SOURCE, TARGET
-from common.topics import configs
+from common.kafka.client.topics import configs
+from common.kafka.errors import NO_RIGHTS
+from common.link.permissions import DEDUPLICATOR, OFFSETS, REPLICATOR, SOURCE, TARGET
+from common.ports import Deadline
 from offsets.groups import Groups
-from tests.brokers import Record, create_topic, end_offsets, produce, start_offsets, topics
-from tests.guarded import MADE_ONCE, PRINCIPALS, Guarded, commit, group_offset, needed, only_with
-from tests.harness import Link, ThreadQuery, assert_copied, eventually
 from tests.integration.test_destinations import alter
 from tests.integration.test_topics_change import add_partitions
-from tests.secured import Right, SecuredCluster, binding
+from tests.support.brokers import Record, create_topic, end_offsets, produce, start_offsets, topics
+from tests.support.guarded import MADE_ONCE, PRINCIPALS, Guarded, commit, group_offset, needed, only_with
+from tests.support.harness import Link, ThreadQuery, assert_copied, eventually
+from tests.support.secured import Right, SecuredCluster, binding
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """That each of the least rights is needed: without it the application says so by name, loses nothing, and makes up for it once it is granted.
 
-The rights are those of common/rights.py; that they are enough is proved in test_rights.py. The tests of one link follow each other.
+The rights are those of common/link/permissions.py; that they are enough is proved in test_rights.py. The tests of one link follow each other.
 """
 
 from __future__ import annotations
@@ -16,23 +16,33 @@ from confluent_kafka.admin import (
     AdminClient,
 )
 
-from common import kafka, rights
 from common.errors import LinkRefused, VerbatimError
-from common.kafka_errors import kafka_error, lacks_right
-from common.outside import Deadline
-from common.rights import DEDUPLICATOR, OFFSETS, REPLICATOR, SOURCE, TARGET
+from common.kafka.client import clients
+from common.kafka.errors import kafka_error, lacks_right
+from common.link import permissions
+from common.link.permissions import DEDUPLICATOR, OFFSETS, REPLICATOR, SOURCE, TARGET
+from common.ports import Deadline
 from offsets.groups import Groups
 from offsets.main import command
-from tests.brokers import Record, create_topic, end_offsets, produce, read_all, topics
-from tests.guarded import MADE_ONCE, PRINCIPALS, Guarded, Told, commit, group_offset, needed, only_with
-from tests.harness import Link, assert_copied, contents, eventually
 from tests.integration.test_destinations import alter
 from tests.integration.test_topics_change import add_partitions
-from tests.secured import Right, SecuredCluster
+from tests.support.brokers import Record, create_topic, end_offsets, produce, read_all, topics
+from tests.support.guarded import (
+    MADE_ONCE,
+    PRINCIPALS,
+    Guarded,
+    Told,
+    commit,
+    group_offset,
+    needed,
+    only_with,
+)
+from tests.support.harness import Link, assert_copied, contents, eventually
+from tests.support.secured import Right, SecuredCluster
 
 GO_ON = {
     (REPLICATOR, "READ", "<topics>"),
-    *((principal, "DESCRIBE_CONFIGS", rights.CLUSTER) for principal in PRINCIPALS),
+    *((principal, "DESCRIBE_CONFIGS", permissions.CLUSTER) for principal in PRINCIPALS),
     (DEDUPLICATOR, "DELETE", "<link>.staging"),
     (DEDUPLICATOR, "READ", "<link>.positions"),
     (DEDUPLICATOR, "WRITE", "<link>.positions"),
@@ -87,7 +97,7 @@ def test_what_ends_a_producer_is_told_as_such_by_whatever_call(
     create_topic(at.bootstrap_servers, "not-granted")
     config = {"bootstrap.servers": at.secure_servers, **at.user("nobody")}
     at.grant("nobody", [Right("DESCRIBE", "TOPIC", "not-granted")])
-    producer = kafka.producer(config)
+    producer = clients.producer(config)
     reports: list[object] = []
     for _ in range(3):
         producer.produce("not-granted", b"x", on_delivery=lambda error, _: reports.append(error))
@@ -139,7 +149,7 @@ def test_what_may_not_be_read_is_halted_by_name_and_the_others_go_on(link: Guard
     at = link.clusters[SOURCE].bootstrap_servers
     for what in ("orders", "unread", "unseen"):
         produce(at, link.topic(what), [Record(b"after")])
-    (cluster,) = [r for r in needed() if (r.principal, r.name) == (REPLICATOR, rights.CLUSTER)]
+    (cluster,) = [r for r in needed() if (r.principal, r.name) == (REPLICATOR, permissions.CLUSTER)]
     unread, unseen = link.topic("unread"), link.topic("unseen")
     denied = [("READ", "TOPIC", unread), ("DESCRIBE", "TOPIC", unseen)]
     with link.without(cluster), link.denying(REPLICATOR, SOURCE, *denied):

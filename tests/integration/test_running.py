@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from common.app.health import Health
 from common.errors import SettingsError
-from common.health import Health
-from replicator import throttle
-from replicator.copying import Copying
-from replicator.source import Source
-from tests.brokers import Record, create_topic, produce
+from replicator.lane import throttle
+from replicator.lane.partition_copy import Copying
+from replicator.lane.source_reader import Source
 from tests.conftest import Kafka, Names
-from tests.harness import Link, Running, assert_copied, eventually
+from tests.support.brokers import Record, create_topic, produce
+from tests.support.harness import Link, Running, assert_copied, eventually
 from verbatim.main import cli
 
 OBEYED_S = 5.0

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from common.batch_producer import BatchProducer
-from replicator.chunks import Chunk
-from replicator.fetching import BatchConsumer
-from tests.brokers import create_topic, topic_id
+from common.kafka.wire.batch_consumer import BatchConsumer
+from common.kafka.wire.batch_producer import BatchProducer
+from common.kafka.wire.chunks import Chunk
 from tests.conftest import Names
 from tests.integration.test_batches import ALL, FOREVER, send, values
-from tests.secured import Right, SecuredCluster
+from tests.support.brokers import create_topic, topic_id
+from tests.support.secured import Right, SecuredCluster
 
 SESSION_S = 3.0
 

@@ -16,18 +16,18 @@ from click.testing import CliRunner
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from common.control import encode
-from common.outside import Deadline
-from common.routing import staging_partition
-from common.topics import add_partitions, configs
+from common.kafka.client.topics import add_partitions, configs
+from common.link.control_state import encode
+from common.link.partitioning import staging_partition
+from common.ports import Deadline
 from offsets.service import read_only
-from tests.brokers import Record, create_topic, delete_topic, produce, read_all, topic_id
 from tests.conftest import Kafka, Names
-from tests.harness import Link, assert_mapped, eventually
 from tests.integration.test_cutover import cutover, refused_at
 from tests.integration.test_failover import failover
 from tests.integration.test_offsets import commit, committed, run
 from tests.integration.test_plan import plan
+from tests.support.brokers import Record, create_topic, delete_topic, produce, read_all, topic_id
+from tests.support.harness import Link, assert_mapped, eventually
 from verbatim.main import cli
 
 MAP = "KAFKA_CLUSTERS_DESTINATION_TOPIC_MAP"

@@ -21,12 +21,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
 from common.errors import StateError
-from common.spark import build_session, stop_session
-from deduplicator import on_disk
-from deduplicator.mappings_source import CONFIG_OPTION, bounds, consumer, options, range_options
-from deduplicator.snapshot import FoldPlan, FoldResult, Snapshot
-from deduplicator.state import StateTable
-from deduplicator.state_query import start_state_query
+from common.spark.session import build_session, stop_session
+from deduplicator.state import local_reader
+from deduplicator.state.mappings_source import CONFIG_OPTION, bounds, consumer, options, range_options
+from deduplicator.state.query import start_state_query
+from deduplicator.state.snapshot import FoldPlan, FoldResult, Snapshot
+from deduplicator.state.table import StateTable
 
 PARTITIONS = 2
 KEY = ("source-cluster", "topic-id", 0)
@@ -444,7 +444,7 @@ def test_the_table_is_read_without_spark_as_spark_reads_it(
 
     wanted = table.load()
     assert wanted.updated == pytest.approx(time.time(), abs=60.0)
-    monkeypatch.setattr(on_disk, "rows", unreadable)
+    monkeypatch.setattr(local_reader, "rows", unreadable)
     with caplog.at_level(logging.INFO):
         assert table.load() == wanted
     assert "is read by Spark: a feature of another day" in caplog.text

@@ -12,10 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from common.errors import SettingsError, StateError
-from common.spark import build_session, stop_session
-from deduplicator.state import StateTable
+from common.spark.session import build_session, stop_session
+from deduplicator.state.table import StateTable
 from tests.integration.test_state import KEY, Mappings, history, mapping
-from tests.s3 import s3, s3a_conf, s3a_jars
+from tests.support.s3 import s3, s3a_conf, s3a_jars
 
 BUCKET = "state"
 ODD = "of#it? gr\u00fc\u00dfe"
@@ -50,7 +50,7 @@ def opened(spark: SparkSession, path: str, mappings: Mappings, sharing: str = "c
     return StateTable(spark, path, config=mappings.config, topic=mappings.topic, sharing=sharing)
 
 
-# Other spellings of these mean the same to Spark: tests/unit/test_state_path.py.
+# Other spellings of these mean the same to Spark: tests/unit/common/config/test_state_path.py.
 @pytest.mark.parametrize(
     "path", [f"./{ODD}", f"file:///{{folder}}/{ODD} 50%25", f"s3a://{BUCKET}//{ODD} 50%25/"]
 )
@@ -82,7 +82,7 @@ def test_a_shared_volume_that_executors_do_not_have_is_refused(
     spark: SparkSession, mappings: Mappings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened(spark, str(tmp_path / "volume"), mappings, "shared-volume").check()
-    monkeypatch.setattr("deduplicator.state._where_missing", lambda _: lambda _: ["worker-7"])
+    monkeypatch.setattr("deduplicator.state.table._where_missing", lambda _: lambda _: ["worker-7"])
     table = opened(spark, str(tmp_path / "volume"), mappings, "shared-volume")
     with pytest.raises(SettingsError, match="is not the same on executor worker-7"):
         table.check()

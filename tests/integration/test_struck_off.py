@@ -10,10 +10,11 @@ import pytest
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
-from common import kafka, renewing
-from tests.brokers import create_topic
+from common.kafka.client import clients as kafka
+from common.ports import reconnecting_admin
 from tests.conftest import Names
-from verbatim.brokers import Cluster
+from tests.support.brokers import create_topic
+from verbatim.local.kafka_cluster import Cluster
 
 ASK_S = 1.0
 LOST_S = 90.0
@@ -39,15 +40,15 @@ def answered(client: AdminClient) -> bool:
 
 def renewed(client: AdminClient) -> Any:
     """The client that it uses now."""
-    return cast(renewing.AdminClient, client)._client
+    return cast(reconnecting_admin.AdminClient, client)._client
 
 
 def test_an_admin_client_that_has_struck_all_brokers_off_asks_on_with_another(
     fenced_at_times: Cluster, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Promise: whatever the brokers have said of themselves, an admin client is answered again soon after they are back. Should this fail
-    because no client was ever lost, librdkafka has been mended, and common/renewing.py can go."""
-    monkeypatch.setattr(renewing, "UNANSWERED_S", 3.0)
+    because no client was ever lost, librdkafka has been mended, and common/ports/reconnecting_admin.py can go."""
+    monkeypatch.setattr(reconnecting_admin, "UNANSWERED_S", 3.0)
     at = fenced_at_times.bootstrap_servers
     create_topic(at, names.topic("orders"))
     clients = [kafka.admin({"bootstrap.servers": at}) for _ in range(CLIENTS)]

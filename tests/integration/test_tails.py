@@ -9,21 +9,22 @@ import time
 import pytest
 from confluent_kafka import TopicPartition
 
-from common import control_log, counters, kafka, mappings
-from common.control_log import ControlLog
-from common.counters import Counters, CounterTail
 from common.errors import KafkaTimeout
-from common.mappings import Mapping
-from common.outside import Deadline
-from common.silence import Silence
-from offsets import reading
-from offsets.reading import MappingTail
-from replicator import planner, positions
-from replicator.planner import PositionLog
-from replicator.positions import Position
-from tests.brokers import Record, create_topic, produce
+from common.kafka.client import clients
+from common.kafka.client.stall_detector import Silence
+from common.link import control_log, lane_counters, offset_mappings, positions
+from common.link.control_log import ControlLog
+from common.link.lane_counters import Counters, CounterTail
+from common.link.offset_mappings import Mapping
+from common.link.positions import Position
+from common.ports import Deadline
+from offsets import readers
+from offsets.readers import MappingTail
+from replicator.driver import planner
+from replicator.driver.planner import PositionLog
 from tests.conftest import Kafka, Names
-from tests.harness import Link, eventually
+from tests.support.brokers import Record, create_topic, produce
+from tests.support.harness import Link, eventually
 
 
 def log_of(target: Kafka, names: Names) -> ControlLog:
@@ -45,8 +46,10 @@ def test_a_consumer_that_has_heard_of_its_topic_reads_it_as_soon_as_it_is_assign
     produce(target.bootstrap_servers, topic, [Record(b"v")])
 
     def waits() -> float:
-        with contextlib.closing(kafka.consumer({"bootstrap.servers": target.bootstrap_servers})) as consumer:
-            kafka.connect(consumer, topic, Deadline(10))
+        with contextlib.closing(
+            clients.consumer({"bootstrap.servers": target.bootstrap_servers})
+        ) as consumer:
+            clients.connect(consumer, topic, Deadline(10))
             time.sleep(0.1)
             begun = time.monotonic()
             consumer.incremental_assign([TopicPartition(topic, 0, 0)])
@@ -64,8 +67,8 @@ def test_a_new_client_does_not_wait_before_it_connects_to_a_leader(target: Kafka
 
     def takes() -> float:
         begun = time.monotonic()
-        producer = kafka.producer({"bootstrap.servers": target.bootstrap_servers}, linger_ms=0)
-        kafka.connect(producer, topic, Deadline(10))
+        producer = clients.producer({"bootstrap.servers": target.bootstrap_servers}, linger_ms=0)
+        clients.connect(producer, topic, Deadline(10))
         producer.produce(topic, b"v", partition=0)
         assert producer.flush(30) == 0
         return time.monotonic() - begun
@@ -111,11 +114,11 @@ def test_a_tail_of_which_all_is_read_keeps_its_client(
 def test_counters_are_shown_again_though_their_client_goes_silent(
     target: Kafka, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(counters, "SILENT_S", 1.0)
+    monkeypatch.setattr(lane_counters, "SILENT_S", 1.0)
     topic = f"{names.link}.positions"
     create_topic(target.bootstrap_servers, topic)
     config = {"bootstrap.servers": target.bootstrap_servers}
-    producer = kafka.producer(config)
+    producer = clients.producer(config)
     tail = CounterTail("replicator", topic, config)
     lane = Counters("replicator", 1, 1, 0, topic)
     records = 0
@@ -143,8 +146,8 @@ def test_positions_are_read_to_their_end_though_their_client_goes_silent(
     topic = f"{names.link}.positions"
     create_topic(target.bootstrap_servers, topic)
     config = {"bootstrap.servers": target.bootstrap_servers}
-    tail = PositionLog(topic, config, kafka.admin(config))
-    producer = kafka.producer(config)
+    tail = PositionLog(topic, config, clients.admin(config))
+    producer = clients.producer(config)
     for next_ in (5, 6):
         key, value = positions.encode("orders", ("id", 0), Position(next_, None, -1))
         producer.produce(topic, value, key)
@@ -158,20 +161,20 @@ def test_mappings_are_read_on_though_their_client_reaches_nobody_any_more(
     target: Kafka, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Promise: groups whose offsets are kept in step do not stand still for ever because one client does."""
-    monkeypatch.setattr(reading, "CALL_S", 5.0)
+    monkeypatch.setattr(readers, "CALL_S", 5.0)
     settings = Link(
         target.bootstrap_servers, target.bootstrap_servers, names.link, names.topic("orders")
     ).settings
     create_topic(target.bootstrap_servers, settings.mappings_topic, partitions=settings.staging_partitions)
-    producer = kafka.producer({"bootstrap.servers": target.bootstrap_servers})
-    key, value = mappings.encode(
+    producer = clients.producer({"bootstrap.servers": target.bootstrap_servers})
+    key, value = offset_mappings.encode(
         Mapping("c", "orders", "id", 0, 0, 9, "orders", 0, 1, 9, 0, 0, [[0, 100, 9]])
     )
     producer.produce(settings.mappings_topic, value, key, 0)
     producer.flush(10)
-    tail = MappingTail(settings, kafka.admin({"bootstrap.servers": target.bootstrap_servers}))
+    tail = MappingTail(settings, clients.admin({"bootstrap.servers": target.bootstrap_servers}))
     tail._consumer.close()
-    tail._consumer = kafka.reader({"bootstrap.servers": "127.0.0.1:1"})
+    tail._consumer = clients.reader({"bootstrap.servers": "127.0.0.1:1"})
     with pytest.raises(KafkaTimeout):
         tail.catch_up()
     assert tail.catch_up()

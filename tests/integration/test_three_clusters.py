@@ -5,9 +5,7 @@ from __future__ import annotations
 import pytest
 
 from offsets.service import Service
-from tests.brokers import create_topic, end_offsets, produce, read_all
 from tests.conftest import Kafka, Names
-from tests.harness import Link, assert_copied, eventually
 from tests.integration.test_offsets import commit, committed
 from tests.integration.test_two_way import (
     KEPT,
@@ -22,6 +20,8 @@ from tests.integration.test_two_way import (
     verified,
     written,
 )
+from tests.support.brokers import create_topic, end_offsets, produce, read_all
+from tests.support.harness import Link, assert_copied, eventually
 
 
 @pytest.fixture(scope="module")

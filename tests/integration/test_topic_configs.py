@@ -16,10 +16,10 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from tests.brokers import Record, create_topic, delete_topic, produce, read_all
 from tests.conftest import Kafka, Names
-from tests.harness import Link, assert_copied, eventually
 from tests.integration.test_destinations import alter, config, link_of
+from tests.support.brokers import Record, create_topic, delete_topic, produce, read_all
+from tests.support.harness import Link, assert_copied, eventually
 from verbatim.main import cli
 
 

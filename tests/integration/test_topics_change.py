@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from replicator import lane
-from tests.brokers import Record, create_topic, delete_topic, end_offsets, produce, read_all, topic_id
+from replicator.lane import lane
 from tests.conftest import Kafka, Names
-from tests.harness import Link, assert_copied, assert_mapped, contents, eventually
+from tests.support.brokers import Record, create_topic, delete_topic, end_offsets, produce, read_all, topic_id
+from tests.support.harness import Link, assert_copied, assert_mapped, contents, eventually
 
 
 def records(what: str, count: int, partition: int = 0) -> list[Record]:

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from common.batch_producer import BatchProducer
-from deduplicator import delivery, fencing, lane, recovery
-from tests.brokers import Record, create_topic, produce
+from common.kafka.wire.batch_producer import BatchProducer
+from deduplicator.lane import delivery, fencing, lane, recovery
 from tests.conftest import Kafka, Names
-from tests.harness import Link, assert_copied, eventually
+from tests.support.brokers import Record, create_topic, produce
+from tests.support.harness import Link, assert_copied, eventually
 
 Commit = Callable[["Watched", float], None]
 

@@ -11,15 +11,25 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from common import kafka, provenance
-from common.records import Header
-from offsets.reading import MappingTail
-from tests.brokers import Headers, Record, Seen, create_topic, end_offsets, produce, read_all, topic_id
+from common.kafka.client import clients
+from common.kafka.wire.records import Header
+from common.link import provenance
+from offsets.readers import MappingTail
 from tests.conftest import Kafka, Names
-from tests.harness import Link, assert_copied, assert_mapped, eventually
 from tests.integration.test_plan import plan
-from verbatim.verify import Kind
-from verbatim.verify_link import LinkReport, Options, verify_link
+from tests.support.brokers import (
+    Headers,
+    Record,
+    Seen,
+    create_topic,
+    end_offsets,
+    produce,
+    read_all,
+    topic_id,
+)
+from tests.support.harness import Link, assert_copied, assert_mapped, eventually
+from verbatim.verify.comparison import Kind
+from verbatim.verify.link import LinkReport, Options, verify_link
 
 ON = {"PROVENANCE_HEADERS": "true"}
 KEPT = {"retention.ms": "-1", "message.timestamp.after.max.ms": str(2**63 - 1)}
@@ -212,7 +222,9 @@ def test_records_left_out_are_gaps_that_positions_mappings_and_group_offsets_pas
     ]
     assert_mapped(to_a, topic, expected, here)
     settings = to_a.settings
-    with closing(MappingTail(settings, kafka.admin(settings.client_config("destination", "admin")))) as tail:
+    with closing(
+        MappingTail(settings, clients.admin(settings.client_config("destination", "admin")))
+    ) as tail:
         tail.catch_up()
         index = tail.index.partitions[topic_id(to_a.source, topic), 0]
         at = {r.value: r.offset for r in here[0]}

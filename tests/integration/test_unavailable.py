@@ -11,12 +11,12 @@ import pytest
 from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from common.batch_producer import BatchProducer
-from common.outside import Deadline
-from tests.brokers import Record, create_topic, delete_topic, produce, read_all, topic_id
+from common.kafka.wire.batch_producer import BatchProducer
+from common.ports import Deadline
 from tests.conftest import Kafka, Names
-from tests.harness import Link, assert_copied, contents, eventually
-from verbatim.brokers import Cluster
+from tests.support.brokers import Record, create_topic, delete_topic, produce, read_all, topic_id
+from tests.support.harness import Link, assert_copied, contents, eventually
+from verbatim.local.kafka_cluster import Cluster
 
 QUICKLY = {"broker.session.timeout.ms": 3000, "broker.heartbeat.interval.ms": 500}
 """How soon a node that has died is held to be dead."""

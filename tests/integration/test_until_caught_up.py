@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from common import outside
+from common import ports
 from common.errors import VerbatimError
-from common.lanes import LaneQuery
+from common.spark.lane_query import LaneQuery
 from deduplicator.main import Deduplicator
-from deduplicator.state import StateTable
-from tests.brokers import Record, create_topic, produce
+from deduplicator.state.table import StateTable
 from tests.conftest import Kafka, Names
-from tests.harness import Link, NoTable, Running, ThreadDeduplicator, ThreadReplicator, assert_copied
+from tests.support.brokers import Record, create_topic, produce
+from tests.support.harness import Link, NoTable, Running, ThreadDeduplicator, ThreadReplicator, assert_copied
 
 
 def silent(plan: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -36,7 +36,7 @@ def test_lanes_that_report_an_end_with_nothing_copied_are_not_believed(
     link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Promise: exit code 0 only after what is committed was compared with the ends that were given; else an error that says where it stands."""
-    monkeypatch.setattr(outside, "sleep", lambda _: None)
+    monkeypatch.setattr(ports, "sleep", lambda _: None)
 
     class IdleReplicator(ThreadReplicator):
         run_lane = staticmethod(silent)

@@ -22,7 +22,7 @@ from confluent_kafka.admin import (
 )
 
 from common.errors import SettingsError
-from tests.brokers import wait_until
+from tests.support.brokers import wait_until
 from verbatim.main import cli
 
 Record = dict[str, Any]
@@ -418,7 +418,7 @@ def test_a_sample_reads_less_and_says_what_it_does_not_tell(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A hundred windows: which ones depends on the topic's name too, another one each time, but some 20 they are.
-    monkeypatch.setattr("verbatim.verify_link.SAMPLE_OFFSETS", 10)
+    monkeypatch.setattr("verbatim.verify.link.SAMPLE_OFFSETS", 10)
     records = some_records(1000)
     world.write("source", records)
     world.write("destination", records)

@@ -9,17 +9,17 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from common.record_batch import CODECS
-from replicator import lane as lanes
-from replicator.chunks import Chunk
-from replicator.confirming import Confirming
-from replicator.copying import Cut
-from replicator.fetching import Event
-from replicator.source import Source
-from tests.brokers import Record, _answer, create_topic, delete_topic, produce, read_all, topic_id
+from common.kafka.wire.batch_consumer import Event
+from common.kafka.wire.chunks import Chunk
+from common.kafka.wire.record_batch import CODECS
+from replicator.lane import lane as lanes
+from replicator.lane.partition_copy import Cut
+from replicator.lane.source_reader import Source
+from replicator.lane.topic_id_check import Confirming
 from tests.conftest import Kafka, Names
-from tests.harness import Link, assert_mapped, contents, eventually
-from tests.old_brokers import VersionCluster
+from tests.support.brokers import Record, _answer, create_topic, delete_topic, produce, read_all, topic_id
+from tests.support.harness import Link, assert_mapped, contents, eventually
+from tests.support.old_brokers import VersionCluster
 from tests.versions import OLD_FORMATS, RECORDS, copy
 
 

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException
 
-from common.application import Application
-from common.control_log import ControlLog
+from common.app.application import Application
+from common.app.election import wait_for_lead
 from common.errors import StateError, VerbatimError
-from common.lanes import Plan, Progress, Reports, RunLane
-from common.leadership import wait_for_lead
-from common.link import Link
-from common.mappings import decode
-from deduplicator.copied_acls import CopiedAcls
-from deduplicator.destinations import Destinations
+from common.link.control_log import ControlLog
+from common.link.identity import Link
+from common.link.offset_mappings import decode
+from common.spark.lane_query import Plan, Progress, Reports, RunLane
+from deduplicator.driver.acl_replication import CopiedAcls
+from deduplicator.driver.destinations import Destinations
 from deduplicator.main import Deduplicator
-from deduplicator.snapshot import FoldResult, PartitionState, Snapshot
+from deduplicator.state.snapshot import FoldResult, PartitionState, Snapshot
 from replicator.main import Replicator
 from tests.simulation.scheduler import Process, Task
 
@@ -43,7 +43,7 @@ class Attempt:
 
 
 class Query:
-    """Stands in for common.lanes.LaneQuery. Plans travel as JSON, each try of a lane is a process of its own."""
+    """Stands in for common.spark.lane_query.LaneQuery. Plans travel as JSON, each try of a lane is a process of its own."""
 
     def __init__(
         self, world: World, name: str, run_lane: RunLane, on_epoch: Callable[[list[Progress]], None]
@@ -114,7 +114,7 @@ class Query:
 
 
 class Leadership:
-    """Stands in for common.leadership.Leadership: the partition goes to who asks when its holder is dead or does not answer."""
+    """Stands in for common.app.election.Leadership: the partition goes to who asks when its holder is dead or does not answer."""
 
     def __init__(self, world: World, application: str, process: Process) -> None:
         self.world = world

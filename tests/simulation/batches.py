@@ -1,4 +1,4 @@
-"""What stands for common/batch_producer.py and replicator/fetching.py, on the clusters of tests/simulation/cluster.py.
+"""What stands for common/kafka/wire/batch_producer.py and common/kafka/wire/batch_consumer.py, on the clusters of tests/simulation/cluster.py.
 
 As those are: a batch is appended whole or not at all, so that no other writer's records come into it; nothing is sent twice by itself; a
 producer has ended with its first error, or with a request of which no answer came, and what it had sent may still arrive. The consumer asks
@@ -20,15 +20,15 @@ import pyarrow as pa
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 from greenlet import GreenletExit
 
-from common import record_batch
-from common.batch_producer import Delivered
-from common.protocol import KnownTransaction
-from common.record_batch import BatchHeader, Record, Records
-from common.record_encoding import encode_records
-from common.records import encode_rows
-from common.topics import id_text
-from replicator.chunks import Chunk, Whole
-from replicator.fetching import Event
+from common.kafka.client.topics import id_text
+from common.kafka.wire import record_batch
+from common.kafka.wire.batch_consumer import Event
+from common.kafka.wire.batch_producer import Delivered
+from common.kafka.wire.chunks import Chunk, Whole
+from common.kafka.wire.protocol import KnownTransaction
+from common.kafka.wire.record_batch import BatchHeader, Record, Records
+from common.kafka.wire.record_encoder import encode_records
+from common.kafka.wire.records import encode_rows
 from tests.simulation.clients import Client, Config, Surroundings, Transactional
 from tests.simulation.cluster import Entry, Headers, Log, refuse
 

@@ -10,7 +10,7 @@ from functools import partial
 
 from confluent_kafka import KafkaError
 
-from common.control import DEDUPLICATOR, encode
+from common.link.control_state import DEDUPLICATOR, encode
 from tests.simulation import faults
 from tests.simulation.cluster import Log, Txn
 from tests.simulation.scheduler import Process, Scripted, Seeded

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from confluent_kafka import KafkaError
 
-from common.control import encode
+from common.link.control_state import encode
 from tests.simulation.cluster import Log
 from tests.simulation.scheduler import Process
 from tests.simulation.world import Instance, World

@@ -46,7 +46,7 @@ MUTANTS = [
         "no fencing: a transactional id for each owner, not for each staging partition",
         "a_predecessor_that_commits_during_recovery_is_counted",
         (
-            "deduplicator.fencing:FencingProducer.__init__",
+            "deduplicator.lane.fencing:FencingProducer.__init__",
             '(plan["link"], partition, 0)',
             '(plan["link"], f"{partition}.{id(self)}", 0)',
         ),
@@ -54,9 +54,13 @@ MUTANTS = [
     _of(
         "mappings read before fencing",
         "a_predecessor_that_commits_during_recovery_is_counted",
-        ("deduplicator.delivery:Delivery._recover", "until = fencing.fence(deadline)", f"until = {_HIGH}"),
         (
-            "deduplicator.delivery:Delivery._recover",
+            "deduplicator.lane.delivery:Delivery._recover",
+            "until = fencing.fence(deadline)",
+            f"until = {_HIGH}",
+        ),
+        (
+            "deduplicator.lane.delivery:Delivery._recover",
             "self._transaction.use(fencing,",
             "fencing.fence(deadline); self._transaction.use(fencing,",
         ),
@@ -65,7 +69,7 @@ MUTANTS = [
         "mappings read up to the high watermark, not up to a record of one's own",
         "a_commit_that_is_not_visible_yet_is_waited_for",
         (
-            "deduplicator.delivery:Delivery._recover",
+            "deduplicator.lane.delivery:Delivery._recover",
             "until = fencing.fence(deadline)",
             f"kafka.patiently('', lambda t: fencing.client.init_transactions(t), deadline); until = {_HIGH}",
         ),
@@ -73,13 +77,13 @@ MUTANTS = [
     _of(
         "roll-forward one short",
         "a_commit_whose_answer_is_lost_is_not_done_again",
-        ("deduplicator.recovery:_read", "return out", "return out[:-1]"),
+        ("deduplicator.lane.recovery:_read", "return out", "return out[:-1]"),
     ),
     _of(
         "the exception of a commit is taken for a failure: the transaction is done again from memory",
         "a_commit_that_arrives_late_is_not_done_again",
         (
-            "deduplicator.transaction:Transaction.commit",
+            "deduplicator.lane.transaction:Transaction.commit",
             "producer.commit_transaction(max(1.0, deadline.left()))",
             """try:
         producer.commit_transaction(max(1.0, deadline.left()))
@@ -88,7 +92,7 @@ MUTANTS = [
         raise""",
         ),
         (
-            "deduplicator.delivery:Delivery._recover",
+            "deduplicator.lane.delivery:Delivery._recover",
             "self.owned.next = found.next",
             (
                 "self.owned.next = {**found.next, **Transaction.__dict__.get('undone', {})}; Transaction.undone = {}; "
@@ -100,7 +104,7 @@ MUTANTS = [
         "state kept in memory after an abort",
         "a_commit_that_never_happened_is_done_again",
         (
-            "deduplicator.delivery:Delivery._recover",
+            "deduplicator.lane.delivery:Delivery._recover",
             "self.owned.next = found.next",
             "self.owned.next = {**found.next, **self.owned.next}",
         ),
@@ -109,7 +113,7 @@ MUTANTS = [
         "an owner leaves to the next one what an aborted transaction would have moved",
         "what_an_owner_leaves_to_the_next_one_is_committed",
         (
-            "deduplicator.delivery:Delivery._leave",
+            "deduplicator.lane.delivery:Delivery._leave",
             "if self._transaction.open or not self._transaction.has_producer():",
             "if not self.owned.next:",
         ),
@@ -117,13 +121,17 @@ MUTANTS = [
     _of(
         "mappings that came after a snapshot are not read where there are few",
         "what_came_after_what_an_owner_left_is_read",
-        ("deduplicator.recovery:recover", "until - snapshot.folded <= 1", "until - snapshot.folded <= 9"),
+        (
+            "deduplicator.lane.recovery:recover",
+            "until - snapshot.folded <= 1",
+            "until - snapshot.folded <= 9",
+        ),
     ),
     _of(
         "position written before the frames below it are acknowledged",
         "a_writer_that_dies_at_any_point_leaves_no_hole",
         (
-            "replicator.copying:Copying._cut",
+            "replicator.lane.partition_copy:Copying._cut",
             "self.cut_at = end",
             "self.cut_at = self.acked = end; self.frames += 1",
         ),
@@ -132,7 +140,7 @@ MUTANTS = [
         "a pause goes back to where the next frame begins",
         "a_pause_in_the_middle_of_frames_that_wait_loses_none_of_them",
         (
-            "replicator.copying:Copying.put_back",
+            "replicator.lane.partition_copy:Copying.put_back",
             "self.read, self.read_epoch = self.cut_at, self.cut_epoch",
             "self.rewind(self.cut_at)",
         ),
@@ -141,12 +149,12 @@ MUTANTS = [
         "no topic id in the key",
         "records_of_a_topic_made_again_are_not_dropped_as_seen",
         (
-            "deduplicator.judgement:Judgement._judge",
+            "deduplicator.lane.frame_handler:Judgement._judge",
             "key = (frame.topic_id, frame.partition)",
             "key = (frame.topic, frame.partition)",
         ),
         (
-            "common.mappings:_reached",
+            "common.link.offset_mappings:_reached",
             "return (topic_id, partition)",
             'return (r["topic"], partition)',
         ),
@@ -154,70 +162,82 @@ MUTANTS = [
     _by_name(
         "topic ids are not confirmed",
         "records_of_a_topic_made_again_are_not_taken_for_old_ones",
-        ("replicator.confirming:Confirming.answers", "ids[frame.topic] == frame.topic_id", "True"),
+        ("replicator.lane.topic_id_check:Confirming.answers", "ids[frame.topic] == frame.topic_id", "True"),
     ),
     _by_name(
         "an answer to a question asked before the records were fetched confirms them too",
         "an_answer_about_the_topic_before_does_not_confirm_records_of_the_one_made_again",
-        ("replicator.confirming:Confirming.answers", "number >= covered or ", ""),
+        ("replicator.lane.topic_id_check:Confirming.answers", "number >= covered or ", ""),
     ),
     _by_name(
         "a position outside of the log is a truncation, whichever topic it is now",
         "a_topic_made_again_and_shorter_than_before_is_no_truncation",
-        ("replicator.demands:Demands.lost_position", "not self.source.still_the_same(copy)", "False"),
+        (
+            "replicator.lane.resend_requests:Demands.lost_position",
+            "not self.source.still_the_same(copy)",
+            "False",
+        ),
     ),
     _of(
         "a delivery report that tells of an error is ignored, and no gapless guarantee ends the producer",
         "a_record_that_fails_leaves_no_hole",
-        ("common.kafka:producer", '"enable.gapless.guarantee": True', '"enable.gapless.guarantee": False'),
-        ("replicator.writer:Writer._delivered", "if error is None:", "if True:"),
+        (
+            "common.kafka.client.clients:producer",
+            '"enable.gapless.guarantee": True',
+            '"enable.gapless.guarantee": False',
+        ),
+        ("replicator.lane.staging_writer:Writer._delivered", "if error is None:", "if True:"),
     ),
     _of(
         "no gapless guarantee: frames behind one that failed are appended",
         "a_record_that_fails_leaves_no_hole",
-        ("common.kafka:producer", '"enable.gapless.guarantee": True', '"enable.gapless.guarantee": False'),
+        (
+            "common.kafka.client.clients:producer",
+            '"enable.gapless.guarantee": True',
+            '"enable.gapless.guarantee": False',
+        ),
     ),
     _of(
         "messages time out, and the gapless guarantee leaves those out",
         "a_record_that_fails_leaves_no_hole",
-        ("common.kafka:producer", '"message.timeout.ms": 0', '"message.timeout.ms": 300000'),
+        ("common.kafka.client.clients:producer", '"message.timeout.ms": 0', '"message.timeout.ms": 300000'),
     ),
     _of(
         "origin decided again, and the last one wins",
         "an_origin_of_latest_is_decided_once",
         (
-            "common.control:Control._on_origin",
+            "common.link.control_state:Control._on_origin",
             "self.origins.setdefault(key, origin)",
             "self.origins[key] = origin",
         ),
-        ("replicator.origins:Origins.decide", "if (i.id, p) not in state.origins]", "]"),
-        ("replicator.origins:Origins.decide", "if initial else StartOffsets()", ""),
+        ("replicator.driver.origins:Origins.decide", "if (i.id, p) not in state.origins]", "]"),
+        ("replicator.driver.origins:Origins.decide", "if initial else StartOffsets()", ""),
     ),
     _of(
         "an initial origin counts after the link has started, too",
         "a_paused_first_leader_does_not_skip_a_partition_that_came_later",
-        ("common.control:Control._on_origin", 'r.get("initial") and self.started', "False"),
+        ("common.link.control_state:Control._on_origin", 'r.get("initial") and self.started', "False"),
     ),
     _of(
         "`<` for `<=`: a frame that ends at `next` is not seen",
         "a_writer_that_dies_at_any_point_leaves_no_hole",
-        ("deduplicator.dedup:decide", "frame.next <= next_offset", "frame.next < next_offset"),
+        ("deduplicator.lane.dedup:decide", "frame.next <= next_offset", "frame.next < next_offset"),
     ),
     _of(
         "`>=` for `>`: a frame that begins at `next` is a hole",
         "records_of_a_topic_made_again_are_not_taken_for_old_ones",
-        ("deduplicator.dedup:decide", "frame.start > next_offset", "frame.start >= next_offset"),
+        ("deduplicator.lane.dedup:decide", "frame.start > next_offset", "frame.start >= next_offset"),
     ),
     _of(
         "a hole is not noticed",
         "a_hole_that_is_filled_holds_nothing_up",
-        ("deduplicator.dedup:decide", "frame.start > next_offset", "False"),
+        ("deduplicator.lane.dedup:decide", "frame.start > next_offset", "False"),
     ),
     _of(
         "whole frames only: rows below `next` come again",
         "held_frames_are_not_trimmed",
         (
-            "deduplicator.dedup:decide",
+            "deduplicator.lane.dedup:decide",
             "Decision(Action.DELIVER, next_offset, frame.next, lost=lost)",
             "Decision(Action.DELIVER, frame.start, frame.next, lost=lost)",
         ),
@@ -225,38 +245,42 @@ MUTANTS = [
     _of(
         "the first frame that comes need not be the origin's",
         "a_partition_whose_first_frame_is_lost_begins_at_its_origin",
-        ("deduplicator.dedup:decide", "if not (frame.origin and complete)", "if not complete"),
+        ("deduplicator.lane.dedup:decide", "if not (frame.origin and complete)", "if not complete"),
     ),
     _of(
         "incomplete state taken as complete",
         "with_the_table_lost_and_the_mappings_trimmed_nothing_is_guessed",
-        ("deduplicator.recovery:recover", "complete = snapshot.complete and reaches", "complete = True"),
+        ("deduplicator.lane.recovery:recover", "complete = snapshot.complete and reaches", "complete = True"),
     ),
     _of(
         "checksum ignored",
         "a_hole_that_is_filled_holds_nothing_up",
-        ("common.frame:must_match", "crc32(value) != crc", "False"),
+        ("common.link.frame:must_match", "crc32(value) != crc", "False"),
     ),
     _of(
         "trimmed past held frames",
         "held_frames_are_not_trimmed",
-        ("deduplicator.trim:limits", "min(offset, held.get(p, offset))", "offset"),
+        ("deduplicator.driver.staging_trim:limits", "min(offset, held.get(p, offset))", "offset"),
     ),
     _of(
         "trimmed past what is committed",
         "staging_is_not_trimmed_to_a_position_that_was_only_attempted",
-        ("deduplicator.transaction:Transaction._mapping", "self.owned.position,", "self.owned.position + 1,"),
+        (
+            "deduplicator.lane.transaction:Transaction._mapping",
+            "self.owned.position,",
+            "self.owned.position + 1,",
+        ),
     ),
     _of(
         "frames read before the position was set again are taken",
         "staging_is_not_trimmed_to_a_position_that_was_only_attempted",
-        ("deduplicator.inbox:Inbox.put", "if generation == self.generation:", "if True:"),
+        ("deduplicator.lane.inbox:Inbox.put", "if generation == self.generation:", "if True:"),
     ),
     _of(
         "whoever may not lead any more fences all the same",
         "two_owners_do_not_fence_each_other_for_ever",
         (
-            "common.lane:LaneTerm.must_lead",
+            "common.app.lane_term:LaneTerm.must_lead",
             "if state.epoch_ended(self.application, self.term, self.epoch):",
             "if False:",
         ),
@@ -264,18 +288,18 @@ MUTANTS = [
     _of(
         "offsets are foreseen where another writer's records came between before",
         "another_writer_costs_no_more_than_one_transaction",
-        ("deduplicator.transaction:Transaction._foreseen", " or topic in self._shared", ""),
+        ("deduplicator.lane.transaction:Transaction._foreseen", " or topic in self._shared", ""),
     ),
     _of(
         "offsets are foreseen where several sources meet",
         "several_sources_in_one_partition_are_mapped_exactly",
-        ("deduplicator.transaction:Transaction._foreseen", " or self._several_into(topic, False)", ""),
+        ("deduplicator.lane.transaction:Transaction._foreseen", " or self._several_into(topic, False)", ""),
     ),
     _of(
         "out of range means going on at the log start",
         "what_the_source_lost_halts_until_the_loss_is_accepted",
         (
-            "replicator.demands:Demands.lost_position",
+            "replicator.lane.resend_requests:Demands.lost_position",
             "elif copy.read < low:",
             (
                 "elif copy.read < low:\n        copy.rewind(low); copy.status = Status.RUNNING; self.hold_back(copy.gap_frame(0, low, '')); "
@@ -287,7 +311,7 @@ MUTANTS = [
         "out of range is a loss, without asking how far the destination is",
         "retention_that_takes_only_what_is_delivered_halts_nothing",
         (
-            "replicator.demands:Demands.lost_position",
+            "replicator.lane.resend_requests:Demands.lost_position",
             "or copy.read > high:",
             "or copy.read > high or copy.read < low:",
         ),
@@ -295,18 +319,22 @@ MUTANTS = [
     _of(
         "a demand for what the source has not got is a loss, whoever asked",
         "a_demand_of_an_owner_that_was_fenced_since_is_no_loss",
-        ("replicator.demands:Demands._resend", "position < low and not demand.answers", "False"),
+        ("replicator.lane.resend_requests:Demands._resend", "position < low and not demand.answers", "False"),
     ),
     _of(
         "missing frames are asked for once only",
         "a_hole_is_asked_for_again_when_the_answer_is_lost_too",
-        ("deduplicator.stuck:Stuck.asks_now", "self.ask_at = now + self.pause_s", "self.ask_at = now + 1e9"),
+        (
+            "deduplicator.lane.blocked_partition:Stuck.asks_now",
+            "self.ask_at = now + self.pause_s",
+            "self.ask_at = now + 1e9",
+        ),
     ),
     _of(
         "a lane does not say where it stands: staging wiped while the source is idle is not noticed",
         "staging_wiped_while_the_source_is_idle_is_noticed",
         (
-            "replicator.lane:Lane.run",
+            "replicator.lane.lane:Lane.run",
             "copy.origin_frame() if copy.key in self.new else copy.position_frame()",
             "copy.origin_frame()",
         ),
@@ -314,23 +342,23 @@ MUTANTS = [
     _of(
         "the replicator does not notice that its client has gone silent",
         "a_source_client_that_goes_silent_is_replaced",
-        ("replicator.lane:Lane._consume", "if not came:", "if False:"),
+        ("replicator.lane.lane:Lane._consume", "if not came:", "if False:"),
     ),
     _of(
         "the replicator does not notice that its frames are not acknowledged",
         "a_staging_producer_that_hears_no_more_is_replaced",
-        ("replicator.writer:Writer.poll", "self._must_move()", "pass"),
+        ("replicator.lane.staging_writer:Writer.poll", "self._must_move()", "pass"),
     ),
     _of(
         "the deduplicator does not notice that its client has gone silent",
         "a_staging_client_that_goes_silent_is_replaced",
-        ("deduplicator.lane:Lane._read", "if not arrived:", "if False:"),
+        ("deduplicator.lane.lane:Lane._read", "if not arrived:", "if False:"),
     ),
     _of(
         "who reads the control topic does not notice that its client has gone silent",
         "a_control_client_that_goes_silent_is_replaced",
         (
-            "common.control_log:ControlLog._take",
+            "common.link.control_log:ControlLog._take",
             "if self._silence.found(",
             "if False and self._silence.found(",
         ),
@@ -339,7 +367,7 @@ MUTANTS = [
         "staging unheard of by the consumer until it is assigned, and looked up a second later",
         "a_predecessor_that_commits_during_recovery_is_counted",
         (
-            "deduplicator.lane:Lane.run",
+            "deduplicator.lane.lane:Lane.run",
             'kafka.connect(self.consumer, self.plan["staging_topic"], Deadline(CONNECT_S))',
             "pass",
         ),
@@ -348,7 +376,7 @@ MUTANTS = [
         "what is taken apart has the offsets of its batches' first records, one after the other",
         153,
         (
-            "common.whole_batches:Wholes.rows",
+            "common.link.batch_frame:Wholes.rows",
             "if dense else list(chain.from_iterable(spans))",
             "if True else []",
         ),
@@ -356,9 +384,9 @@ MUTANTS = [
     _of(
         "the checksums of a frame and of its batches ignored",
         "a_hole_that_is_filled_holds_nothing_up",
-        ("common.frame:must_match", "crc32(value) != crc", "False"),
+        ("common.link.frame:must_match", "crc32(value) != crc", "False"),
         (
-            "common.whole_batches:decode",
+            "common.link.batch_frame:decode",
             "not record_batch.intact(data, at, header)",
             "False",
         ),
@@ -367,7 +395,7 @@ MUTANTS = [
         "a batch's mapping says what was foreseen, whatever base offset is reported",
         "another_writers_records_do_not_spoil_the_mappings",
         (
-            "deduplicator.transaction:Transaction._check_reports",
+            "deduplicator.lane.transaction:Transaction._check_reports",
             "if foreseen is not None and foreseen[i] != moved.runs:",
             "if False:",
         ),
@@ -376,17 +404,17 @@ MUTANTS = [
         "the base offset that is reported of a batch is not looked at",
         "another_writers_records_do_not_spoil_the_mappings",
         (
-            "deduplicator.transaction:Transaction._batch_reported",
+            "deduplicator.lane.transaction:Transaction._batch_reported",
             "placed(runs, base_offset)",
             "placed(runs, getattr(self, 'next_base', base_offset))",
         ),
         (
-            "deduplicator.transaction:Transaction._batch_reported",
+            "deduplicator.lane.transaction:Transaction._batch_reported",
             "run.first = there.first",
             "run.first = there.first; self.next_base = there.first + there.length",
         ),
         (
-            "deduplicator.transaction:Transaction._remember_ends",
+            "deduplicator.lane.transaction:Transaction._remember_ends",
             "self._ends[moved.destination.topic, moved.frame.partition] = last.first + last.length + 1",
             "self.next_base = last.first + last.length + 1",
         ),
@@ -395,14 +423,14 @@ MUTANTS = [
         "a batch that was refused is left out of what is committed",
         "a_batch_that_is_refused_is_not_left_out_of_what_is_committed",
         ("tests.simulation.batches:BatchProducer.commit_transaction", "self._none_refused()", "pass"),
-        ("deduplicator.transaction:Transaction._batch_reported", "self._failed.append(", "str("),
+        ("deduplicator.lane.transaction:Transaction._batch_reported", "self._failed.append(", "str("),
         (
-            "deduplicator.transaction:Transaction._check_reports",
+            "deduplicator.lane.transaction:Transaction._check_reports",
             "if any(run.first is None for run in moved.runs):",
             "if False:",
         ),
         (
-            "deduplicator.transaction:Transaction._check_reports",
+            "deduplicator.lane.transaction:Transaction._check_reports",
             "if foreseen is not None and foreseen[i] != moved.runs:",
             "moved.runs = [run for run in moved.runs if run.first is not None]\n        if False:",
         ),
@@ -416,7 +444,7 @@ MUTANTS = [
         "a producer is used again after a commit of which no answer came",
         "a_transaction_behind_a_commit_that_is_late_has_another_owner",
         (
-            "deduplicator.transaction:Transaction.commit",
+            "deduplicator.lane.transaction:Transaction.commit",
             "producer.commit_transaction(max(1.0, deadline.left()))",
             """try:
         producer.commit_transaction(max(1.0, deadline.left()))
@@ -430,7 +458,7 @@ MUTANTS = [
         "a frame begins at its first batch, not where the last one ended",
         "a_tail_without_records_is_no_hole",
         (
-            "replicator.copying:Copying._cut_chunks",
+            "replicator.lane.partition_copy:Copying._cut_chunks",
             "if piece.rows is None:",
             "if piece.rows is None:\n        self.cut_at = piece.wholes[0][0].base_offset\n    if piece.rows is None:",
         ),
@@ -438,12 +466,12 @@ MUTANTS = [
     _of(
         "a rewind keeps the chunks that are pending",
         "a_demand_that_comes_with_records_parked_for_a_limit_is_answered_in_order",
-        ("replicator.copying:Copying.rewind", "self.chunks.clear()", "pass"),
+        ("replicator.lane.partition_copy:Copying.rewind", "self.chunks.clear()", "pass"),
     ),
     _of(
         "the leader epoch of what was fetched is not remembered",
         "a_source_that_was_cut_halts_by_name",
-        ("replicator.copying:Copying._cut_chunks", "piece.leader_epoch", "None"),
+        ("replicator.lane.partition_copy:Copying._cut_chunks", "piece.leader_epoch", "None"),
     ),
 ]
 

@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from functools import cache
 
-from common.settings import Settings
+from common.config.settings import Settings
 from tests.simulation import faults
 from tests.simulation.scheduler import Seeded
 from tests.simulation.world import MERGED, World, Wrong, by_names, settings

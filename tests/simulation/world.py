@@ -14,22 +14,22 @@ from unittest import mock
 import orjson
 from confluent_kafka import KafkaException
 
-import common.application
-import common.lane
-import common.outside
-import common.whole_batches
-import deduplicator.delivery
-import deduplicator.fencing
-import deduplicator.lane
-import replicator.copying
-import replicator.lane
-import replicator.source
-import replicator.writer
-from common.control import Control
+import common.app.application
+import common.app.lane_term
+import common.link.batch_frame
+import common.ports
+import deduplicator.lane.delivery
+import deduplicator.lane.fencing
+import deduplicator.lane.lane
+import replicator.lane.lane
+import replicator.lane.partition_copy
+import replicator.lane.source_reader
+import replicator.lane.staging_writer
+from common.config.settings import Settings
 from common.errors import VerbatimError
-from common.mappings import decode
-from common.settings import Settings
-from common.topics import id_text
+from common.kafka.client.topics import id_text
+from common.link.control_state import Control
+from common.link.offset_mappings import decode
 from tests.simulation import batches, clients
 from tests.simulation.applications import Query, Simulated, SimulatedDeduplicator, SimulatedReplicator, Table
 from tests.simulation.cluster import Cluster, Entry, Log, Txn
@@ -199,16 +199,16 @@ class World:
         }
         # Nobody looks as often as in production, and limits are so small that a few records make several frames and batches.
         slower: list[tuple[Any, dict[str, Any]]] = [
-            (replicator.copying, {"MAX_FRAME_BYTES": 300, "MAX_FRAME_RECORDS": 3}),
-            (replicator.writer, {"IN_FLIGHT": 3, "BATCH_BYTES": 0}),
-            (replicator.lane, {"IDLE_POLL_S": 20.0, "MANY": 2, "tame_garbage_collector": lambda: None}),
-            (deduplicator.lane, {"POLL_S": 20.0, "tame_garbage_collector": lambda: None}),
-            (common.application, {"TICK_S": 10.0}),
-            (common.lane, {"LOOK_INTERVAL_S": 5.0}),
-            (deduplicator.delivery, {"IDLE_S": 10.0, "MAX_BATCH_BYTES": 100}),
+            (replicator.lane.partition_copy, {"MAX_FRAME_BYTES": 300, "MAX_FRAME_RECORDS": 3}),
+            (replicator.lane.staging_writer, {"IN_FLIGHT": 3, "BATCH_BYTES": 0}),
+            (replicator.lane.lane, {"IDLE_POLL_S": 20.0, "MANY": 2, "tame_garbage_collector": lambda: None}),
+            (deduplicator.lane.lane, {"POLL_S": 20.0, "tame_garbage_collector": lambda: None}),
+            (common.app.application, {"TICK_S": 10.0}),
+            (common.app.lane_term, {"LOOK_INTERVAL_S": 5.0}),
+            (deduplicator.lane.delivery, {"IDLE_S": 10.0, "MAX_BATCH_BYTES": 100}),
             *self._batches(),
         ]
-        patches = [mock.patch.multiple(common.outside, **make)]
+        patches = [mock.patch.multiple(common.ports, **make)]
         patches += [mock.patch.multiple(module, **values) for module, values in slower]
         for patch in patches:
             patch.start()
@@ -224,17 +224,17 @@ class World:
 
     def _batches(self) -> list[tuple[Any, dict[str, Any]]]:
         """What to put where batches go."""
-        take_apart = common.whole_batches.Wholes.rows
+        take_apart = common.link.batch_frame.Wholes.rows
 
-        def rows(wholes: common.whole_batches.Wholes) -> Any:
+        def rows(wholes: common.link.batch_frame.Wholes) -> Any:
             if wholes.batches:
                 self.visited("a batch was taken apart")
             return take_apart(wholes)
 
         return [
-            (deduplicator.fencing, {"BatchProducer": partial(batches.BatchProducer, self)}),
-            (replicator.source, {"BatchConsumer": partial(batches.BatchConsumer, self)}),
-            (common.whole_batches.Wholes, {"rows": rows}),
+            (deduplicator.lane.fencing, {"BatchProducer": partial(batches.BatchProducer, self)}),
+            (replicator.lane.source_reader, {"BatchConsumer": partial(batches.BatchConsumer, self)}),
+            (common.link.batch_frame.Wholes, {"rows": rows}),
         ]
 
     # what clients ask of the world

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from common.halt_reasons import HaltReason
-from common.rights import rights_table
-from common.settings import settings_table
-from offsets import decision, index
+from common.config.settings import settings_table
+from common.link.halt_reasons import HaltReason
+from common.link.permissions import rights_table
+from offsets import commit_rule, translation_index
 from tests import versions
 from verbatim.main import cli
 
@@ -30,15 +30,15 @@ def test_every_command_is_in_the_readme() -> None:
 
 
 def test_every_outcome_of_a_group_and_every_reason_against_exactness_is_explained_in_the_readme() -> None:
-    for outcome in decision.MEANINGS:
+    for outcome in commit_rule.MEANINGS:
         assert f"| `{outcome}` |" in README, outcome
     whys = (
-        index.AHEAD,
-        index.BEFORE_ORIGIN,
-        index.BEFORE_HISTORY,
-        index.THINNED,
-        index.MISSING,
-        index.NOTHING_COPIED,
+        translation_index.AHEAD,
+        translation_index.BEFORE_ORIGIN,
+        translation_index.BEFORE_HISTORY,
+        translation_index.THINNED,
+        translation_index.MISSING,
+        translation_index.NOTHING_COPIED,
     )
     for why in whys:
         assert f"`{why}`" in README, why

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.brokers import Seen
 from tests.faults.rounds import report
 from tests.faults.rounds.checker import Mapped, compare, compare_mapped
 from tests.faults.rounds.faults import deck
 from tests.faults.rounds.play import BAD, GOOD, NOT_REACHED, deal
 from tests.faults.rounds.proxy import end_of_transaction
 from tests.faults.rounds.world import BATCHES, INSIDE, RECORDS
+from tests.support.brokers import Seen
 
 WHERE = ("orders", 0)
 
@@ -115,12 +115,12 @@ def test_the_end_of_a_transaction_is_read_from_its_request(version: int, commit:
 
 LOOK = """
 import json
-import common.lanes, deduplicator.delivery, deduplicator.judgement, deduplicator.state
+import common.spark.lane_query, deduplicator.lane.delivery, deduplicator.lane.frame_handler, deduplicator.state.table
 from common import kafka
 
 producer = kafka.producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
-from common.batch_producer import BatchProducer
-wrapped = [type(producer).produce, BatchProducer.commit_transaction, common.lanes.LaneQuery.submit, deduplicator.state.StateTable.fold]
+from common.kafka.wire.batch_producer import BatchProducer
+wrapped = [type(producer).produce, BatchProducer.commit_transaction, common.spark.lane_query.LaneQuery.submit, deduplicator.state.table.StateTable.fold]
 print(json.dumps([f.__globals__.get("FOLDER") or f.__wrapped__ is not None for f in wrapped]))
 """
 

@@ -15,13 +15,13 @@ from typing import Any
 import orjson
 import pytest
 
-from common import control, frame, mappings, record_batch
-from common.record_encoding import encode_records
-from common.records import NO_ROWS, encode_rows
-from common.whole_batches import decode as decode_batches
-from offsets import records as group_offsets
-from offsets.decision import Written
-from replicator import positions
+from common.kafka.wire import record_batch
+from common.kafka.wire.record_encoder import encode_records
+from common.kafka.wire.records import NO_ROWS, encode_rows
+from common.link import control_state, frame, offset_mappings, positions
+from common.link.batch_frame import decode as decode_batches
+from offsets import group_offsets
+from offsets.commit_rule import Written
 
 GOLDEN = Path(__file__).parent / "golden"
 ID = "AAAAAAAAAAAAAAAAAAAAAQ"
@@ -50,8 +50,8 @@ CONTROL: list[tuple[str, dict[str, Any]]] = [
     ("topic-deleted", {"topic": "orders", "topic_id": ID}),
 ]  # fmt: skip
 MAPPINGS = [
-    mappings.Mapping("east", "orders", ID, 3, 17, 40, "copy.orders", 3, 99, 20, 1, 0, [[17, 5, 10], [30, 15, 10]]),
-    mappings.Mapping("east", "orders", ID, 3, 40, 60, "copy.orders", 3, 120, 0, 0, 20, []),
+    offset_mappings.Mapping("east", "orders", ID, 3, 17, 40, "copy.orders", 3, 99, 20, 1, 0, [[17, 5, 10], [30, 15, 10]]),
+    offset_mappings.Mapping("east", "orders", ID, 3, 40, 60, "copy.orders", 3, 120, 0, 0, 20, []),
 ]  # fmt: skip
 POSITIONS = [positions.Position(40, 7, 13), positions.Position(41, None, -1)]
 GROUPS = [
@@ -83,10 +83,10 @@ FRAMES = [
 ]
 
 
-def _state() -> control.Control:
-    state = control.Control(link="link")
+def _state() -> control_state.Control:
+    state = control_state.Control(link="link")
     for offset, (kind, fields) in enumerate(CONTROL):
-        assert state.apply(offset, control.encode(kind, link="link", **fields)) is None
+        assert state.apply(offset, control_state.encode(kind, link="link", **fields)) is None
     return state
 
 
@@ -117,10 +117,10 @@ def _batch() -> bytes:
 
 WRITTEN: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "control": lambda: [
-        {"record": control.encode(kind, link="link", **fields).decode()} for kind, fields in CONTROL
+        {"record": control_state.encode(kind, link="link", **fields).decode()} for kind, fields in CONTROL
     ],
     "mappings": lambda: [
-        dict(zip(("key", "value"), (part.decode() for part in mappings.encode(m)), strict=True))
+        dict(zip(("key", "value"), (part.decode() for part in offset_mappings.encode(m)), strict=True))
         for m in MAPPINGS
     ],
     "positions": lambda: [
@@ -151,14 +151,14 @@ def test_what_is_written_is_what_always_was(name: str) -> None:
 
 
 def test_the_golden_control_topic_adds_up_to_what_it_always_did() -> None:
-    state = control.Control(link="link")
+    state = control_state.Control(link="link")
     for offset, line in enumerate(_golden("control")):
         assert state.apply(offset, line["record"].encode()) is None
     assert [_plain(state)] == _golden("control-state")
 
 
 def test_golden_mappings_positions_and_group_offsets_are_read() -> None:
-    assert [mappings.decode(line["value"].encode()) for line in _golden("mappings")] == MAPPINGS
+    assert [offset_mappings.decode(line["value"].encode()) for line in _golden("mappings")] == MAPPINGS
     found = [positions.decode(line["key"].encode(), line["value"].encode()) for line in _golden("positions")]
     assert found == [((ID, 3), position) for position in POSITIONS]
     groups = [

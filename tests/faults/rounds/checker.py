@@ -16,7 +16,7 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
-from tests.brokers import Seen, end_offsets, read_all, topics
+from tests.support.brokers import Seen, end_offsets, read_all, topics
 
 Partition = tuple[str, int]
 

@@ -18,10 +18,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tests.brokers import create_topic
 from tests.faults.processes import Process
 from tests.faults.rounds.proxy import Delay, HoldCommit, Proxy, Stall, SwallowCommitAnswer, wait_for
 from tests.faults.rounds.world import APPLICATIONS, STAGING_PARTITIONS, TRANSACTION_MS, Link, Side, World
+from tests.support.brokers import create_topic
 
 REACH_S = 60.0
 """How long a fault waits for its moment."""

@@ -20,14 +20,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from verbatim.processes import spawn
+from verbatim.local.processes import spawn
 
 MODULE = "tests.faults.rounds.light"
 LANES = 2
 
 
 class ProcessQuery:
-    """Stands in for common.lanes.LaneQuery: one process a lane, which dies with its driver, as Spark's workers do. Where one
+    """Stands in for common.spark.lane_query.LaneQuery: one process a lane, which dies with its driver, as Spark's workers do. Where one
     fails the epoch has failed, and the others are killed."""
 
     def __init__(self, application: str, on_epoch: Callable[[list[Any]], None]) -> None:
@@ -79,7 +79,7 @@ class ProcessQuery:
                 lane.kill()
 
     def _wait(self, lanes: list[subprocess.Popen[bytes]], rows: list[Path]) -> None:
-        from common.lanes import Progress
+        from common.spark.lane_query import Progress
 
         left = list(lanes)
         while left:
@@ -105,7 +105,7 @@ class ProcessQuery:
 
 def run_application(application: str) -> None:
     """The console script of an application, with another query."""
-    from tests.harness import InThreads, ThreadDeduplicator, ThreadReplicator
+    from tests.support.harness import InThreads, ThreadDeduplicator, ThreadReplicator
 
     class InProcesses(InThreads):
         name: str

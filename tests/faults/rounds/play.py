@@ -16,12 +16,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tests.brokers import create_topic, read_all
 from tests.faults.processes import Load
 from tests.faults.rounds import checker
 from tests.faults.rounds.faults import Fault, NotReached, Scene
 from tests.faults.rounds.proxy import wait_for
 from tests.faults.rounds.world import BATCHES, Link, World
+from tests.support.brokers import create_topic, read_all
 
 PARTITIONS = 3
 TOPICS = 2

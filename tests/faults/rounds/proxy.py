@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from verbatim.processes import HOST
+from verbatim.local.processes import HOST
 
 PRODUCE = 0
 END_TXN = 26

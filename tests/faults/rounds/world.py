@@ -25,14 +25,14 @@ from tests.faults.processes import Process, environment
 from tests.faults.rounds import light
 from tests.faults.rounds.checker import Tail
 from tests.faults.rounds.proxy import Proxy, wait_for
-from verbatim.brokers import Cluster
-from verbatim.processes import HOST, free_ports
+from verbatim.local.kafka_cluster import Cluster
+from verbatim.local.processes import HOST, free_ports
 
 INSIDE = Path(__file__).parent / "inside"
 APPLICATIONS = ("replicator", "deduplicator")
 STAGING_PARTITIONS = 4
 COORDINATOR_PARTITIONS = 4
-"""Of __consumer_offsets and __transaction_state, as verbatim.brokers makes them."""
+"""Of __consumer_offsets and __transaction_state, as verbatim.local.kafka_cluster makes them."""
 TRANSACTION_MS = 10_000
 """The deliveries' transaction time-out in a round: a pause can outlast it without taking a minute."""
 STATE_MB = 48

@@ -241,18 +241,18 @@ def _replace(owner: Any, name: str, broken: Callable[[Any], Any]) -> None:
 
 # module -> what is done to it once it is imported. Where production code moves, this table and the functions it names follow.
 POINTS: dict[str, Callable[[ModuleType], None]] = {
-    "common.batch_producer": _batch_producers,
-    "common.outside": _producers,
-    "common.lanes": _lanes,
+    "common.kafka.wire.batch_producer": _batch_producers,
+    "common.ports": _producers,
+    "common.spark.lane_query": _lanes,
     "deduplicator.main": _folding,
-    "deduplicator.state": _state,
-    "deduplicator.state_query": _state_query,
+    "deduplicator.state.table": _state,
+    "deduplicator.state.query": _state_query,
 }
 BREAKAGES: dict[str, tuple[str, Callable[[ModuleType], None]]] = {
-    "stale-next": ("deduplicator.delivery", _stale_next),
-    "no-dedup": ("deduplicator.judgement", _no_dedup),
-    "commit-without-records": ("deduplicator.transaction", _commit_without_records),
-    "no-fencing": ("common.batch_producer", lambda _: None),
+    "stale-next": ("deduplicator.lane.delivery", _stale_next),
+    "no-dedup": ("deduplicator.lane.frame_handler", _no_dedup),
+    "commit-without-records": ("deduplicator.lane.transaction", _commit_without_records),
+    "no-fencing": ("common.kafka.wire.batch_producer", lambda _: None),
 }
 
 

@@ -1,0 +1,453 @@
+"""The main loop of both applications: election, epochs, signals, exit codes. What is copied is left to the subclasses."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import zlib
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from pyspark.sql import SparkSession
+
+from common import ports
+from common.app.cli import setup_logging
+from common.app.cluster_watch import ClusterWatch
+from common.app.election import TICK_S, Leadership, wait_for_lead
+from common.app.health import Health, serving
+from common.app.signals import STOP_S, stop_on_signals
+from common.config.credentials import for_plan
+from common.errors import KafkaTimeout, LinkRefused, VerbatimError
+from common.kafka.client import clients as kafka
+from common.link import identity as link
+from common.link.control_log import ControlLog
+from common.link.identity import Link
+from common.link.lane_counters import CounterTail
+from common.ports import Deadline
+from common.spark import java
+from common.spark.lane_query import (
+    Behind,
+    LaneQuery,
+    Plan,
+    Progress,
+    Reports,
+    RunLane,
+    first_line,
+    missing_right,
+    rehearse,
+)
+from common.spark.session import build_session, jvm_ended, lanes_of, stop_session
+
+if TYPE_CHECKING:
+    from common.config.live_reload import LiveFile
+    from common.config.settings import Settings
+
+log = logging.getLogger(__name__)
+
+EPOCH_S = 600.0
+CALL_S = 60.0
+AT_ONCE_S = 0.5
+"""Who does not lead so soon after Spark is up waits for another instance to stop, or for the session of one that died to run out."""
+FAILURES = 5
+"""So many epochs that fail one after the other, without one that ends well between, end the application."""
+
+
+def epoch_length(application: str, link: str, epoch: int) -> float:
+    """Seconds: EPOCH_S or up to a tenth less, different each time. An epoch's end stops the flow for a moment, and of two applications that
+    started together all would come together."""
+    return EPOCH_S * (1 - 0.1 * zlib.crc32(f"{link}/{application}/{epoch}".encode()) / 2**32)
+
+
+class Application(ABC):
+    """One instance of the replicator or the deduplicator. `run` returns the exit code."""
+
+    name: str
+    needs_source: bool
+    extra_slots = 0
+    uses_delta = False
+    run_lane: RunLane
+
+    def __init__(self, settings: Settings, until_caught_up: bool, live: LiveFile | None = None) -> None:
+        self.settings = settings
+        self.live = None if until_caught_up else live
+        self.bounded = until_caught_up
+        self.instance = settings.instance_id or f"{socket.gethostname()}-{os.getpid()}"
+        self.health = Health(self.name, source_reached=False if self.needs_source else None)
+        self.stopping = threading.Event()
+        self.spark: SparkSession
+        self.link: Link
+        self.source: AdminClient | None = None
+        self.control: ControlLog
+        self.leadership: Leadership
+        self.lanes_wanted = 1
+        self.term = -1
+        self.epoch = 0
+        self.reports = Reports(self.term)
+        self.lanes_running = 0
+        """How many lanes the epoch that runs has: none where there is nothing to copy."""
+        self.running = False
+        """Whether an epoch runs."""
+        self.failures = 0
+        """Epochs one after the other that failed, or in a bounded run left things as they were."""
+        self._untold = False
+        """Whether the lanes of an epoch that failed must be told to end before there is another one."""
+        self._behind: dict[str, Behind] = {}
+        self.totals: dict[str, int] = {}
+        self.counters: CounterTail
+        self._known_halts: set[str] = set()
+
+    # what the applications are
+
+    @abstractmethod
+    def took_over(self) -> None:
+        """This instance leads from now on: do what must be done before the first plan."""
+
+    @abstractmethod
+    def plan(self) -> list[Plan]:
+        """The lanes of the next epoch, without what all lanes' plans have in common."""
+
+    @abstractmethod
+    def must_replan(self) -> bool:
+        """Asked every TOPIC_REFRESH_INTERVAL while lanes run: whether there is something new to plan for."""
+
+    @abstractmethod
+    def behind(self, rows: list[Progress]) -> dict[str, Behind]:
+        """In a bounded run, after an epoch: by name what is not copied up to the end that the plan gave, and not known to stand still for a
+        reason. Asked of Kafka: what the lanes said counts for those reasons alone."""
+
+    @abstractmethod
+    def caught_up(self, rows: list[Progress]) -> int | None:
+        """In a bounded run, after an epoch that left nothing behind: the exit code, or None to go on with another epoch."""
+
+    def tick(self) -> None:
+        """Called several times a second while leading."""
+
+    def stepped_down(self) -> None:
+        """This instance leads no longer, or stops."""
+
+    def take_over(self, settings: Settings) -> bool:
+        """Go by these settings from now on; False where they are not fit."""
+        return True
+
+    # Spark
+
+    def start_spark(self) -> None:
+        """Start the session, and count the lanes it has slots for."""
+        self.spark = build_session(
+            self.settings,
+            lanes=self.settings.parallelism,
+            extra_slots=self.extra_slots,
+            delta=self.uses_delta,
+            worker_imports=type(self).run_lane.__module__,
+        )
+        self.lanes_wanted = lanes_of(self.spark)
+
+    def stand_by(self) -> None:
+        """Another instance leads: be ready to take over."""
+        rehearse(self.spark, f"{self.name}-rehearsal", type(self).run_lane, self.lanes_wanted)
+
+    def stop_spark(self) -> None:
+        if hasattr(self, "spark"):
+            stop_session(self.spark, timeout_s=3.0)
+
+    def make_query(self) -> LaneQuery:
+        """The query that runs the lanes, and reports to this term."""
+        return LaneQuery(self.spark, self.name, type(self).run_lane, self.reports.put)
+
+    def make_reports(self) -> Reports:
+        """For the term that begins."""
+        return Reports(self.term)
+
+    # running
+
+    def run(self) -> int:
+        stop_on_signals(self.stopping)
+        java.check()
+        with serving(self.health, self.settings):
+            return self._run()
+
+    def _run(self) -> int:
+        self.link, self.control = link.prepare(self.settings, self.needs_source, Deadline(CALL_S))
+        self.health.target_reached = True
+        clients = {"target": self.control.admin}
+        if self.needs_source:
+            self.health.source_reached = self.link.source_reached
+            clients["source"] = self.source = kafka.admin(self.settings.client_config("source", "admin"))
+        watch = ClusterWatch(self.health, clients)
+        self.leadership = Leadership(
+            self.name,
+            f"{self.settings.application_name}.{self.name}.leader",
+            self.settings.control_topic,
+            self.settings.instance_id,
+            self.settings.client_config("destination", "consumer"),
+        )
+        try:
+            self.counters = CounterTail(
+                self.name,
+                self.settings.positions_topic,
+                self.settings.client_config("destination", "consumer"),
+            )
+            self.start_spark()
+            leads = wait_for_lead(self.leadership, self.health, self.stopping, AT_ONCE_S)
+            if not leads and not self.stopping.is_set():
+                self.stand_by()
+            while not self.stopping.is_set():
+                if not wait_for_lead(self.leadership, self.health, self.stopping):
+                    break
+                code = self._lead()
+                if code is not None:
+                    return code
+            return 0
+        except Exception as error:
+            if not isinstance(error, VerbatimError) and (why := jvm_ended()) is not None:
+                raise VerbatimError(why) from None
+            raise
+        finally:
+            self.health.role = "stopping"
+            watch.close()
+            self.leadership.close()
+            self.control.close()
+            if hasattr(self, "counters"):
+                self.counters.close()
+            self.stop_spark()
+
+    def _lead(self) -> int | None:
+        """Lead until stopped, deposed or caught up: the exit code, or None to stand by again."""
+        self.term = self.control.append(
+            "leader", Deadline(CALL_S), application=self.name, instance=self.instance
+        )
+        self.control.refresh(Deadline(CALL_S))
+        self._look_at_file(at_once=True)
+        self.health.role = "leader"
+        log.info("leading as %s, term %d, %d lanes", self.instance, self.term, self.lanes_wanted)
+        self.reports = self.make_reports()
+        self.running, self.failures, self._untold, self._behind = False, 0, False, {}
+        query = self.make_query()
+        try:
+            query.start()  # Spark plans it meanwhile
+            self.took_over()
+            return self._epochs_until_the_end(query)
+        except LinkRefused:
+            if self.epoch and query.active:
+                self._end_epoch()  # so that the lanes end by themselves, before they are ended
+            raise
+        finally:
+            query.close()
+            self.stepped_down()
+
+    def _epochs_until_the_end(self, query: LaneQuery) -> int | None:
+        replan_at = 0.0
+        while True:
+            now = ports.monotonic()
+            self.health.turned = now
+            leading = self.leadership.poll(0.0)
+            self._look_at_control()
+            if self.stopping.is_set() or not leading or self._deposed():
+                return self._stop_lanes(query)
+            if not self.running:
+                self._begin_epoch(query)
+                replan_at = now + self.settings.topic_refresh_interval_s
+                continue
+            if self._look_at_file():
+                replan_at = now
+            self.tick()
+            rows = self._ended_rows()
+            self._show_counters()
+            if rows is not None:
+                if (code := self._after_epoch(rows)) is not None:
+                    return code
+            elif not query.active:
+                self._after_failure(query)
+            elif now >= replan_at:
+                replan_at = now + self.settings.topic_refresh_interval_s
+                if self._asks_for_replan():
+                    self._end_epoch()
+
+    def _begin_epoch(self, query: LaneQuery) -> None:
+        if self._untold and not self._tell_end():
+            return
+        self.epoch += 1
+        plans = self.plan()
+        self.lanes_running = len(plans)
+        if plans:
+            query.submit([self._complete(plan, lane) for lane, plan in enumerate(plans)])
+        self.running = True
+
+    def _tell_end(self) -> bool:
+        """Tell the lanes of an epoch that failed to end, and whether that is safe in the control topic.
+
+        Before the next epoch begins, like a leader's record before its term: one lane fails, the others go on, out of Spark's reach perhaps;
+        the next epoch's lanes fence them, they take it for a time-out and fence in turn, for as long as an epoch lasts. Told, they find it
+        when they look before they fence (common/app/lane_term.py:must_lead).
+        """
+        try:
+            self._append_end(Deadline(CALL_S))
+        except (KafkaException, KafkaTimeout) as error:
+            log.warning("the next epoch waits until the control topic takes the end of the last: %s", error)
+            ports.sleep(1.0)
+            return False
+        self._untold = False
+        return True
+
+    def _ended_rows(self) -> list[Progress] | None:
+        """What the lanes of the epoch that runs reported, if it has ended; waits a moment for that."""
+        if self.bounded and not self.lanes_running:
+            return []
+        return self.reports.ended(self.epoch, TICK_S)
+
+    def _after_epoch(self, rows: list[Progress]) -> int | None:
+        """The exit code of a bounded run that has caught up; None to go on."""
+        self.running = False
+        self._count(rows)
+        if not self.bounded:
+            self.failures = 0
+            return None
+        before, self._behind = self._behind, self.behind(rows)
+        if not self._behind:
+            return self.caught_up(rows)
+        if {name: at.reached for name, at in before.items()} != {
+            n: at.reached for n, at in self._behind.items()
+        }:
+            self.failures = 0
+            return None
+        name, (reached, end) = min(self._behind.items())
+        self._fails(f"{len(self._behind)} partitions are not caught up, {name} is at {reached} of {end}")
+        return None
+
+    def _after_failure(self, query: LaneQuery) -> None:
+        self.running, self._untold = False, True
+        if denied := missing_right(query.failure()):
+            raise LinkRefused(f"the {self.name} may not do all that it must: {denied}")
+        self._fails(first_line(query.failure()))
+        query.start()
+
+    def _fails(self, why: str) -> None:
+        """Count an epoch that came to nothing, and wait for a while. Raises VerbatimError after FAILURES of them."""
+        self.failures += 1
+        log.error("epoch %d failed (%d of %d): %s", self.epoch, self.failures, FAILURES, why)
+        if self.failures >= FAILURES:
+            raise VerbatimError(f"the {self.name} failed {FAILURES} times in a row: {why}")
+        ports.sleep(min(5.0, 0.5 * 2**self.failures))
+
+    def _asks_for_replan(self) -> bool:
+        try:
+            return self.must_replan()
+        except (KafkaException, KafkaTimeout) as error:
+            log.warning("looking for new topics: %s", error)
+            return False
+
+    def _complete(self, plan: Plan, lane: int) -> Plan:
+        s = self.settings
+        return {
+            **plan,
+            "application": self.name,
+            "link": s.application_name,
+            "instance": self.instance,
+            "term": self.term,
+            "epoch": self.epoch,
+            "epoch_s": epoch_length(self.name, s.application_name, self.epoch),
+            "lane": lane,
+            "bounded": self.bounded,
+            "cluster": self.link.source_cluster,
+            "target_cluster": self.link.target_cluster,
+            "provenance": s.provenance_headers,
+            "log_level": s.log_level,
+            "staging_topic": s.staging_topic,
+            "staging_partitions": s.staging_partitions,
+            "positions_topic": s.positions_topic,
+            "control_topic": s.control_topic,
+            "mappings_topic": s.mappings_topic,
+            "control_consumer": for_plan(s, "destination", "consumer"),
+            "control_producer": for_plan(s, "destination", "producer"),
+            "control_admin": for_plan(s, "destination", "admin"),
+        }
+
+    def _end_epoch(self) -> None:
+        if not self.lanes_running:
+            self.running = False
+            return
+        try:
+            self._append_end(Deadline(3.0))
+        except (KafkaException, KafkaTimeout, LinkRefused) as error:
+            log.warning("the lanes can't be told to finish: %s", error)
+
+    def _append_end(self, deadline: Deadline) -> None:
+        self.control.append("end-epoch", deadline, application=self.name, term=self.term, epoch=self.epoch)
+
+    def _stop_lanes(self, query: LaneQuery) -> int | None:
+        """End the epoch that runs, and wait for its lanes: the exit code, or None to stand by again."""
+        deadline = Deadline(STOP_S - 3.0)
+        if self.running:
+            self._end_epoch()
+        while self.running and query.active and not deadline.passed():
+            self.leadership.poll(0.0)
+            if (rows := self.reports.ended(self.epoch, TICK_S)) is not None:
+                self._count(rows)
+                break
+        return 0 if self.stopping.is_set() else None
+
+    def _look_at_file(self, at_once: bool = False) -> bool:
+        """Take over settings that have changed; whether any have."""
+        found = self.live.look(self.settings, at_once) if self.live is not None else None
+        if found is None or not self.take_over(found):
+            return False
+        before, self.settings = self.settings, found
+        if found.log_level != before.log_level:
+            setup_logging(found.log_level)
+            if not at_once:
+                # The lanes are told by their next plan.
+                self._end_epoch()
+        return True
+
+    def _deposed(self) -> bool:
+        return self.control.state.deposed(self.name, self.term)
+
+    def _look_at_control(self) -> None:
+        """Take in the control topic; say once what has halted or goes on again."""
+        try:
+            state = self.control.poll()
+        except KafkaException as error:
+            log.warning("reading %s: %s", self.settings.control_topic, error)
+            return
+        halts = {
+            f"{halt.topic}-{key[1]}": halt
+            for (application, key), halt in state.halts.items()
+            if application == self.name
+        }
+        for partition in self._known_halts - halts.keys():
+            log.info("%s goes on", partition)
+        for partition in halts.keys() - self._known_halts:
+            halt = halts[partition]
+            log.error(
+                "%s is halted, the others go on: %s; what to do: README, Troubleshooting, %s",
+                partition,
+                halt.detail,
+                halt.reason,
+            )
+        self._known_halts = set(halts)
+        self.health.halted = {partition: halt.reason for partition, halt in halts.items()}
+        self.health.deleted = state.deleted_topics()
+
+    def _count(self, rows: list[Progress]) -> None:
+        """Add up what an epoch that ended did. Raises LinkRefused where another one would end in the same way."""
+        for row in rows:
+            if row.kind == "refused":
+                raise LinkRefused(row.body["detail"])
+            if row.kind == "counts":
+                for name, value in row.body.items():
+                    self.totals[name] = self.totals.get(name, 0) + int(value)
+        self.health.counters = {f"{name}_total": value for name, value in self.totals.items()}
+
+    def _show_counters(self) -> None:
+        """Add to the epochs that ended what the lanes of this one say they have done."""
+        running = self.counters.sums(self.term, self.epoch)
+        if running:
+            level = {"lag": running.pop("lag", 0)}
+            names = self.totals.keys() | running.keys()
+            self.health.counters = level | {
+                f"{name}_total": self.totals.get(name, 0) + running.get(name, 0) for name in names
+            }

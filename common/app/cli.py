@@ -1,0 +1,200 @@
+"""What every command line here shares: a flag for each setting, logging, errors as one line; no command of its own."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+import orjson
+from confluent_kafka import KafkaException
+
+from common.config import durations
+from common.config.live_reload import LiveFile
+from common.config.settings import FIELDS, Settings, flag_of
+from common.errors import SettingsError, VerbatimError
+
+log = logging.getLogger(__name__)
+
+INTERRUPTED = 130
+"""Exit code, as shells have it, of a command ended by SIGINT that has no handler of its own."""
+
+
+class LineFormatter(logging.Formatter):
+    """Time (UTC, ISO 8601), level, logger, message; a record with line breaks or a traceback still takes one line."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
+
+    def format(self, record: logging.LogRecord) -> str:
+        return "\\n".join(super().format(record).splitlines())
+
+
+class _StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]
+    """Its own class, so that setting up twice replaces it and leaves other handlers (a test's) alone."""
+
+
+def setup_logging(level: str) -> None:
+    """Log to stderr, one line a record, from `level` on; calling again changes the level."""
+    end_logging()
+    root = logging.getLogger()
+    handler = _StderrHandler(sys.stderr)
+    handler.setFormatter(LineFormatter())
+    root.addHandler(handler)
+    root.setLevel(level)
+    # Py4J logs every call into the JVM at INFO and DEBUG, with its arguments: those may be secrets. And what it raises it dumps as well.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+
+
+def end_logging() -> None:
+    """Log to stderr no more; handlers of others stay."""
+    root = logging.getLogger()
+    for handler in [handler for handler in root.handlers if isinstance(handler, _StderrHandler)]:
+        root.removeHandler(handler)
+
+
+def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a click command a flag for every setting, `--config`, `--conf` and `--version`, and pass `settings=` to it.
+
+    `live_file()` is the file that they were read from. Loads the settings, sets up logging and logs the settings' warnings before the command begins. Raises SettingsError:
+    run the command through `entry`.
+    """
+
+    @functools.wraps(command)
+    def with_settings(*args: Any, **options: Any) -> Any:
+        flags = {variable: options.pop(f"setting_{field}") for variable, field in _flags().items()}
+        file = options.pop("config_file")
+        load = functools.partial(
+            Settings.load,
+            config_file=file,
+            flags=flags,
+            spark_conf=_spark_conf(options.pop("spark_conf")),
+        )
+        # Looked at before it is read: what is written in between is a change.
+        live = LiveFile(Path(file), load) if file else None
+        settings = load()
+        click.get_current_context().obj = live
+        setup_logging(settings.log_level)
+        for warning in settings.warnings:
+            log.warning("%s", warning)
+        return command(*args, settings=settings, **options)
+
+    decorated: Callable[..., Any] = with_settings
+    decorators: list[Callable[..., Any]] = [
+        click.option("--config", "config_file", metavar="FILE", help="YAML file with the variables as keys."),
+        click.option(
+            "--conf", "spark_conf", multiple=True, metavar="KEY=VALUE", help="A Spark property; repeatable."
+        ),
+        *(_option(variable, field) for variable, field in _flags().items()),
+        version_option,
+    ]
+    for decorator in reversed(decorators):
+        decorated = decorator(decorated)
+    return decorated
+
+
+class Duration(click.ParamType[float]):
+    """Seconds, given as settings give durations (`500ms`, `40s`, `5m`), or as a number of seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            return durations.seconds_or_number(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def echo_json(found: Any) -> None:
+    """Print what a command has found, as JSON for people and programs."""
+    click.echo(orjson.dumps(found, option=orjson.OPT_INDENT_2).decode())
+
+
+def live_file() -> LiveFile | None:
+    """The `--config` file of the command that runs, for one that goes on running."""
+    found = click.get_current_context().obj
+    return found if isinstance(found, LiveFile) else None
+
+
+def version_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`--version`, for groups too: the installed package's."""
+    decorate: Callable[..., Any] = click.version_option(package_name="verbatim")
+    return decorate(command)  # type: ignore[no-any-return]
+
+
+def _flags() -> dict[str, str]:
+    """Field of each variable that has a flag: all but those of the older system."""
+    return {variable: field for variable, field in FIELDS.items() if Settings.model_fields[field].description}
+
+
+def _option(variable: str, field: str) -> Callable[..., Any]:
+    info = Settings.model_fields[field]
+    shown = info.json_schema_extra["shown"]  # type: ignore[index]
+    help_text = (
+        f"{info.description} [{variable}; {'' if info.is_required() else 'default: '}{shown}]".replace(
+            "`", ""
+        )
+    )
+    return click.option(flag_of(variable), f"setting_{field}", metavar="VALUE", help=help_text)
+
+
+def _spark_conf(pairs: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip():
+            raise SettingsError("--conf: expected key=value")  # without the text, which may be a secret
+        found[key.strip()] = value
+    return found
+
+
+def aligned(rows: list[list[str]]) -> str:
+    """Rows of cells, a heading first, as text whose columns are aligned."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    )
+
+
+def entry(
+    command: click.Command, args: Sequence[str] | None = None, prog_name: str | None = None
+) -> NoReturn:
+    """Run a click command and exit: with 0, or after one line `error: ...` on stderr with the error's exit code.
+
+    Any other exception is a bug and keeps its traceback. A command may return an exit code.
+    """
+    try:
+        outcome = command.main(args=args, prog_name=prog_name, standalone_mode=False, max_content_width=120)
+    except VerbatimError as error:
+        _fail(str(error), error.exit_code)
+    except FileNotFoundError as error:
+        if not _no_temporary_folder(error):
+            raise
+        _fail(f"TMPDIR: {error.strerror}: set it to a folder that can be written to", SettingsError.exit_code)
+    except KafkaException as error:
+        # A cluster's word, not a bug; where it came up is for who looks for one.
+        log.debug("%s", error, exc_info=True)
+        _fail(f"Kafka: {error.args[0]}", 1)
+    except click.ClickException as error:
+        _fail(error.format_message(), error.exit_code)
+    except click.Abort:
+        _fail("interrupted", INTERRUPTED)
+    sys.exit(outcome if isinstance(outcome, int) else 0)
+
+
+def _no_temporary_folder(error: FileNotFoundError) -> bool:
+    """Whether it is what `tempfile` raises on a read-only file system; that of a file that is missing names the file."""
+    return error.filename is None and str(error.strerror).startswith("No usable temporary directory")
+
+
+def _fail(message: str, exit_code: int) -> NoReturn:
+    print("error: " + " ".join(message.split()), file=sys.stderr)
+    sys.exit(exit_code)

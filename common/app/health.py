@@ -1,0 +1,182 @@
+"""The health endpoints: /healthz (alive), /readyz (leading with its clusters reached, or standing by), /metrics (Prometheus text)."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
+
+import orjson
+
+from common.errors import SettingsError
+from common.link.throttling import Limit
+
+if TYPE_CHECKING:
+    from common.config.settings import Settings
+
+STALE_S = 60.0
+"""A main loop that has not turned for so long is not alive."""
+
+
+@dataclass(frozen=True)
+class Heartbeat:
+    """What heartbeats tell: how long they take now, in seconds, and of when (ms since 1970) the newest is that has arrived; None: none yet."""
+
+    delay_s: float | None
+    newest_ms: int | None
+
+
+@dataclass
+class Health:
+    """What the endpoints tell. The main loop writes it, the server's threads read it."""
+
+    application: str
+    role: str = "starting"
+    source_reached: bool | None = False
+    """None: this application never uses the source, and tells nothing of it."""
+    target_reached: bool = False
+    halted: dict[str, str] = field(default_factory=dict)
+    """partition name -> reason"""
+    deleted: list[str] = field(default_factory=list)
+    """Topics that are gone from the source; their copies are kept."""
+    paused: list[str] = field(default_factory=list)
+    """Topics that an operator has paused."""
+    limits: dict[str, Limit] = field(default_factory=dict)
+    """Topic -> its rate limit; of all topics together under `*`."""
+    counters: dict[str, int] = field(default_factory=dict)
+    heartbeat: Heartbeat | None = None
+    """Where there are any, and this is the instance that writes them."""
+    turned: float = field(default_factory=time.monotonic)
+
+    def alive(self) -> bool:
+        return time.monotonic() - self.turned < STALE_S
+
+    def reached(self) -> dict[str, bool]:
+        """Whether each cluster that is used can be reached."""
+        found = {"source": self.source_reached, "target": self.target_reached}
+        return {which: reached for which, reached in found.items() if reached is not None}
+
+    def ready(self) -> bool:
+        return self.role == "standby" or (self.role == "leader" and all(self.reached().values()))
+
+    def degraded(self) -> bool:
+        lost = self.role in ("leader", "standby") and not all(self.reached().values())
+        return bool(self.halted) or lost
+
+    def report(self) -> dict[str, object]:
+        heartbeat = {} if self.heartbeat is None else {"heartbeat": asdict(self.heartbeat)}
+        return {
+            "application": self.application,
+            "status": "degraded" if self.degraded() else "paused" if self.paused else "ok",
+            "role": self.role,
+            **{f"{which}_reached": reached for which, reached in self.reached().items()},
+            "halted": dict(self.halted),
+            "deleted_at_source": list(self.deleted),
+            "paused": list(self.paused),
+            "limits": {name: asdict(limit) for name, limit in self.limits.items()},
+            **heartbeat,
+        }
+
+    def metrics(self) -> str:
+        label = f'{{application="{self.application}"}}'
+        lines = [
+            "# TYPE verbatim_leader gauge",
+            f"verbatim_leader{label} {int(self.role == 'leader')}",
+            "# TYPE verbatim_halted_partitions gauge",
+            f"verbatim_halted_partitions{label} {len(self.halted)}",
+            "# TYPE verbatim_deleted_topics gauge",
+            f"verbatim_deleted_topics{label} {len(self.deleted)}",
+            "# TYPE verbatim_paused_topics gauge",
+            f"verbatim_paused_topics{label} {len(self.paused)}",
+            *self._limits(),
+        ]
+        for which, reached in self.reached().items():
+            name = f"verbatim_{which}_reached"
+            lines += [f"# TYPE {name} gauge", f"{name}{label} {int(reached)}"]
+        if (seen := self.heartbeat) is not None:
+            newest_s = None if seen.newest_ms is None else seen.newest_ms / 1000
+            for name, seconds in (("delay", seen.delay_s), ("timestamp", newest_s)):
+                if seconds is not None:
+                    full = f"verbatim_heartbeat_{name}_seconds"
+                    lines += [f"# TYPE {full} gauge", f"{full}{label} {seconds:.3f}"]
+        for name, value in sorted(self.counters.items()):
+            kind = "gauge" if name.endswith("lag") else "counter"
+            lines += [f"# TYPE verbatim_{name} {kind}", f"verbatim_{name}{label} {value}"]
+        return "\n".join(lines) + "\n"
+
+    def _limits(self) -> list[str]:
+        """Of each limit that is in force, a gauge; the link's has the topic `*`, which is no topic's name."""
+        lines = []
+        for what in ("bytes_per_second", "records_per_second"):
+            found = {name: getattr(limit, what) for name, limit in self.limits.items()}
+            shown = [
+                f'verbatim_limit_{what}{{application="{self.application}",topic="{name}"}} {value}'
+                for name, value in sorted(found.items())
+                if value is not None
+            ]
+            if shown:
+                lines += [f"# TYPE verbatim_limit_{what} gauge", *shown]
+        return lines
+
+
+class HealthServer:
+    """Serves a Health object until closed."""
+
+    def __init__(self, health: Health, address: str, port: int) -> None:
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                path = self.path.partition("?")[0]
+                if path == "/healthz":
+                    self._answer(
+                        200 if health.alive() else 503, orjson.dumps(health.report()), "application/json"
+                    )
+                elif path == "/readyz":
+                    self._answer(
+                        200 if health.ready() else 503, orjson.dumps(health.report()), "application/json"
+                    )
+                elif path == "/metrics":
+                    self._answer(200, health.metrics().encode(), "text/plain; version=0.0.4")
+                else:
+                    self._answer(404, b'{"error":"/healthz, /readyz or /metrics"}', "application/json")
+
+            def _answer(self, status: int, body: bytes, kind: str) -> None:
+                self.send_response(status)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, format: str, *args: object) -> None:
+                pass  # probes come every few seconds
+
+        try:
+            self._server = ThreadingHTTPServer((address, port), Handler)
+        except OSError as error:
+            raise SettingsError(f"HEALTH_PORT: can't listen on {address}:{port}: {error.strerror}") from None
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, name="health", daemon=True).start()
+
+    @property
+    def port(self) -> int:
+        return int(self._server.server_address[1])
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@contextlib.contextmanager
+def serving(health: Health, settings: Settings) -> Iterator[None]:
+    """Serve the endpoints meanwhile, unless HEALTH_PORT is 0."""
+    if not settings.health_port:
+        yield
+        return
+    server = HealthServer(health, settings.health_address, settings.health_port)
+    try:
+        yield
+    finally:
+        server.close()

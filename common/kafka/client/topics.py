@@ -1,0 +1,298 @@
+"""Topics as the admin client sees them: describe, create, check. Decides nothing about the protocol."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition, Uuid
+from confluent_kafka.admin import (
+    AclOperation,
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+    TopicDescription,
+)
+
+from common import ports
+from common.errors import LinkRefused
+from common.kafka.client import clients
+from common.kafka.errors import NO_RIGHTS, denied, future_result, kafka_error, patiently, retriable
+from common.kafka.model import Value
+from common.ports import Deadline
+
+NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+"""The zero UUID: what brokers before 2.8 answer, since they have no topic ids."""
+_BATCH = 500
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """A topic's identity and size."""
+
+    name: str
+    id: str
+    partitions: int
+    leaderless: frozenset[int] = field(default=frozenset(), compare=False)
+    """Partitions that had no leader then: nobody tells their offsets, or reads them, until they have one."""
+
+
+def id_text(topic_id: Uuid) -> str:
+    """A topic id as Kafka's tools print it; the client prints the other base64 alphabet."""
+    return str(topic_id).translate({ord("+"): "-", ord("/"): "_"})
+
+
+def names(client: AdminClient, which: str, deadline: Deadline) -> list[str]:
+    """The names of all topics of the cluster that can be seen."""
+    found = patiently(
+        f"listing the {which} cluster's topics", lambda t: client.list_topics(timeout=t), deadline
+    )
+    return sorted(found.topics)
+
+
+def describe(client: AdminClient, topics: list[str], deadline: Deadline) -> dict[str, TopicInfo]:
+    """Identity and partition count of those of the topics that exist."""
+    out: dict[str, TopicInfo] = {}
+    for name, found in descriptions(client, topics, deadline).items():
+        if id_text(found.topic_id) == NO_ID:
+            raise LinkRefused(
+                f"topic {name} has no topic id: its brokers are older than Kafka 2.8, which Verbatim needs"
+            )
+        leaderless = frozenset(p.id for p in found.partitions if p.leader is None or p.leader.id < 0)
+        out[name] = TopicInfo(name, id_text(found.topic_id), len(found.partitions), leaderless)
+    return out
+
+
+def not_writable(
+    client: AdminClient, topics: list[str], deadline: Deadline, ids: dict[str, str] | None = None
+) -> set[str]:
+    """Those of the topics, which are there, to which this client may not write. `ids` gets the topic ids of those that are there."""
+    hidden: set[str] = set()
+    found = descriptions(client, topics, deadline, rights=True, hidden=hidden)
+    if ids is not None:
+        ids |= {name: id_text(topic.topic_id) for name, topic in found.items()}
+    return hidden | {
+        name
+        for name, topic in found.items()
+        if topic.authorized_operations is not None and AclOperation.WRITE not in topic.authorized_operations
+    }
+
+
+def descriptions(
+    client: AdminClient,
+    topics: list[str],
+    deadline: Deadline,
+    rights: bool = False,
+    hidden: set[str] | None = None,
+) -> dict[str, TopicDescription]:
+    """What the brokers tell of those of the topics that exist; with `rights`, what this client may do with each too.
+
+    A topic that may not be described is put into `hidden`; without that, raises LinkRefused.
+    """
+    out: dict[str, TopicDescription] = {}
+
+    def ask(batch: list[str], timeout: float) -> None:
+        asked = client.describe_topics(
+            TopicCollection(batch), request_timeout=timeout, include_authorized_operations=rights
+        )
+        for name, future in asked.items():
+            try:
+                out[name] = future_result(future, timeout + 1)
+            except KafkaException as exception:
+                error = kafka_error(exception)
+                code = None if error is None else error.code()
+                if code == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    out.pop(name, None)
+                elif error is None or code not in NO_RIGHTS:
+                    raise
+                elif hidden is None:
+                    raise denied(f"describing topic {name}", error, right="DESCRIBE") from None
+                else:
+                    hidden.add(name)
+
+    for begin in range(0, len(topics), _BATCH):
+        batch = topics[begin : begin + _BATCH]
+        patiently(f"describing {len(batch)} topics", partial(ask, batch), deadline)
+    return out
+
+
+def bounds(
+    client: AdminClient, partitions: Collection[tuple[str, int]], deadline: Deadline, committed: bool = False
+) -> dict[tuple[str, int], tuple[int, int]]:
+    """Log start and high watermark of each partition; `committed`: the last stable offset in its place."""
+    if not partitions:
+        return {}
+    low = offsets(client, dict.fromkeys(partitions, OffsetSpec.earliest()), deadline)
+    end = offsets(client, dict.fromkeys(partitions, OffsetSpec.latest()), deadline, committed)
+    return {at: (low[at], end[at]) for at in partitions}
+
+
+def configs(client: AdminClient, topics: list[str], deadline: Deadline) -> dict[str, dict[str, str]]:
+    """The effective configuration of each topic."""
+    found = _configs(client, ResourceType.TOPIC, topics, deadline)
+    return {name: {key: value.value for key, value in found[name].items()} for name in found}
+
+
+def settings_of(client: AdminClient, topic: str, deadline: Deadline) -> dict[str, Value]:
+    """The settings of a topic that is there, or was just made: waited for where it does not show yet."""
+    return _configs(client, ResourceType.TOPIC, [topic], deadline)[topic]
+
+
+def topic_settings(
+    client: AdminClient, topics: list[str], deadline: Deadline, hidden: set[str] | None = None
+) -> dict[str, dict[str, Value]]:
+    """The settings of those of the topics that exist, and which of them were set on the topic itself.
+
+    A topic whose settings may not be read is put into `hidden`; without that, raises LinkRefused.
+    """
+    return _configs(client, ResourceType.TOPIC, topics, deadline, missing_ok=True, hidden=hidden)
+
+
+def broker_config(client: AdminClient, deadline: Deadline) -> dict[str, str]:
+    """The configuration of one broker of the cluster."""
+    brokers = patiently("listing brokers", lambda t: client.list_topics(timeout=t), deadline).brokers
+    broker = str(min(brokers))
+    found = _configs(client, ResourceType.BROKER, [broker], deadline)[broker]
+    return {key: value.value for key, value in found.items()}
+
+
+def _configs(
+    client: AdminClient,
+    kind: ResourceType,
+    resources: list[str],
+    deadline: Deadline,
+    missing_ok: bool = False,
+    hidden: set[str] | None = None,
+) -> dict[str, dict[str, Value]]:
+    out: dict[str, dict[str, Value]] = {}
+
+    def ask(batch: list[str], timeout: float) -> None:
+        futures = client.describe_configs([ConfigResource(kind, n) for n in batch], request_timeout=timeout)
+        for resource, future in futures.items():
+            try:
+                entries = future_result(future, timeout + 1)
+            except KafkaException as exception:
+                error = kafka_error(exception)
+                code = None if error is None else error.code()
+                if missing_ok and code == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    out.pop(resource.name, None)
+                    continue
+                if error is None or code not in NO_RIGHTS:
+                    raise
+                if hidden is None:
+                    what = f"reading the configuration of {kind.name.lower()} {resource.name}"
+                    raise denied(what, error, right="DESCRIBE_CONFIGS") from None
+                hidden.add(resource.name)
+                continue
+            out[resource.name] = {
+                k: Value(e.value, e.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value)
+                for k, e in entries.items()
+                if e.value is not None
+            }
+
+    for begin in range(0, len(resources), _BATCH):
+        batch = resources[begin : begin + _BATCH]
+        patiently(f"reading the configuration of {', '.join(batch[:3])}", partial(ask, batch), deadline)
+    return out
+
+
+def create(
+    client: AdminClient,
+    name: str,
+    partitions: int,
+    replication_factor: int | None,
+    config: dict[str, str],
+    deadline: Deadline,
+) -> bool:
+    """Make a topic and wait until it is there; False if it was there already."""
+    new = NewTopic(
+        name,
+        num_partitions=partitions,
+        replication_factor=-1 if replication_factor is None else replication_factor,
+        config=config,
+    )
+
+    def make(timeout: float) -> bool:
+        try:
+            future_result(client.create_topics([new], request_timeout=timeout)[name], timeout + 1)
+            return True
+        except KafkaException as exception:
+            error = kafka_error(exception)
+            if error is not None and error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                return False
+            if error is not None and not retriable(error) and error.code() not in NO_RIGHTS:
+                raise LinkRefused(f"topic {name} can't be made: {error.str()}") from None
+            raise
+
+    made = patiently(f"making topic {name}", make, deadline)
+    while name not in describe(client, [name], deadline):
+        if deadline.passed():
+            raise LinkRefused(f"topic {name} was made but does not show up")
+        ports.sleep(0.05)
+    return made
+
+
+def add_partitions(client: AdminClient, name: str, partitions: int, deadline: Deadline) -> None:
+    """Grow a topic to a number of partitions; nothing if it has them already."""
+
+    def grow(timeout: float) -> None:
+        have = describe(client, [name], deadline)[name].partitions
+        if have < partitions:
+            future = client.create_partitions([NewPartitions(name, partitions)], request_timeout=timeout)[
+                name
+            ]
+            future_result(future, timeout + 1)
+
+    patiently(f"adding partitions to topic {name}", grow, deadline)
+
+
+def alter(client: AdminClient, name: str, changes: Mapping[str, str | None], deadline: Deadline) -> None:
+    """Set some of a topic's configuration; None unsets, so that the cluster's default counts."""
+    resource = ConfigResource(
+        ResourceType.TOPIC,
+        name,
+        incremental_configs=[
+            ConfigEntry(
+                k,
+                v,
+                incremental_operation=AlterConfigOpType.DELETE if v is None else AlterConfigOpType.SET,
+            )
+            for k, v in changes.items()
+        ],
+    )
+    patiently(
+        f"changing the configuration of topic {name}",
+        lambda t: future_result(
+            client.incremental_alter_configs([resource], request_timeout=t)[resource], t + 1
+        ),
+        deadline,
+    )
+
+
+def offsets(
+    client: AdminClient, specs: dict[tuple[str, int], OffsetSpec], deadline: Deadline, committed: bool = False
+) -> dict[tuple[str, int], int]:
+    """Offsets by OffsetSpec (earliest, latest, for a timestamp: -1 where there is none), of each partition's leader.
+
+    `committed`: latest is the last stable offset instead of the high watermark.
+    """
+    out: dict[tuple[str, int], int] = {}
+    level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+
+    def ask(batch: list[tuple[str, int]], timeout: float) -> None:
+        wanted = {TopicPartition(*at): specs[at] for at in batch}
+        for at, future in client.list_offsets(wanted, isolation_level=level, request_timeout=timeout).items():
+            out[(at.topic, at.partition)] = clients.found_offset(future_result(future, timeout + 1).offset)
+
+    keys = list(specs)
+    for begin in range(0, len(keys), _BATCH):
+        batch = keys[begin : begin + _BATCH]
+        patiently(f"asking offsets of {batch[0][0]}", partial(ask, batch), deadline)
+    return out

@@ -1,0 +1,114 @@
+"""Counters of running lanes: each writes its own, now and then, to the compacted positions topic, and the driver sums them up.
+
+Spark tells what a task did when it ends, which here is after minutes.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import orjson
+from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
+
+from common import ports
+from common.kafka.client import clients
+from common.kafka.errors import NO_RIGHTS
+
+log = logging.getLogger(__name__)
+
+INTERVAL_S = 5.0
+SILENT_S = 60.0
+"""Lanes that run say something far more often: after so long without a word it is the client that has gone silent (common/kafka/client/stall_detector.py)."""
+
+
+class Counters:
+    """A lane's counters. `lag` is a level, all others only grow within an epoch."""
+
+    def __init__(self, application: str, term: int, epoch: int, lane: int, topic: str) -> None:
+        self._key = orjson.dumps({"metrics": application, "lane": lane})
+        self._about = {"term": term, "epoch": epoch}
+        self._topic = topic
+        self._written = 0.0
+
+    def due(self, now: float) -> bool:
+        return now - self._written >= INTERVAL_S
+
+    def write(
+        self, producer: Producer, now: float, counters: Mapping[str, int], reported: Any = None
+    ) -> None:
+        self._written = now
+        producer.produce(
+            self._topic, orjson.dumps({**self._about, **counters}), self._key, on_delivery=reported
+        )
+
+
+class CounterTail:
+    """The driver's view: sums over the lanes of the epoch that runs."""
+
+    def __init__(self, application: str, topic: str, config: clients.Config) -> None:
+        self._application = application
+        self._topic = topic
+        self._config = config
+        self._consumer = self._reader()
+        self._heard = ports.monotonic()
+        self._lanes: dict[int, dict[str, Any]] = {}
+        self._warned = False
+
+    def sums(self, term: int, epoch: int) -> dict[str, int]:
+        """Take in what has arrived; the sums of this epoch so far."""
+        messages = self._consumer.consume(1000, 0)
+        now = ports.monotonic()
+        if messages:
+            self._heard = now
+        elif now - self._heard > SILENT_S:
+            self._heard = now
+            self._consumer.close()
+            self._consumer = self._reader()
+        for message in messages:
+            error = message.error()
+            if error is None:
+                self._take(message.key(), message.value())
+            elif error.code() in NO_RIGHTS and not self._warned:
+                self._warned = True
+                log.warning("what the lanes have done can't be read, and is not shown: %s", error.str())
+        out: dict[str, int] = {}
+        for counters in self._lanes.values():
+            if counters.get("term") == term and counters.get("epoch") == epoch:
+                for name, value in counters.items():
+                    if name not in ("term", "epoch"):
+                        out[name] = out.get(name, 0) + value
+        return out
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _reader(self) -> Consumer:
+        consumer: Consumer = clients.consumer(self._config, queued_max_messages_kbytes=1024)
+        consumer.assign([TopicPartition(self._topic, 0, OFFSET_END)])
+        return consumer
+
+    def _take(self, key: bytes | str | None, value: bytes | str | None) -> None:
+        try:
+            k, v = orjson.loads(key or b""), orjson.loads(value or b"")
+            if k.get("metrics") == self._application:
+                self._lanes[int(k["lane"])] = {name: int(count) for name, count in v.items()}
+        except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError):
+            return  # a position, or nothing of ours
+
+
+class Hears(Protocol):
+    """A consumer: its partition's log start and high watermark, as it heard of them last."""
+
+    def get_watermark_offsets(self, partition: TopicPartition, *, cached: bool) -> tuple[int, int] | None: ...
+
+
+def lag(consumer: Hears, positions: Mapping[TopicPartition, int]) -> int:
+    """Offsets between positions and the high watermarks that the consumer heard of last: no request is made."""
+    behind = 0
+    for partition, position in positions.items():
+        known = consumer.get_watermark_offsets(partition, cached=True)
+        if known is not None and known[1] >= 0:
+            behind += max(0, known[1] - position)
+    return behind

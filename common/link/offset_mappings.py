@@ -1,0 +1,138 @@
+"""Records of the offset-mappings topic: the changelog of what has been delivered. Pure.
+
+One record for each source partition that a transaction moved or saw for the first time, in the same transaction as its records. So the
+mappings up to their read-committed end say exactly what is at the destination.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import orjson
+
+from common.errors import StateError
+from common.link.control_state import Key
+
+VERSION = 1
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """`[start, next)` is the source range covered; `staging_offset` the position in staging after the transaction; `runs` list
+    [source offset, destination offset, length]; `lost` counts offsets skipped with an operator's consent."""
+
+    cluster: str
+    topic: str
+    topic_id: str
+    partition: int
+    start: int
+    next: int
+    destination_topic: str
+    destination_partition: int
+    staging_offset: int
+    records: int
+    duplicates: int
+    lost: int
+    runs: list[list[int]]
+
+
+def encode(mapping: Mapping) -> tuple[bytes, bytes]:
+    """Key and value of the record."""
+    value: dict[str, Any] = {
+        "v": VERSION,
+        "cluster": mapping.cluster,
+        "topic": mapping.topic,
+        "topic_id": mapping.topic_id,
+        "partition": mapping.partition,
+        "start": mapping.start,
+        "next": mapping.next,
+        "destination_topic": mapping.destination_topic,
+        "destination_partition": mapping.destination_partition,
+        "staging_offset": mapping.staging_offset,
+        "records": mapping.records,
+        "duplicates": mapping.duplicates,
+    }
+    if mapping.lost:
+        value["lost"] = mapping.lost
+    value["runs"] = mapping.runs
+    return orjson.dumps({"topic": mapping.topic, "partition": mapping.partition}), orjson.dumps(value)
+
+
+def decode(value: bytes | None) -> Mapping:
+    """Raises StateError for anything else than a mapping: the truth can't be guessed from the rest."""
+    return _understood(value, _mapping)
+
+
+def reached(value: bytes | None) -> tuple[Key, int, int]:
+    """Of a mapping what recovery goes by: the source partition, its `next`, the staging offset. Raises StateError as `decode` does, for what it
+    looks at; there may be a hundred thousand to read before copying goes on."""
+    return _understood(value, _reached)
+
+
+def _understood(value: bytes | None, take: Callable[[dict[str, Any]], T]) -> T:
+    try:
+        r = orjson.loads(value or b"")
+        if r["v"] != VERSION:
+            raise StateError(f"mapping record of version {r['v']}: a newer release wrote it")
+        return take(r)
+    except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+        raise StateError(f"mapping record that can't be understood: {error!r}") from None
+
+
+def _mapping(r: dict[str, Any]) -> Mapping:
+    mapping = Mapping(
+        r["cluster"],
+        r["topic"],
+        r["topic_id"],
+        r["partition"],
+        r["start"],
+        r["next"],
+        r["destination_topic"],
+        r["destination_partition"],
+        r["staging_offset"],
+        r["records"],
+        r["duplicates"],
+        r.get("lost", 0),
+        r["runs"],
+    )
+    _check(mapping)
+    return mapping
+
+
+def _reached(r: dict[str, Any]) -> tuple[Key, int, int]:
+    topic_id, partition, after, staging_offset = r["topic_id"], r["partition"], r["next"], r["staging_offset"]
+    _must_be_texts(topic_id)
+    _must_be_numbers(partition, after, staging_offset)
+    return (topic_id, partition), after, staging_offset
+
+
+def _check(m: Mapping) -> None:
+    _must_be_texts(m.cluster, m.topic, m.topic_id, m.destination_topic)
+    numbers = [
+        m.partition,
+        m.start,
+        m.next,
+        m.destination_partition,
+        m.staging_offset,
+        m.records,
+        m.duplicates,
+        m.lost,
+    ]
+    for source, destination, length in m.runs:
+        numbers += (source, destination, length)
+    _must_be_numbers(*numbers)
+
+
+def _must_be_texts(*texts: Any) -> None:
+    for text in texts:
+        if not isinstance(text, str):
+            raise TypeError(f"{text!r} is not a text")
+
+
+def _must_be_numbers(*numbers: Any) -> None:
+    for number in numbers:
+        if type(number) is not int or number < 0:
+            raise TypeError(f"{number!r} is not a number from 0")

@@ -1,0 +1,125 @@
+"""The rights that each principal of a link needs, declared once: for the README, and for the tests that prove them enough and needed.
+
+`python -m common.link.permissions` prints the README's table. Kafka's READ, WRITE, DELETE and ALTER include DESCRIBE, ALTER_CONFIGS includes
+DESCRIBE_CONFIGS.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+SOURCE, TARGET = "source", "target"
+REPLICATOR, DEDUPLICATOR, OFFSETS = "replicator", "deduplicator", "offsets"
+CLUSTER = "kafka-cluster"
+HEARTBEATS = "with `HEARTBEATS_INTERVAL`"
+
+
+class Right(NamedTuple):
+    """One permission. `name` may hold `<link>`, or be `<topics>`, `<destinations>` or `<groups>`; `when` says what it can be done without."""
+
+    principal: str
+    cluster: str
+    operation: str
+    resource: str
+    name: str
+    when: str = ""
+
+
+def _own(principal: str, operation: str, topic: str, when: str = "") -> Right:
+    return Right(principal, TARGET, operation, "TOPIC", f"<link>.{topic}", when)
+
+
+def _group(principal: str, operation: str, group: str) -> Right:
+    return Right(principal, TARGET, operation, "GROUP", f"<link>.{group}")
+
+
+def _common(principal: str) -> tuple[Right, ...]:
+    """What every application needs on the target: the link's topics checked, the control topic, the election."""
+    return (
+        *(
+            _own(principal, "DESCRIBE_CONFIGS", t)
+            for t in ("control", "staging", "positions", "offset-mappings")
+        ),
+        *(_own(principal, operation, "control") for operation in ("READ", "WRITE")),
+        _group(principal, "READ", f"{principal}.leader"),
+        _group(principal, "DESCRIBE", "reader"),
+        Right(
+            principal,
+            TARGET,
+            "DESCRIBE_CONFIGS",
+            "CLUSTER",
+            CLUSTER,
+            "else the target's version is not checked",
+        ),
+    )
+
+
+RIGHTS: tuple[Right, ...] = (
+    Right(REPLICATOR, SOURCE, "READ", "TOPIC", "<topics>"),
+    Right(REPLICATOR, SOURCE, "DESCRIBE_CONFIGS", "TOPIC", "<topics>"),
+    Right(REPLICATOR, SOURCE, "DESCRIBE", "CLUSTER", CLUSTER, "with `ACL_SYNC`"),
+    *(
+        Right(REPLICATOR, SOURCE, o, "TOPIC", "<link>.heartbeats", HEARTBEATS)
+        for o in ("READ", "WRITE", "DESCRIBE_CONFIGS")
+    ),
+    Right(
+        REPLICATOR, SOURCE, "CREATE", "TOPIC", "<link>.heartbeats", HEARTBEATS + ", unless it is made by hand"
+    ),
+    Right(REPLICATOR, TARGET, "READ", "TOPIC", "<link>.heartbeats", "its copy, " + HEARTBEATS),
+    *_common(REPLICATOR),
+    _own(REPLICATOR, "WRITE", "staging"),
+    _own(REPLICATOR, "READ", "positions"),
+    _own(REPLICATOR, "WRITE", "positions"),
+    _own(REPLICATOR, "DESCRIBE", "offset-mappings"),
+    _own(REPLICATOR, "CREATE", "*", "unless they are made by hand"),
+    _own(REPLICATOR, "ALTER_CONFIGS", "staging", "where records are larger than 63 MiB"),
+    *_common(DEDUPLICATOR),
+    _own(DEDUPLICATOR, "READ", "staging"),
+    _own(DEDUPLICATOR, "DELETE", "staging"),
+    _own(DEDUPLICATOR, "READ", "positions", "for its counters"),
+    _own(DEDUPLICATOR, "WRITE", "positions", "for its counters"),
+    _own(DEDUPLICATOR, "READ", "offset-mappings"),
+    _own(DEDUPLICATOR, "WRITE", "offset-mappings"),
+    _group(DEDUPLICATOR, "READ", "deduplicator"),
+    Right(DEDUPLICATOR, TARGET, "WRITE", "TRANSACTIONAL_ID", "<link>.*"),
+    Right(DEDUPLICATOR, TARGET, "WRITE", "TOPIC", "<destinations>"),
+    Right(DEDUPLICATOR, TARGET, "DESCRIBE_CONFIGS", "TOPIC", "<destinations>"),
+    Right(DEDUPLICATOR, TARGET, "CREATE", "TOPIC", "<destinations>", "unless they are made by hand"),
+    Right(DEDUPLICATOR, TARGET, "ALTER", "TOPIC", "<destinations>", "to add partitions; unless by hand"),
+    Right(
+        DEDUPLICATOR, TARGET, "ALTER_CONFIGS", "TOPIC", "<destinations>", "unless `TOPIC_CONFIG_SYNC=false`"
+    ),
+    Right(DEDUPLICATOR, TARGET, "ALTER", "CLUSTER", CLUSTER, "with `ACL_SYNC`"),
+    Right(OFFSETS, SOURCE, "DESCRIBE", "TOPIC", "<topics>", "else their offsets are not seen"),
+    Right(OFFSETS, SOURCE, "DESCRIBE", "GROUP", "<groups>", "else they are not seen"),
+    Right(OFFSETS, SOURCE, "READ", "GROUP", "<groups>", "for `--reverse`"),
+    Right(OFFSETS, SOURCE, "READ", "TOPIC", "<topics>", "for `--reverse`"),
+    *_common(OFFSETS),
+    *(_own(OFFSETS, "DESCRIBE", topic) for topic in ("staging", "positions")),
+    _own(OFFSETS, "READ", "offset-mappings"),
+    _own(OFFSETS, "READ", "group-offsets"),
+    _own(OFFSETS, "WRITE", "group-offsets"),
+    _own(OFFSETS, "DESCRIBE_CONFIGS", "group-offsets"),
+    _own(OFFSETS, "CREATE", "group-offsets", "unless it is made by hand"),
+    Right(OFFSETS, TARGET, "READ", "TOPIC", "<destinations>"),
+    Right(OFFSETS, TARGET, "READ", "GROUP", "<groups>"),
+)
+
+
+def rights_table() -> str:
+    """The rights as a markdown table, one line for each resource of a principal."""
+    lines: dict[tuple[str, str, str, str, str], list[str]] = {}
+    for right in RIGHTS:
+        at = (right.principal, right.cluster, right.resource, right.name, right.when)
+        lines.setdefault(at, []).append(right.operation)
+    rows = ["| principal | cluster | resource | rights | |", "|---|---|---|---|---|"]
+    for (principal, cluster, resource, name, when), operations in sorted(
+        lines.items(), key=lambda item: (item[0][:2], item[0][2] != "TOPIC", item[0])
+    ):
+        kind = resource.lower().replace("_", " ")
+        rows.append(f"| `{principal}` | {cluster} | {kind} `{name}` | {', '.join(operations)} | {when} |")
+    return "\n".join(rows)
+
+
+if __name__ == "__main__":
+    print(rights_table())

@@ -1,0 +1,82 @@
+"""What the copying takes from outside: Kafka's clients, the clock, threads and their locks. All in one place; decides nothing.
+
+Everything between the driver's loop and a record's delivery reaches the world through these names, looked up at each call and never
+for each record. tests/simulation puts others in their place, and runs the same code under a scheduler of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import wait
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import Consumer, KafkaException
+
+from common.ports.reconnecting_admin import AdminClient
+
+__all__ = [
+    "AdminClient",
+    "Condition",
+    "Consumer",
+    "Deadline",
+    "Lock",
+    "Producer",
+    "monotonic",
+    "sleep",
+    "thread",
+    "wait",
+]
+
+monotonic = time.monotonic
+sleep = time.sleep
+Lock = threading.RLock
+Condition = threading.Condition
+
+
+class Producer(confluent_kafka.Producer):
+    """The client's, of which what ends it comes as the same KafkaException from every call.
+
+    confluent_kafka 2.16 leaves that exception pending while `flush` and `commit_transaction` hand out the reports that come after it: Python
+    then takes the first callback for a function that returned a result and an exception, and raises SystemError because of the first.
+    """
+
+    def flush(self, *args: Any) -> int:
+        with _its_cause():
+            return super().flush(*args)
+
+    def commit_transaction(self, *args: Any) -> None:
+        with _its_cause():
+            super().commit_transaction(*args)
+
+
+@contextlib.contextmanager
+def _its_cause() -> Iterator[None]:
+    try:
+        yield
+    except SystemError as error:
+        if isinstance(error.__cause__, KafkaException):
+            raise error.__cause__ from None
+        raise
+
+
+def thread(target: Callable[[], None], name: str) -> threading.Thread:
+    """A thread, not started yet, that does not keep the process alive."""
+    return threading.Thread(target=target, name=name, daemon=True)
+
+
+class Deadline:
+    """A point in time by which a chain of bounded calls must be over; one object is passed through all of them."""
+
+    def __init__(self, seconds: float) -> None:
+        self.at = monotonic() + seconds
+
+    def left(self, most: float = float("inf")) -> float:
+        """Seconds left, never below 0, and never above `most`."""
+        return max(0.0, min(self.at - monotonic(), most))
+
+    def passed(self) -> bool:
+        return monotonic() >= self.at

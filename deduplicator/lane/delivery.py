@@ -1,0 +1,318 @@
+"""Delivery from one staging partition: frames in, transactions out, exactly once.
+
+A thread runs one Delivery: take frames, have them judged (deduplicator/lane/frame_handler.py), which produces what is new, then commit it with
+the mappings and the staging position (deduplicator/lane/transaction.py). Blocking calls are welcome here; while one transaction commits,
+the next frames gather in the inbox, so transactions grow with the load by themselves.
+
+An unclean outcome is never judged from an exception: the producer is dropped, and state and position are loaded again, together.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from common import ports
+from common.app.lane_term import LaneTerm
+from common.errors import Deposed, KafkaTimeout, LinkRefused, UncleanTransaction
+from common.kafka.client.clients import Received
+from common.kafka.errors import NO_RIGHTS, denied, kafka_error
+from common.link.control_state import Key
+from common.ports import Deadline
+from deduplicator.lane.blocked_partition import Stuck
+from deduplicator.lane.blocked_partitions import Troubles
+from deduplicator.lane.fencing import FencingProducer
+from deduplicator.lane.frame_handler import GoBack, Judgement, Waiting
+from deduplicator.lane.inbox import Inbox
+from deduplicator.lane.partition_state import Owned
+from deduplicator.lane.recovery import Snapshot, recover
+from deduplicator.lane.transaction import MAX_BATCH_BYTES, MUCH_BYTES, Again, Transaction, batch_within
+from deduplicator.lane.transactional_ids import TransactionalIds
+from deduplicator.lane.unavailable import Unavailable
+
+log = logging.getLogger(__name__)
+
+IDLE_S = 0.2
+"""How long to wait for a frame before looking round."""
+RECOVERY_S = 60.0
+CALL_S = 30.0
+IDLE_POSITION_S = 5.0
+"""After so long without a transaction, one commits the group's offset alone: whoever waits until all is delivered goes by it."""
+KEEP_OFFSETS_S = 3600.0
+LEAST_REST_S, MOST_REST_S = 0.003, 0.025
+"""After a transaction a delivery rests as long as that or the one before took, whichever was shorter, within these bounds, unless more than
+MUCH_BYTES wait: each costs several requests, however little it holds, so on a busy machine there are fewer and larger ones."""
+
+
+class Delivery:
+    """One staging partition, owned by one lane.
+
+    `group_metadata` was asked of the lane's consumer once, since it has no members and never changes: the client lets only one thread at
+    a time into a consumer, and the lane's is in `poll` all the time.
+    `read_from` gets (generation, offset) when the lane is to read from there."""
+
+    def __init__(
+        self,
+        plan: dict[str, Any],
+        share: dict[str, Any],
+        term: LaneTerm,
+        group_metadata: Any,
+        admin: AdminClient,
+    ) -> None:
+        self.plan = plan
+        self.partition: int = share["partition"]
+        self.end: int | None = share["end"]
+        self.snapshot = Snapshot.from_plan(share)
+        self.term = term
+        self.inbox = Inbox()
+        self.read_from: deque[tuple[int, int]] = deque()
+        self.restart = False
+        """Set by the lane when staging no longer has what it is reading."""
+        self.failure: BaseException | None = None
+        self.refusal: str | None = None
+        self.left: Snapshot | None = None
+        """What is known of the partition at the end, where nothing was under way then."""
+        self.stopping = False
+        self.turned = ports.monotonic()
+        """When it last began to gather a transaction or to recover: each of its calls is bounded, so it does so again before long."""
+        self.owned = Owned(f"{plan['staging_topic']}-{self.partition}", self.partition)
+        self._admin = admin
+        self._transaction = Transaction(plan, self.owned, group_metadata, self._several_into)
+        self._ids = TransactionalIds(term.control)
+        self._unavailable = Unavailable(admin, self._topic_id)
+        self._troubles = Troubles(plan, term, self.owned, admin, self._unavailable)
+        self._judgement = Judgement(
+            plan, term, self.owned, self._transaction, self._troubles, self._unavailable
+        )
+        self._unavailable.unclosed.outcomes |= self.snapshot.unclosed
+        self._committed_at = ports.monotonic()
+        self._pending: Received | None = None
+        self._pause = 0.1
+        self._took_s = 0.0
+        """How long the last transaction took."""
+        self._resume_at: int | None = None
+        """Where to read from after the next recovery, when that is not where the last transaction ended."""
+        self.thread = ports.thread(self._main, f"delivery-{self.partition}")
+
+    @property
+    def name(self) -> str:
+        return self.owned.name
+
+    @property
+    def stuck(self) -> dict[Key, Stuck]:
+        """The source partitions that can't go on for now."""
+        return self._troubles.stuck
+
+    def done(self) -> bool:
+        """In a bounded run: whether everything up to the end it was given is committed, and all questions are answered."""
+        return (
+            self.end is not None
+            and self.owned.position >= self.end
+            and self.owned.committed >= self.end
+            and not self._troubles.asked()
+        )
+
+    def _several_into(self, destination: str, ask: bool) -> bool:
+        state = self.term.control.refresh(Deadline(CALL_S)) if ask else self.term.state
+        return state.several_into(destination)
+
+    def _topic_id(self, destination: str) -> str | None:
+        return self.term.state.settled_id(destination)
+
+    # the thread
+
+    def _main(self) -> None:
+        try:
+            while not self.stopping:
+                self.turned = ports.monotonic()
+                try:
+                    if not self._transaction.has_producer():
+                        self._recover()
+                    self._turn()
+                except Again as again:
+                    log.info("%s: %s", self.name, again)
+                    self._resume_at = again.position
+                    self._abandon()
+                except LinkRefused as refused:
+                    self.refusal = str(refused)
+                    self.stopping = True
+                except (UncleanTransaction, KafkaException, KafkaTimeout) as error:
+                    self._ride_out(error)
+            self.left = self._leave()
+        except Deposed as error:
+            log.info("%s: %s", self.name, error)
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the lane must hear of it
+            self.failure = error
+        finally:
+            self._abandon()
+
+    def _leave(self) -> Snapshot | None:
+        """What the next owner may begin with, so that it need not read the mappings from the table's M on. Not where a transaction is under
+        way, whose outcome only the mappings will tell: `next` in memory has what it would have moved."""
+        if self._transaction.open or not self._transaction.has_producer():
+            return None
+        folded, staging_offset = self._transaction.mapped
+        unclosed = self._unavailable.unclosed.outcomes
+        return Snapshot(folded, self.owned.complete, staging_offset, self.owned.next, unclosed)
+
+    def _ride_out(self, error: Exception) -> None:
+        reason = kafka_error(error)
+        if reason is not None and reason.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            # Only the ends of a run are reported: do it again, each record by itself, to learn which one it is.
+            self._transaction.send_alone()
+        refused = self._transaction.refused()
+        self._abandon()
+        self._troubles.stay(self._unavailable.refused(refused, (self.plan["mappings_topic"],)))
+        if not self.stopping:
+            log.warning("%s: transaction given up, going through recovery: %s", self.name, error)
+            ports.sleep(self._pause)
+            self._pause = min(5.0, self._pause * 2)
+
+    def _turn(self) -> None:
+        """Gather one transaction and commit it."""
+        if self.restart:
+            raise Again("staging was cut under the reader")
+        self._troubles.answer_asks()
+        self._troubles.go_back_where_cleared()
+        # A message with an empty value counts as false.
+        message = self._pending if self._pending is not None else self.inbox.take(IDLE_S)
+        self._pending = None
+        begun = ports.monotonic()
+        if message is None:
+            self._when_idle(begun)
+            return
+        while message is not None:
+            try:
+                self._judgement.take(message)
+            except Waiting:
+                self._pending = message
+                break
+            except GoBack as back:
+                self._commit()
+                raise Again(str(back), back.position) from None
+            now = ports.monotonic()
+            if self._full(now):
+                break
+            message = self.inbox.take(self._transaction.waits_s(now))
+        if self._transaction.open:
+            self._commit()
+            self._rest(ports.monotonic() - begun)
+        else:
+            self._troubles.settle()
+            if self.owned.position != self.owned.committed:
+                self._when_idle(ports.monotonic())
+        if self._pending is not None:
+            ports.sleep(0.1)
+
+    def _rest(self, took_s: float) -> None:
+        # What slowed one down alone, such as a broker's garbage collection, is over.
+        usual, self._took_s = min(took_s, self._took_s), took_s
+        if self.inbox.bytes < MUCH_BYTES and not self.stopping:
+            ports.sleep(min(MOST_REST_S, max(LEAST_REST_S, usual)))
+
+    def _full(self, now: float) -> bool:
+        return self.stopping or (self._transaction.open and self._transaction.full(now))
+
+    def _when_idle(self, now: float) -> None:
+        """Commit a position that the last transaction left behind, or that moved over duplicates only; and from time to time the same one
+        again: a group without members loses its offsets after some days."""
+        since = now - self._committed_at
+        moved = self.owned.position != self.owned.committed
+        at_end = self.end is not None and self.owned.position >= self.end
+        if (moved and (since > IDLE_POSITION_S or at_end)) or since > KEEP_OFFSETS_S:
+            self._transaction.begin()
+            self._commit()
+
+    def _commit(self) -> None:
+        """Commit what was gathered."""
+        taken = self._transaction.reached()
+        try:
+            self._transaction.commit()
+        except KafkaException as exception:
+            error = kafka_error(exception)
+            if error is not None and error.code() in NO_RIGHTS:
+                raise denied(f"writing to {self.plan['mappings_topic']}", error, right="WRITE") from None
+            raise
+        self._committed_at = ports.monotonic()
+        self._pause = 0.1
+        self._unavailable.took(taken)
+        self._unavailable.unclosed.committed(taken)
+        self._troubles.settle()
+
+    # recovery
+
+    def _recover(self) -> None:
+        """Fence, then load state and position."""
+        plan = self.plan
+        deadline = Deadline(RECOVERY_S)
+        self._abandon()
+        self.owned.recoveries += 1
+        self.term.must_lead(deadline)
+        destinations = self.term.state.destinations.copy().values()
+        limits = [d.max_message_bytes for d in destinations if d.refused is None]
+        self._transaction.batch_bytes = min([MAX_BATCH_BYTES, *(batch_within(limit) for limit in limits)])
+        fencing = FencingProducer(
+            plan,
+            self.partition,
+            self.name,
+            self._ids,
+        )
+        try:
+            until = fencing.fence(deadline)
+            found = recover(
+                self.snapshot,
+                plan["mappings_topic"],
+                plan["staging_topic"],
+                self.partition,
+                until,
+                plan["reader"],
+                plan["group"],
+                self._admin,
+                deadline,
+            )
+        except BaseException:
+            fencing.drop(False)
+            raise
+        self._transaction.use(fencing, (until + 1, found.staging_offset))
+        self.owned.next = found.next
+        self.owned.complete = found.complete
+        self._troubles.inherit_holds(found.position)
+        self._troubles.stay(self._unavailable.without_marker(fencing.unmarked, plan["mappings_topic"]))
+        self._unavailable.unclosed.decided(fencing.unclosed, found.next)
+        self._close()
+        start = found.position
+        if self._resume_at is not None:
+            start = min(start, self._resume_at)
+        start = self._troubles.first_returning(start)
+        self._resume_at = None
+        # Not the start of staging as it is by now: it moves with what another owner delivers, who may have fenced this one since.
+        start = max(start, found.staging_start)
+        self.owned.position = start
+        # A bounded run commits the group's offset at its end whatever it was: the driver goes by that.
+        self.owned.committed = found.position if self.end is None else -1
+        self.restart = False
+        self.read_from.append((self.inbox.restart(), start))
+        log.info("%s: owned, %d partitions known, reading from %d", self.name, len(self.owned.next), start)
+
+    def _close(self) -> None:
+        """Give partitions in which a transaction may hang the marker that is missing, before anything else is written there."""
+        unclosed = self._unavailable.unclosed
+        for committed in (False, True):
+            if due := unclosed.due(committed, self._unavailable.aside):
+                self._transaction.mark(due, committed)
+                unclosed.closed(due)
+
+    def _abandon(self) -> None:
+        """Drop the producer, and with it all that is not committed."""
+        transaction = self._transaction
+        if transaction.open:
+            self._unavailable.unclosed.failed(
+                transaction.reached(), transaction.registered(), transaction.refused()
+            )
+        self._pending = None
+        self._troubles.forget_closing()
+        transaction.drop()

@@ -1,0 +1,348 @@
+"""What becomes of one frame: seen, delivered in whole or in part, skipped, or left out. The rule is in deduplicator/lane/dedup.py.
+
+What is delivered goes into the transaction under way; when that is committed, and where frames come from, is left to others.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from common.app.lane_term import LaneTerm
+from common.errors import FrameError, ImpossibleFrame, VerbatimError, what_and_where
+from common.kafka.client.clients import Received
+from common.kafka.wire.record_batch import BatchError
+from common.kafka.wire.records import MAX_RECORDS, Rows
+from common.link import batch_frame
+from common.link.batch_frame import Wholes
+from common.link.control_state import DEDUPLICATOR, Control, Destination, Key
+from common.link.frame import Frame, decode_headers, decode_rows
+from common.link.halt_reasons import HaltReason
+from common.ports import Deadline
+from deduplicator.lane.blocked_partitions import Troubles
+from deduplicator.lane.dedup import Action, Decision, decide
+from deduplicator.lane.partition_state import Owned
+from deduplicator.lane.transaction import Again, Moved, Transaction, batch_within
+from deduplicator.lane.unavailable import Unavailable
+
+log = logging.getLogger(__name__)
+
+CALL_S = 30.0
+
+Bad = tuple[int, str, str]
+"""A record that can't be delivered: source offset, reason, detail."""
+
+
+class Waiting(Exception):
+    """The destination of a frame is not made yet."""
+
+
+class GoBack(Exception):
+    """Commit what was gathered, then read again from `position`: what was skipped comes now, in order."""
+
+    def __init__(self, why: str, position: int) -> None:
+        super().__init__(why)
+        self.position = position
+
+
+class Judgement:
+    """Judges the frames of one staging partition, in order."""
+
+    def __init__(
+        self,
+        plan: dict[str, Any],
+        term: LaneTerm,
+        owned: Owned,
+        transaction: Transaction,
+        troubles: Troubles,
+        unavailable: Unavailable,
+    ) -> None:
+        self.plan = plan
+        self.term = term
+        self.owned = owned
+        self._transaction = transaction
+        self._troubles = troubles
+        self._refused: dict[Key, tuple[int, int]] = {}
+        """Of each partition, the frame that could not be read last: where it lies in staging, and its checksum."""
+        self._unavailable = unavailable
+        self._bugs: dict[tuple[Key, int], str] = {}
+        """Partition and start of frames that could not be judged for an error that nobody expected, and what is said of it."""
+
+    def take(self, message: Received) -> None:
+        """Judge a message, and move the position past it: but not where it raises Waiting, GoBack or Again."""
+        offset = message.offset()
+        error = message.error()
+        if error is not None:
+            if error.code() == KafkaError._PARTITION_EOF:
+                self.owned.position = max(self.owned.position, offset)
+            return
+        if offset < self.owned.position:
+            return
+        self._judge(message)
+        self.owned.position = offset + 1
+        self.owned.frames += 1
+        self.owned.bytes += len(message)
+
+    def _judge(self, message: Received) -> None:
+        offset = message.offset()
+        try:
+            frame, crc = decode_headers(message.headers())
+        except ImpossibleFrame as error:
+            if self._needed(error.frame):
+                self._refuse(error.frame, error.crc, offset, error)
+            else:
+                log.error("%s offset %d: %s; left out", self.owned.name, offset, error)
+            return
+        except Exception as error:
+            if isinstance(error, MemoryError):
+                raise
+            known = isinstance(error, FrameError | UnicodeDecodeError)
+            log.error(
+                "%s offset %d: %s; left out: if it was a frame, its records will be asked for again",
+                self.owned.name,
+                offset,
+                error if known else what_and_where(error),
+                exc_info=None if known else error,
+            )
+            return
+        key = (frame.topic_id, frame.partition)
+        if frame.cluster != self.plan["cluster"]:
+            log.error(
+                "%s offset %d: frame of cluster %s, which is not this link's source; left out",
+                self.owned.name,
+                offset,
+                frame.cluster,
+            )
+            return
+        if (bug := self._bugs.get((key, frame.start))) is not None:
+            self._troubles.skip(key, frame, offset, HaltReason.INTERNAL, bug)
+            return
+        try:
+            self._judge_frame(key, frame, crc, message)
+        except (Waiting, GoBack, Again, VerbatimError, KafkaException, MemoryError):
+            raise
+        except Exception as error:
+            # What is under way may have a part of it: once all is given up, the frame is left out.
+            where = f"{frame.topic}-{frame.partition} [{frame.start}, {frame.next})"
+            bug = f"{where}: {what_and_where(error)}, a bug: please report it with the traceback in the log"
+            self._bugs[key, frame.start] = bug
+            halt = self.term.state.halts.get((DEDUPLICATOR, key))
+            if halt is None or halt.detail != bug:
+                log.exception("%s offset %d: %s", self.owned.name, offset, bug)
+            raise Again(f"an unexpected error at offset {offset}: going on without {where}") from error
+
+    def _judge_frame(self, key: Key, frame: Frame, crc: int, message: Received) -> None:
+        offset = message.offset()
+        decision = decide(self.owned.next.get(key), frame, self.owned.complete)
+        if decision.action is Action.SEEN:
+            self.owned.duplicates += frame.count
+            if key in self._transaction.moved:
+                self._transaction.moved[key].duplicates += frame.count
+            self._close_gap(key)
+            return
+        if decision.action is Action.HOLE:
+            self._troubles.skip(
+                key,
+                frame,
+                offset,
+                HaltReason.MISSING,
+                f"frames before source offset {frame.start} are missing from staging",
+            )
+            return
+        if decision.action is Action.UNKNOWN:
+            self._unknown(key, frame, offset)
+            return
+        destination = self._destination(key, frame, offset)
+        if destination is None:
+            return
+        if (under_way := self._transaction.moved.get(key)) is not None:
+            # Its mapping names one destination: another name counts from the next transaction on.
+            destination = under_way.destination
+        try:
+            rows = self._decoded(key, frame, crc, message.value(), decision.from_offset, destination)
+        except FrameError as error:
+            self._refuse(frame, crc, offset, error)
+            return
+        except BatchError as error:
+            name = f"{frame.topic}-{frame.partition}"
+            why = f"a batch of {name} in [{frame.start}, {frame.next}) can't be taken apart, which {destination.topic} needs: {error}"
+            self._troubles.skip(key, frame, offset, HaltReason.UNREADABLE, why)
+            return
+        self._deliver(key, frame, rows, decision, destination, offset)
+        self._transaction.bytes += max(len(message), rows.unpacked)
+
+    def _needed(self, frame: Frame) -> bool:
+        """Whether a frame that can't be is the next one of its partition, with more records than any may have. Others are somebody's that have nothing
+        to do here."""
+        expected = self.owned.next.get((frame.topic_id, frame.partition))
+        ours = frame.cluster == self.plan["cluster"] and frame.start == expected
+        return ours and MAX_RECORDS < frame.count <= frame.next - frame.start
+
+    def _refuse(self, frame: Frame, crc: int, offset: int, error: FrameError) -> None:
+        """Ask for a frame again that can't be read; where the same has come again, it would for ever, and the partition halts."""
+        key = (frame.topic_id, frame.partition)
+        before = self._refused.setdefault(key, (offset, crc))
+        if before[0] < offset and before[1] == crc:
+            why = f"{error}; sent again, it was the same (checksum {crc:08x}): the replicator is of another release, or has a fault"
+            self._troubles.skip(key, frame, offset, HaltReason.UNREADABLE, why)
+            return
+        self._refused[key] = (offset, crc)
+        log.error("%s offset %d: %s; asking for it again", self.owned.name, offset, error)
+        self._troubles.skip(key, frame, offset, HaltReason.MISSING, str(error))
+
+    def _decoded(
+        self,
+        key: Key,
+        frame: Frame,
+        crc: int,
+        value: bytes | None,
+        from_offset: int,
+        destination: Destination,
+    ) -> Rows | Wholes:
+        """A frame's records from an offset on; as whole batches, if they are, and can go as they are. Raises FrameError; BatchError where
+        batches that are as they were at the source must be taken apart, and can't be."""
+        if not frame.batches:
+            return decode_rows(frame, crc, value).from_offset(from_offset)
+        wholes = batch_frame.decode(frame, crc, value)
+        if (
+            wholes.begin_at(from_offset)
+            and key not in self._transaction.bad
+            and self._transaction.takes_whole(wholes, destination)
+        ):
+            return wholes
+        return wholes.rows().from_offset(from_offset)
+
+    def _unknown(self, key: Key, frame: Frame, offset: int) -> None:
+        if self.owned.complete:
+            # Its origin frame was lost from staging: everything from the origin is asked for.
+            self._troubles.skip(
+                key,
+                frame,
+                offset,
+                HaltReason.MISSING,
+                "the first frame of the partition is missing from staging",
+            )
+            return
+        self._troubles.skip(
+            key,
+            frame,
+            offset,
+            HaltReason.STATE_LOST,
+            f"nothing is known of {frame.topic}-{frame.partition}: the mappings were cut before the Delta table had them, so how far it was "
+            f"delivered can't be known; find its last delivered source offset and run: verbatim accept-loss {frame.topic} {frame.partition} "
+            "--next OFFSET",
+        )
+
+    def _destination(self, key: Key, frame: Frame, offset: int) -> Destination | None:
+        destination = self.term.state.destinations.get(frame.topic_id)
+        if destination is not None and destination.refused is not None:
+            reason = HaltReason.GONE if destination.gone else HaltReason.REFUSED
+            self._troubles.skip(key, frame, offset, reason, destination.refused)
+            return None
+        if destination is not None and (
+            aside := self._unavailable.aside.get((destination.topic, frame.partition))
+        ):
+            self._troubles.skip(key, frame, offset, aside.reason, aside.detail)
+            return None
+        if (
+            destination is not None
+            and (destination.topic, frame.partition) in self._unavailable.unclosed.outcomes
+        ):
+            raise Again(f"{destination.topic}-{frame.partition} lacks a marker")
+        if destination is None or frame.partition >= destination.partitions:
+            if self._described(frame):
+                raise Waiting
+            log.error(
+                "%s offset %d: frame of %s-%d (topic id %s), which the replicator never described; left out",
+                self.owned.name,
+                offset,
+                frame.topic,
+                frame.partition,
+                frame.topic_id,
+            )
+            return None
+        if batch_within(destination.max_message_bytes) < self._transaction.batch_bytes:
+            raise Again(f"{destination.topic} takes only smaller batches")
+        return destination
+
+    def _described(self, frame: Frame) -> bool:
+        """Whether the replicator has said that there is such a partition: it does so before the first frame."""
+
+        def there(state: Control) -> bool:
+            source = state.topics.get(frame.topic_id)
+            return source is not None and frame.partition < source.partitions
+
+        return there(self.term.state) or there(self.term.control.refresh(Deadline(CALL_S)))
+
+    def _deliver(
+        self,
+        key: Key,
+        frame: Frame,
+        rows: Rows | Wholes,
+        decision: Decision,
+        destination: Destination,
+        offset: int,
+    ) -> None:
+        assert decision.next is not None
+        reached = decision.next
+        bad = None
+        if isinstance(rows, Rows):
+            rows, bad = self._deliverable(key, frame, rows, destination)
+        if bad is not None:
+            reached = bad[0]
+        if bad is None or decision.first or reached > self.owned.next.get(key, -1):
+            self._transaction.begin()
+            moved = self._transaction.moved.get(key)
+            if moved is None:
+                start = self.owned.next.get(key, frame.start)
+                moved = self._transaction.moved[key] = Moved(frame, start, reached, destination)
+            moved.next = reached
+            moved.records += rows.count
+            if bad is None:
+                # Of a frame that was seen in part.
+                moved.duplicates += frame.count - rows.count
+                self.owned.duplicates += frame.count - rows.count
+            moved.lost += decision.lost
+            self.owned.next[key] = reached
+            if rows.count:
+                self._transaction.produce(moved, rows)
+        if bad is not None:
+            self._troubles.skip(key, frame, offset, bad[1], bad[2], available=bad[0] + 1)
+        elif frame.gap and key in self._troubles.stuck:
+            trouble = self._troubles.stuck[key]
+            trouble.until = max(trouble.until, offset)
+            trouble.returning = True
+            self._transaction.bad.pop(key, None)
+            raise GoBack(
+                f"going back to offset {trouble.held} for {frame.topic}-{frame.partition}", trouble.held
+            )
+        else:
+            self._close_gap(key)
+
+    def _deliverable(
+        self, key: Key, frame: Frame, rows: Rows, destination: Destination
+    ) -> tuple[Rows, Bad | None]:
+        """The rows up to the first one that can't be delivered, and why that one can't."""
+        bad = self._transaction.bad.get(key)
+        found = _missing_key(frame, rows, destination)
+        if found is not None and (bad is None or found[0] < bad[0]):
+            bad = found
+        if bad is None or not rows.offsets or bad[0] > rows.offsets[-1] or bad[0] < rows.offsets[0]:
+            return rows, None
+        return rows.below(bad[0]), bad
+
+    def _close_gap(self, key: Key) -> None:
+        moved = self._transaction.moved.get(key)
+        self._troubles.close_gap(key, moved.frame.topic if moved is not None else "")
+
+
+def _missing_key(frame: Frame, rows: Rows, destination: Destination) -> Bad | None:
+    """Kafka refuses a record without a key in a compacted topic, and with it the transaction, each time anew. The source may hold some
+    from before it was compacted."""
+    if not destination.compacted or not rows.batch.column("key").null_count:
+        return None
+    offset = rows.offsets[rows.keys.index(None)]
+    why = f"has no key, and {destination.topic} is compacted (cleanup.policy), so it takes none without"
+    return offset, HaltReason.NO_KEY, f"record {offset} of {frame.topic}-{frame.partition} {why}"

@@ -1,0 +1,256 @@
+"""The deduplicator's lane: reads its staging partitions and hands their frames to a Delivery each, for one epoch."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from common import ports
+from common.app.lane_term import LaneTerm, tame_garbage_collector
+from common.config import credentials
+from common.errors import KafkaTimeout, SettingsError
+from common.kafka.client import clients
+from common.kafka.client.clients import Received
+from common.kafka.client.stall_detector import Silence
+from common.kafka.errors import NO_RIGHTS, denied, retriable
+from common.link.control_log import ControlLog
+from common.link.control_state import DEDUPLICATOR
+from common.link.halt_reasons import HaltReason
+from common.link.lane_counters import Counters, lag
+from common.ports import Deadline
+from deduplicator.lane.delivery import Delivery
+
+log = logging.getLogger(__name__)
+
+POLL_S = 0.05
+CONSUME = 200
+INBOX_BYTES = 48 << 20
+"""Frames that wait in all inboxes of a lane together: past this much nothing more is read."""
+STOP_S = 5.0
+HANGS_S = 120.0
+"""A delivery that takes longer for one turn than all its time-outs together hangs inside the client."""
+CALL_S = 30.0
+SILENCE_S = 20.0
+CONNECT_S = 1.0
+"""Past this the consumer need not be waited for, since by then it looks by itself for the topic that it is to read."""
+TOGETHER_S = 0.1
+"""How long the first partitions wait for the others. What is assigned while a request for some is on its way is asked for in the next one: that
+waits at the broker for FETCH_WAIT_MS where nothing comes."""
+FETCH_WAIT_MS = 100
+
+
+def run(plan: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Run a lane for one epoch and yield its progress rows."""
+    logging.basicConfig(level=plan["log_level"], format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    tame_garbage_collector()
+    try:
+        lane = Lane(credentials.found_in_plan(plan))
+    except SettingsError as error:
+        yield "refused", {"detail": str(error)}
+        return
+    try:
+        yield from lane.run()
+    finally:
+        lane.close()
+
+
+class Lane:
+    """One epoch of one lane."""
+
+    def __init__(self, plan: dict[str, Any]) -> None:
+        self.plan = plan
+        self.bounded: bool = plan["bounded"]
+        self.control = ControlLog.in_lane(plan)
+        self.admin = clients.admin(plan["control_admin"])
+        self.term = LaneTerm(plan, self.control)
+        self.counters = Counters(
+            DEDUPLICATOR, plan["term"], plan["epoch"], plan["lane"], plan["positions_topic"]
+        )
+        self._mute = False
+        self.counting: Producer = clients.producer(plan["control_producer"], linger_ms=0)
+        self.consumer: Consumer = clients.consumer(
+            plan["consumer"],
+            group_id=plan["group"],
+            enable_partition_eof=True,
+            check_crcs=True,
+            fetch_wait_max_ms=FETCH_WAIT_MS,
+        )
+        group_metadata = self.consumer.consumer_group_metadata()
+        self.deliveries = {
+            share["partition"]: Delivery(plan, share, self.term, group_metadata, self.admin)
+            for share in plan["partitions"]
+        }
+        self.generations: dict[int, int] = {}
+        self._next: dict[tuple[str, int], int] = {}
+        """The offset of each staging partition that is to come next."""
+        self._together_until = math.inf
+        self._silence = Silence(self.admin, SILENCE_S)
+
+    def run(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        self.control.refresh(Deadline(CALL_S))
+        if self.term.again:
+            yield from self.term.plan_anew()
+            return
+        for delivery in self.deliveries.values():
+            delivery.thread.start()
+        # Meanwhile.
+        clients.connect(self.consumer, self.plan["staging_topic"], Deadline(CONNECT_S))
+        while not self._step():
+            pass
+        self._finish()
+        for delivery in self.deliveries.values():
+            if delivery.failure is not None:
+                raise delivery.failure
+        yield from self._rows()
+
+    def close(self) -> None:
+        for delivery in self.deliveries.values():
+            delivery.stopping = True
+        self.consumer.close()
+        with contextlib.suppress(KafkaException):
+            self.counting.flush(1.0)
+        self.control.close()
+
+    def _step(self) -> bool:
+        now = ports.monotonic()
+        if self.term.look(now):
+            if self.counters.due(now):
+                self._show(now)
+            self._watch(now)
+            if any(d.failure is not None or d.refusal is not None for d in self.deliveries.values()):
+                self.term.end_epoch(Deadline(CALL_S))
+                return True
+        if self.term.over(now):
+            # At the moment that all lanes of the epoch end: what one of them holds stands still until the last has.
+            return True
+        self._follow_positions(now)
+        if sum(d.inbox.bytes for d in self.deliveries.values()) > INBOX_BYTES:
+            ports.sleep(0.002)
+        else:
+            self._read()
+        return self.bounded and all(d.done() or not d.thread.is_alive() for d in self.deliveries.values())
+
+    def _watch(self, now: float) -> None:
+        """Give up a delivery that hangs: a call of the client that never returns would stop its partitions in silence, for ever.
+
+        The lane fails, and its process ends with it. Should the call return before that, the transaction is either committed before the
+        next owner fences, and then found by its recovery, or never.
+        """
+        for delivery in self.deliveries.values():
+            if delivery.failure is None and delivery.thread.is_alive() and now - delivery.turned > HANGS_S:
+                delivery.failure = KafkaTimeout(
+                    f"{delivery.name}: a call of the Kafka client has not returned for {HANGS_S:.0f} s; starting anew"
+                )
+
+    def _follow_positions(self, now: float) -> None:
+        """Read partitions from where their deliveries want to go on: at the start all together, if they get there soon one after the other."""
+        ready = {p: d for p, d in self.deliveries.items() if d.read_from}
+        if not ready:
+            return
+        if not self.generations and len(ready) < len(self.deliveries):
+            self._together_until = min(self._together_until, now + TOGETHER_S)
+            if now < self._together_until:
+                return
+        known = self.generations.keys() & ready
+        wanted = []
+        for partition, delivery in ready.items():
+            self.generations[partition], offset = delivery.read_from.popleft()
+            wanted.append(TopicPartition(self.plan["staging_topic"], partition, offset))
+            self._next[self.plan["staging_topic"], partition] = offset
+        if known:
+            self.consumer.incremental_unassign([at for at in wanted if at.partition in known])
+        self.consumer.incremental_assign(wanted)
+
+    def _read(self) -> None:
+        by_partition: dict[int, list[Received]] = {}
+        arrived = clients.read(self.consumer, POLL_S if self.generations else 0.005, CONSUME)
+        if not arrived:
+            self._listen()
+        for message in arrived:
+            error = message.error()
+            if error is None or error.code() == KafkaError._PARTITION_EOF:
+                by_partition.setdefault(message.partition(), []).append(message)
+            elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+                # Staging was cut under us. The delivery starts again from what is left, and asks for what is missing.
+                log.warning("staging partition %d: %s", message.partition(), error.str())
+                self.deliveries[message.partition()].restart = True
+            elif error.code() in NO_RIGHTS:
+                what = f"reading {self.plan['staging_topic']}"
+                for delivery in self.deliveries.values():
+                    delivery.refusal = str(denied(what, error, self.plan["group"], "READ"))
+            elif not retriable(error):
+                log.warning("staging: %s", error.str())
+        for partition, messages in by_partition.items():
+            last = messages[-1]
+            self._next[self.plan["staging_topic"], partition] = last.offset() + (last.error() is None)
+            self.deliveries[partition].inbox.put(messages, self.generations[partition])
+
+    def _listen(self) -> None:
+        """Nothing has arrived: where that is because the client has gone silent, another one is needed, which the next epoch has."""
+        for topic, partition in self._silence.found(lambda: dict(self._next)):
+            log.warning(
+                "%s-%d: nothing comes from offset %d on, though there is more; planning anew",
+                topic,
+                partition,
+                self._next[topic, partition],
+            )
+            self.term.end_epoch(Deadline(CALL_S))
+
+    def _finish(self) -> None:
+        for delivery in self.deliveries.values():
+            delivery.stopping = True
+            delivery.inbox.wake()
+        deadline = Deadline(STOP_S)
+        for delivery in self.deliveries.values():
+            delivery.thread.join(deadline.left())
+        self._show(ports.monotonic())
+
+    def _show(self, now: float) -> None:
+        """Write the counters. Whoever may not is told once; what they count goes on."""
+        try:
+            self.counters.write(self.counting, now, self._counts() | {"lag": self._lag()})
+            self.counting.poll(0)
+        except KafkaException as error:
+            if not self._mute:
+                log.warning("counters can't be written: %s", error)
+            self._mute = True
+
+    def _counts(self) -> dict[str, int]:
+        deliveries = self.deliveries.values()
+        return {
+            "records": sum(d.owned.delivered for d in deliveries),
+            "duplicates": sum(d.owned.duplicates for d in deliveries),
+            "frames": sum(d.owned.frames for d in deliveries),
+            "bytes": sum(d.owned.bytes for d in deliveries),
+            "transactions": sum(d.owned.transactions for d in deliveries),
+            "mappings": sum(d.owned.mappings for d in deliveries),
+            "recoveries": sum(d.owned.recoveries for d in deliveries),
+        }
+
+    def _lag(self) -> int:
+        topic = self.plan["staging_topic"]
+        return lag(
+            self.consumer,
+            {TopicPartition(topic, p): max(0, d.owned.position) for p, d in self.deliveries.items()},
+        )
+
+    def _rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        for delivery in self.deliveries.values():
+            if delivery.left is not None:
+                yield ("left", {"partition": delivery.partition, **delivery.left.to_plan()})
+            if delivery.refusal is not None:
+                yield ("refused", {"detail": delivery.refusal})
+            for key, trouble in delivery.stuck.items():
+                if trouble.reason == HaltReason.MISSING:
+                    request = self.term.state.resends.get(key)
+                    topic = request.topic if request is not None else key[0]
+                    detail = f"frames are missing from staging; the replicator is asked to send again from {request.next if request else '?'}"
+                    yield ("halted", {"topic": topic, "partition": key[1], "detail": detail})
+        yield ("counts", self._counts())
+        if not all(d.done() for d in self.deliveries.values()):
+            yield ("unfinished", {})

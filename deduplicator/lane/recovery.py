@@ -1,0 +1,165 @@
+"""State of a staging partition, loaded after fencing: which source partitions are how far, and where to start reading. Reads only.
+
+The order matters. Read before fencing, the mappings could still grow: a predecessor's transaction commits after they were read, and
+its records are delivered again. The position is the one that the last mapping tells. The group's offset, for where there is none, is read
+before the mappings: another owner may fence this one in between and move both on. A position that is older than the state only repeats
+what is seen; a newer one would show frames as missing that were delivered, and this owner would ask for them, before it learns that
+it is fenced.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from common.errors import KafkaTimeout
+from common.kafka.client import clients
+from common.kafka.errors import NO_RIGHTS, denied, patiently, retriable
+from common.link import offset_mappings
+from common.link.control_state import Key
+from common.ports import Deadline
+
+
+@dataclass(slots=True)
+class Recovered:
+    """`next` of each source partition; whether the state is known to hold all of them; the staging offset that the mappings reach (None if
+    there is none); where to read staging from, and where staging began when that was found."""
+
+    next: dict[Key, int]
+    complete: bool
+    staging_offset: int | None
+    position: int
+    staging_start: int
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What was known of one staging partition, from the Delta table or from whoever owned it before; `folded` is M, the mappings offset up
+    to which all is in it, and `complete` says that none below it was lost. Without either, `folded` is 0 and nothing is known."""
+
+    folded: int
+    complete: bool
+    staging_offset: int | None
+    next: dict[Key, int]
+    unclosed: dict[tuple[str, int], bool] = field(default_factory=dict)
+    """Destination partitions that may lack a marker, and whether that of a commit (deduplicator/lane/unclosed.py)."""
+
+    @classmethod
+    def from_plan(cls, plan: dict[str, Any]) -> Snapshot:
+        return cls(
+            plan["folded"],
+            plan["complete"],
+            plan["staging_offset"],
+            {(t, p): n for t, p, n in plan["states"]},
+            {(t, p): committed for t, p, committed in plan.get("unclosed", ())},
+        )
+
+    def to_plan(self) -> dict[str, Any]:
+        return {
+            "folded": self.folded,
+            "complete": self.complete,
+            "staging_offset": self.staging_offset,
+            "states": [[t, p, n] for (t, p), n in self.next.items()],
+            "unclosed": [[t, p, committed] for (t, p), committed in self.unclosed.items()],
+        }
+
+
+def recover(
+    snapshot: Snapshot,
+    mappings_topic: str,
+    staging_topic: str,
+    partition: int,
+    until: int,
+    config: clients.Config,
+    group: str,
+    admin: AdminClient,
+    deadline: Deadline,
+) -> Recovered:
+    """Load state and position of a staging partition, together. Call it only after fencing.
+
+    `until` is the offset of a record that was appended to the mappings partition after fencing, and acknowledged by all replicas:
+    whatever a predecessor committed stands below it. Reading up to the high watermark that the leader tells would not do: a commit that
+    succeeded may not be visible there yet.
+    """
+    staging = clients.watermarks(admin, staging_topic, partition, deadline)
+    low, _ = clients.watermarks(admin, mappings_topic, partition, deadline)
+    if low <= snapshot.folded and 0 <= until - snapshot.folded <= 1:
+        # What was committed since would take two offsets at least, a mapping and its transaction's marker. Where nothing is known, nothing of
+        # staging is delivered yet.
+        at = snapshot.staging_offset if snapshot.next else staging[0]
+        if at is not None and staging[0] <= at <= staging[1]:
+            return Recovered(dict(snapshot.next), snapshot.complete, snapshot.staging_offset, at, staging[0])
+    reader = clients.reader(config, group_id=group)
+    try:
+        of_group = committed(reader, group, staging_topic, partition, deadline)
+        # Else the client, which has not heard of the topic yet, lets a second pass before it fetches (librdkafka 2.16).
+        patiently(
+            f"looking up {mappings_topic}", lambda t: reader.list_topics(mappings_topic, timeout=t), deadline
+        )
+        reaches = snapshot.folded >= low
+        complete = snapshot.complete and reaches
+        # With mappings missing between the table and the log start, a row of the table may be stale: only what is read below counts.
+        known = dict(snapshot.next) if reaches else {}
+        staging_offset = snapshot.staging_offset
+        for key, after, staging_offset in _read(  # noqa: B007 - the last one counts
+            reader, mappings_topic, partition, max(low, snapshot.folded), until, deadline
+        ):
+            known[key] = after
+        position = _position(staging, of_group, staging_offset)
+        return Recovered(known, complete, staging_offset, position, staging[0])
+    finally:
+        reader.close()
+
+
+def _read(
+    reader: Consumer, topic: str, partition: int, start: int, until: int, deadline: Deadline
+) -> list[tuple[Key, int, int]]:
+    reader.assign([TopicPartition(topic, partition, start)])
+    out: list[tuple[Key, int, int]] = []
+    at = start
+    while at <= until:
+        if deadline.passed():
+            raise KafkaTimeout(
+                f"reading {topic}-{partition} up to offset {until}: only {at} reached; is a transaction still open there?"
+            )
+        for message in clients.read(reader, min(0.1, deadline.left()), 1000):
+            error = message.error()
+            if error is None:
+                at = message.offset() + 1
+                out.append(offset_mappings.reached(message.value()))
+            elif error.code() == KafkaError._PARTITION_EOF:
+                at = max(at, message.offset())
+            elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+                # Retention moved on since the log start was asked: load again, against the new one.
+                raise KafkaException(error)
+            elif error.code() in NO_RIGHTS:
+                raise denied(f"reading {topic}", error, right="READ")
+            elif not retriable(error):
+                raise KafkaException(error)
+    reader.unassign()
+    return out
+
+
+def committed(reader: Consumer, group: str, topic: str, partition: int, deadline: Deadline) -> int | None:
+    """The offset that the group has committed, None without one. Waits where a transaction that commits one is being completed."""
+    answer = patiently(
+        f"reading the offset of {topic}-{partition} that group {group} has committed",
+        lambda t: reader.committed([TopicPartition(topic, partition)], timeout=t)[0],
+        deadline,
+    )
+    if answer.error is not None:
+        raise KafkaException(answer.error)
+    return answer.offset if answer.offset != OFFSET_INVALID and answer.offset >= 0 else None
+
+
+def _position(staging: tuple[int, int], committed: int | None, from_mappings: int | None) -> int:
+    """Where to read staging from. Too low is harmless, since `next` decides; too high shows as a hole, and is repaired."""
+    low, high = staging
+    # The mappings' is the newer one where records were delivered: the group's offset follows now and then, and expires without members.
+    for position in (from_mappings, committed):
+        if position is not None and low <= position <= high:
+            return position
+    return low

@@ -1,0 +1,248 @@
+"""Spark data source "mappings": the committed records of the offset-mappings topic as rows; folds and keeps nothing.
+
+Batch: `spark.read.format("mappings")` with `start` and `end` positions, read exactly. Stream: its offsets are the
+read-committed ends of the partitions. Both run in Python with confluent-kafka; the JVM sees Arrow batches only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.types import StructType
+
+from common.config import credentials
+from common.errors import KafkaTimeout, StateError
+from common.kafka.client.clients import Received
+from common.kafka.client.range_reader import TIMEOUT_S, records
+from common.kafka.wire import oauth_tokens
+
+SCHEMA = (
+    "mappings_partition int, mappings_offset bigint, timestamp timestamp, cluster string, topic string, "
+    "topic_id string, partition int, start bigint, next bigint, destination_topic string, "
+    "destination_partition int, staging_offset bigint, records bigint, duplicates bigint, lost bigint, "
+    "runs array<struct<source:bigint,destination:bigint,length:bigint>>"
+)
+"""One row per mapping record; `timestamp` is the record's, `runs` is [source offset, destination offset, length]."""
+
+ARROW_SCHEMA = pa.schema(
+    [
+        ("mappings_partition", pa.int32()),
+        ("mappings_offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("cluster", pa.string()),
+        ("topic", pa.string()),
+        ("topic_id", pa.string()),
+        ("partition", pa.int32()),
+        ("start", pa.int64()),
+        ("next", pa.int64()),
+        ("destination_topic", pa.string()),
+        ("destination_partition", pa.int32()),
+        ("staging_offset", pa.int64()),
+        ("records", pa.int64()),
+        ("duplicates", pa.int64()),
+        ("lost", pa.int64()),
+        (
+            "runs",
+            pa.list_(
+                pa.struct([("source", pa.int64()), ("destination", pa.int64()), ("length", pa.int64())])
+            ),
+        ),
+    ]
+)
+
+CONFIG_OPTION = "client.secret"
+"""Option with the consumer's properties as JSON. Its name matches Spark's redaction pattern, so plans hide the value."""
+
+_BATCH_ROWS = 2_000
+TIME = "time"
+LOOK_S = 300.0
+
+
+def options(config: Mapping[str, Any], topic: str) -> dict[str, str]:
+    """The options both readers need: the consumer's librdkafka properties, and the name of the mappings topic."""
+    return {CONFIG_OPTION: orjson.dumps(dict(config)).decode(), "topic": topic}
+
+
+def range_options(start: Mapping[int, int], end: Mapping[int, int]) -> dict[str, str]:
+    """The options of a batch read: for each mappings partition the offsets from `start` up to, not with, `end`."""
+    return {
+        name: orjson.dumps({str(p): o for p, o in sorted(of.items())}).decode()
+        for name, of in (("start", start), ("end", end))
+    }
+
+
+def consumer(config: Mapping[str, Any]) -> Consumer:
+    """A consumer of committed records that never commits, and that answers an offset out of range with an error."""
+    return Consumer(
+        {
+            "group.id": "verbatim",  # required by librdkafka, unless settings bring the link's; never joined and never committed
+            **oauth_tokens.for_library(credentials.found(config)),
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "error",
+            "enable.partition.eof": True,
+            "check.crcs": True,
+        }
+    )
+
+
+def bounds(reader: Consumer, topic: str, timeout_s: float = 10.0) -> tuple[dict[int, int], dict[int, int]]:
+    """Log start and read-committed end (last stable offset) of every partition of `topic`. Raises KafkaTimeout."""
+    low: dict[int, int] = {}
+    high: dict[int, int] = {}
+    try:
+        found = reader.list_topics(topic, timeout_s).topics[topic]
+        if found.error is not None:
+            raise KafkaException(found.error)
+        for partition in sorted(found.partitions):
+            low[partition], high[partition] = reader.get_watermark_offsets(
+                TopicPartition(topic, partition), timeout=timeout_s, cached=False
+            )
+    except KafkaException as error:
+        raise KafkaTimeout(f"{topic}: cannot tell its offsets: {error.args[0].str()}") from error
+    return low, high
+
+
+@dataclass
+class Ranges(InputPartition):
+    """What one task reads: mappings partition → (start, end)."""
+
+    ranges: dict[int, tuple[int, int]]
+
+
+class MappingsDataSource(DataSource):
+    """`format("mappings")`. Options: see `options` and `range_options`; `tasks` (default 1) spreads a batch read."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "mappings"
+
+    def schema(self) -> str:
+        return SCHEMA
+
+    def reader(self, schema: StructType) -> MappingsReader:
+        return MappingsReader(self.options)
+
+    def streamReader(self, schema: StructType) -> MappingsStreamReader:
+        return MappingsStreamReader(self.options)
+
+
+class _Reading:
+    """Shared by both readers: reading given ranges of the topic."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self.config: dict[str, Any] = orjson.loads(options[CONFIG_OPTION])
+        self.topic = options["topic"]
+        self.timeout_s = float(options.get("timeout_s", TIMEOUT_S))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Ranges)
+        reader = consumer(self.config)
+        try:
+            rows: list[dict[str, Any]] = []
+            for message in records(reader, self.topic, partition.ranges, self.timeout_s):
+                rows.append(row(message))
+                if len(rows) >= _BATCH_ROWS:
+                    yield pa.RecordBatch.from_pylist(rows, schema=ARROW_SCHEMA)
+                    rows = []
+            yield pa.RecordBatch.from_pylist(rows, schema=ARROW_SCHEMA)
+        finally:
+            reader.close()
+
+
+class MappingsReader(_Reading, DataSourceReader):
+    """Reads [start, end) of each partition: every committed record in it, and nothing else."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(options)
+        start, end = (
+            {int(p): int(o) for p, o in orjson.loads(options.get(name, "{}")).items()}
+            for name in ("start", "end")
+        )
+        self.ranges = {p: (start.get(p, 0), o) for p, o in end.items() if start.get(p, 0) < o}
+        self.tasks = max(1, int(options.get("tasks", 1)))
+
+    def partitions(self) -> list[InputPartition]:
+        numbers = sorted(self.ranges)
+        return [
+            Ranges({p: self.ranges[p] for p in numbers[task :: self.tasks]})
+            for task in range(max(1, min(self.tasks, len(numbers))))
+        ]
+
+
+class MappingsStreamReader(_Reading, DataSourceStreamReader):
+    """A stream's offset is {partition: read-committed end} and, so that there is a batch now and then where nothing moves, {TIME: a number
+    that grows every LOOK_S}; nothing here depends on a checkpoint being right."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(options)
+        self._consumer: Consumer | None = None
+        self._last: dict[str, int] = {}
+
+    def _bounds(self) -> tuple[dict[int, int], dict[int, int]]:
+        if self._consumer is None:
+            self._consumer = consumer(self.config)
+        return bounds(self._consumer, self.topic)
+
+    def initialOffset(self) -> dict[str, int]:
+        return {str(p): o for p, o in self._bounds()[0].items()}
+
+    def latestOffset(self) -> dict[str, int]:  # type: ignore[override]
+        try:
+            self._last = {str(p): o for p, o in self._bounds()[1].items()}
+            self._last[TIME] = int(time.time() / LOOK_S)
+        except KafkaTimeout:
+            if not self._last:
+                raise
+            # Brokers out of reach for a while must not end the query: nothing new, for now.
+        return self._last
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        # Kept to what is still there: a checkpoint may be older than the log start.
+        low = self._bounds()[0]
+        ranges = {int(p): (max(start.get(p, 0), low.get(int(p), 0)), o) for p, o in end.items() if p != TIME}
+        return [Ranges({p: (first, last) for p, (first, last) in ranges.items() if first < last})]
+
+    def stop(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+
+def row(message: Received) -> dict[str, Any]:
+    """One mapping record as a dict of ARROW_SCHEMA. Raises StateError, with its place, for one that is not understood."""
+    try:
+        value = orjson.loads(message.value() or b"null")
+        if value["v"] != 1:
+            raise ValueError(f"version {value['v']}")
+        return {
+            "mappings_partition": message.partition(),
+            "mappings_offset": message.offset(),
+            "timestamp": message.timestamp()[1] * 1000,
+            "cluster": value["cluster"],
+            "topic": value["topic"],
+            "topic_id": value["topic_id"],
+            "partition": value["partition"],
+            "start": value["start"],
+            "next": value["next"],
+            "destination_topic": value["destination_topic"],
+            "destination_partition": value["destination_partition"],
+            "staging_offset": value["staging_offset"],
+            "records": value["records"],
+            "duplicates": value["duplicates"],
+            "lost": value.get("lost", 0),
+            "runs": [{"source": s, "destination": d, "length": n} for s, d, n in value["runs"]],
+        }
+    except (ValueError, KeyError, TypeError) as error:
+        raise StateError(
+            f"{message.topic()}/{message.partition()}: the mapping at offset {message.offset()} is not understood "
+            f"({type(error).__name__}: {error}); was it written by a newer version?"
+        ) from error

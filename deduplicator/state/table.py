@@ -1,0 +1,457 @@
+"""The Delta snapshot of what is delivered: reads it, folds the offset mappings into it, keeps it small; decides nothing.
+
+Two tables under `<STATE_PATH>/<application>`: `state`, one row per source partition and one per mappings partition, so
+that one Delta commit moves both; and `history`, one row per mapping record, for people to query. Either may be deleted:
+the mappings say it all again, as far back as the topic keeps them.
+
+Why a fold can't spoil the table, each with the order of events that would:
+- *Old rows over new.* Driver A folds [0,1), a stale driver B that read M=0 writes its own fold over it, A folds [1,2):
+  a row is lost for good. So the MERGE compares the M in the table with the M that the fold began from, and fails.
+- *Counted twice.* The rows are written, the driver dies, M is not: the next fold adds the same counts. So rows and M
+  are one commit, and a fold starts from the M in the table, never from a checkpoint.
+- *A silent jump.* Retention removes [M, log start) unfolded; the fold goes on at the log start and M says "complete".
+  So the row keeps `hole`, the log start it jumped to: a source row whose last mapping lies below it may be stale.
+- *History with gaps.* State first, crash, history never. So history goes first, and a repeat inserts only what is absent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Collection, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from common.config import state_path
+from common.config.credentials import for_plan
+from common.errors import KafkaTimeout, SettingsError, StateError
+from deduplicator.state import local_reader
+from deduplicator.state.delta_rows import (
+    HISTORY_PROPERTIES,
+    STATE_DDL,
+    STATE_PROPERTIES,
+    first_line,
+    local,
+    struct,
+)
+from deduplicator.state.snapshot import FoldPlan, FoldResult, Snapshot
+
+if TYPE_CHECKING:
+    from delta.tables import DeltaTable
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+    from common.config.settings import Settings
+
+log = logging.getLogger(__name__)
+
+MAX_OFFSETS_PER_COMMIT = 200_000
+"""A long backlog (a lost table) is folded in pieces of so many mappings, which bounds the memory of one."""
+
+LOCK_TIMEOUT_S = 60.0
+TASKS = 16
+"""Spread over the executors to look what each has on its disk."""
+
+
+class StateTable:
+    """The tables of one link. Thread-safe; several drivers may share a path (of one machine, where it is a local one)."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        path: str,
+        *,
+        config: Mapping[str, Any],
+        topic: str,
+        sharing: str = "checked",
+    ) -> None:
+        """`path` holds both tables; `config` are consumer properties of the target, as in a plan; `topic` the mappings; `sharing` is STATE_SHARING."""
+        from deduplicator.state.mappings_source import MappingsDataSource
+
+        self.spark = spark
+        self.topic = topic
+        place = state_path.parse(path)
+        self._sharing = sharing
+        self._folder = place.local
+        self.state_path, self.history_path = (place.child(name).hadoop for name in ("state", "history"))
+        self.max_offsets_per_commit = MAX_OFFSETS_PER_COMMIT
+        self.config = dict(config)
+        self._lock = threading.RLock()
+        spark.dataSource.register(MappingsDataSource)
+
+    @classmethod
+    def of(cls, spark: SparkSession, settings: Settings) -> StateTable:
+        """The link's tables, under STATE_PATH."""
+        return cls(
+            spark,
+            f"{settings.state_path}/{settings.application_name}",
+            config=for_plan(settings, "destination", "consumer"),
+            topic=settings.mappings_topic,
+            sharing=settings.state_sharing,
+        )
+
+    def check(self) -> None:
+        """Raise SettingsError where executors have another disk than this machine at STATE_PATH: nobody else would find what they write.
+
+        StateError where that can't be told; a fold asks again then, before it writes.
+        """
+        if self._folder is None or self._sharing != state_path.VOLUME:
+            return
+        file = self._folder / f".executors-{uuid.uuid4().hex}"
+        with self._reporting("look at"):
+            self._folder.mkdir(parents=True, exist_ok=True)
+            file.touch()
+            try:
+                context = self.spark.sparkContext
+                tasks = context.parallelize(range(TASKS), TASKS)
+                without = tasks.flatMap(_where_missing(str(file))).collect()
+            finally:
+                file.unlink()
+        if without:
+            raise SettingsError(
+                f"STATE_PATH: {self._folder} is not the same on executor {without[0]} as here, so it is no shared volume: mount it there too"
+            )
+        self._sharing = "checked"
+
+    def load(self, partitions: Collection[int] | None = None) -> Snapshot:
+        """The snapshot for these mappings partitions (None: all). Raises StateError for a table that is damaged."""
+        if not self._exists(self.state_path):
+            return Snapshot.empty()
+        with self._reporting("read"):
+            return Snapshot.of(self._rows(), partitions)
+
+    def _rows(self) -> list[dict[str, Any]]:
+        if self._folder is not None:
+            try:
+                return local_reader.rows(self._folder / "state")
+            except Exception as error:  # noqa: BLE001 - Spark reads it, or tells what is wrong with it
+                log.info("%s is read by Spark: %s", self.state_path, first_line(error))
+        return self._rows_by_spark()
+
+    def _rows_by_spark(self) -> list[dict[str, Any]]:
+        return [row.asDict() for row in self.spark.read.format("delta").load(self.state_path).collect()]
+
+    def fold(self, end: Mapping[int, int] | None = None, attempts: int = 3) -> FoldResult:
+        """Fold the mappings up to `end` (None: their read-committed end now), each attempt from the M in the table.
+
+        Raises StateError when every attempt failed: the table is damaged, another driver keeps folding, or the mappings
+        end below M (the topic was deleted or cut). Nothing is half done then.
+        """
+        began = time.monotonic()
+        for attempt in range(1, attempts + 1):
+            try:
+                return self._fold(end, began)
+            except StateError as error:
+                if attempt == attempts:
+                    raise
+                log.info("fold tried again: %s", error)
+                time.sleep(0.2 * attempt)
+        raise AssertionError("unreachable")
+
+    fold_now = fold
+
+    def _fold(self, end: Mapping[int, int] | None, began: float) -> FoldResult:
+        first: FoldPlan | None = None
+        reached: dict[int, int] = {}
+        staging: dict[int, int] = {}
+        touched: set[tuple[str, str, int]] = set()
+        mappings = commits = 0
+        with self._locked():
+            self._check_first()
+            while True:
+                plan = self.begin(end)
+                first = first or plan
+                piece = self._piece(plan)
+                if not piece.end:
+                    break
+                frame = self.commit(piece)
+                mappings, commits = mappings + frame["mappings"], commits + 1
+                touched |= frame["touched"]
+                staging |= frame["staging"]
+                reached |= piece.end
+                end = first.end
+                if all(piece.end.get(p, plan.expected[p]) >= o for p, o in plan.end.items()):
+                    break
+        return FoldResult(
+            start=first.expected,
+            end=first.expected | reached,
+            staging=staging,
+            mappings=mappings,
+            source_partitions=len(touched),
+            holes=first.holes,
+            commits=commits,
+            seconds=time.monotonic() - began,
+        )
+
+    def _check_first(self) -> None:
+        try:
+            self.check()
+        except SettingsError as error:
+            raise StateError(str(error)) from error
+
+    def begin(self, end: Mapping[int, int] | None = None) -> FoldPlan:
+        """Read M from the table and the bounds from Kafka: what a fold from here would read. Writes nothing."""
+        from deduplicator.state import mappings_source
+
+        known = self.load(None)
+        reader = mappings_source.consumer(self.config)
+        try:
+            low, high = mappings_source.bounds(reader, self.topic)
+        except KafkaTimeout as error:
+            raise StateError(str(error)) from error
+        finally:
+            reader.close()
+        for partition, folded in known.folded.items():
+            if high.get(partition, 0) < folded:
+                raise StateError(
+                    f"{self.topic}/{partition} ends at {high.get(partition, 0)}, but {state_path.redacted(self.state_path)} has folded it up "
+                    f"to {folded}: the topic was deleted or cut. Restore it, or remove the table to fold it anew"
+                )
+        wanted = {p: min(o, high[p]) for p, o in end.items() if p in high} if end is not None else high
+        expected = {p: known.folded.get(p, 0) for p in high}
+        ends = {p: max(o, expected[p]) for p, o in wanted.items()}
+        # A log start above M: what lies between is gone, also where there is nothing else to fold.
+        holes = {p: low[p] for p in ends if low[p] > expected[p]}
+        ends = {p: max(o, low[p]) if p in holes else o for p, o in ends.items()}
+        return FoldPlan(expected, {p: holes.get(p, expected[p]) for p in ends}, ends, holes)
+
+    def _piece(self, plan: FoldPlan) -> FoldPlan:
+        """The part of a plan that goes into one commit: partitions that move, a bounded number of offsets in all."""
+        moving = [p for p, o in plan.end.items() if o > plan.expected[p]]
+        share = max(1, self.max_offsets_per_commit // max(1, len(moving)))
+        return FoldPlan(
+            {p: plan.expected[p] for p in moving},
+            {p: plan.start[p] for p in moving},
+            {p: min(plan.end[p], plan.start[p] + share) for p in moving},
+            {p: o for p, o in plan.holes.items() if p in moving},
+        )
+
+    def commit(self, plan: FoldPlan) -> dict[str, Any]:
+        """Fold what `plan` says and write it; raises StateError when M in the table is no longer `plan.expected`."""
+        from deduplicator.state.mappings_source import options, range_options
+
+        with self._reporting("fold"):
+            frame = (
+                self.spark.read.format("mappings")
+                .options(**options(self.config, self.topic), **range_options(plan.start, plan.end))
+                .load()
+                .persist()
+            )
+            try:
+                folded = self._folded(frame)
+                count = sum(row["mappings"] for row in folded)
+                if count:
+                    self._append_history(frame, folded)
+                self._merge_state(plan, folded)
+            finally:
+                frame.unpersist()
+        staging: dict[int, int] = {}
+        for row in folded:
+            p = row["mappings_partition"]
+            staging[p] = max(staging.get(p, 0), row["staging_offset"])
+        touched = {(row["cluster"], row["topic_id"], row["partition"]) for row in folded}
+        return {"mappings": count, "touched": touched, "staging": staging}
+
+    def _folded(self, frame: DataFrame) -> list[dict[str, Any]]:
+        """One row per source partition: its last position and destination, the sums of its counts."""
+        from pyspark.sql import functions as f
+
+        folded = frame.groupBy("mappings_partition", "cluster", "topic_id", "partition").agg(
+            f.max_by("topic", "mappings_offset").alias("topic"),
+            f.max("next").alias("next"),
+            f.max_by("destination_topic", "mappings_offset").alias("destination_topic"),
+            f.max_by("destination_partition", "mappings_offset").alias("destination_partition"),
+            f.sum("records").alias("records"),
+            f.sum("duplicates").alias("duplicates"),
+            f.sum("lost").alias("lost"),
+            f.max("mappings_offset").alias("mappings_offset"),
+            f.max("staging_offset").alias("staging_offset"),
+            f.count("*").alias("mappings"),
+            f.min("mappings_offset").alias("first_offset"),
+            f.collect_set(f.to_date("timestamp")).alias("dates"),
+        )
+        return [row.asDict() for row in folded.collect()]
+
+    def _merge_state(self, plan: FoldPlan, folded: list[dict[str, Any]]) -> None:
+        """Rows and M in one commit, which fails where the table's M is not the one this fold began from."""
+        now = datetime.now(UTC)
+        staging: dict[int, int] = {}
+        rows: list[dict[str, Any]] = []
+        for row in folded:
+            p = row["mappings_partition"]
+            staging[p] = max(staging.get(p, 0), row["staging_offset"])
+            rows.append({**row, "kind": "source", "staging_offset": None, "updated": now})
+        for p, end in plan.end.items():
+            own = {"kind": "mappings", "cluster": "", "topic_id": "", "topic": self.topic, "partition": p}
+            own |= {"mappings_partition": p, "folded": end, "expected": plan.expected[p], "updated": now}
+            rows.append({**own, "hole": plan.holes.get(p), "staging_offset": staging.get(p)})
+        source = local(self.spark, rows, struct(f"{STATE_DDL}, expected bigint"))
+        moved = "CAST(raise_error('the fold began from another M than the table has now') AS BIGINT)"
+        columns: dict[str, str | Column] = {name: f"s.{name}" for name in struct(STATE_DDL).names}
+        # An M row that is not there stands for M = 0.
+        inserted: dict[str, str | Column] = columns | {
+            "folded": f"CASE WHEN coalesce(s.expected, 0) <> 0 THEN {moved} ELSE s.folded END"
+        }
+        updated: dict[str, str | Column] = columns | {
+            "folded": f"CASE WHEN t.folded <> s.expected THEN {moved} ELSE s.folded END",
+            "next": "greatest(t.next, s.next)",
+            "records": "t.records + s.records",
+            "duplicates": "t.duplicates + s.duplicates",
+            "lost": "t.lost + s.lost",
+            "staging_offset": "greatest(t.staging_offset, s.staging_offset)",
+            "hole": "greatest(t.hole, s.hole)",
+        }
+        table = self._table(self.state_path, STATE_DDL, STATE_PROPERTIES)
+        key = " AND ".join(f"t.{name} = s.{name}" for name in ("kind", "cluster", "topic_id", "partition"))
+        (
+            table.alias("t")
+            .merge(source.alias("s"), key)
+            .whenMatchedUpdate(set=updated)
+            .whenNotMatchedInsert(values=inserted)
+            .execute()
+        )
+
+    def _append_history(self, frame: DataFrame, folded: list[dict[str, Any]]) -> None:
+        """Insert the mappings that history does not have yet.
+
+        An insert-only MERGE on (mappings partition, offset): it commits against the snapshot that it searched, so of two
+        drivers that append at once one fails. A plain append would leave both, for nothing in it says what it read.
+        """
+        from pyspark.sql import functions as f
+
+        from deduplicator.state.mappings_source import SCHEMA
+
+        dated = frame.withColumn("date", f.to_date("timestamp"))
+        dates = {date for row in folded for date in row["dates"]}
+        low = min(row["first_offset"] for row in folded)
+        table = self._table(self.history_path, f"date date, {SCHEMA}", HISTORY_PROPERTIES, "date")
+        listed = ", ".join(f"DATE'{date}'" for date in sorted(dates))
+        (
+            table.alias("t")
+            .merge(
+                dated.alias("s"),
+                f"t.date IN ({listed}) AND t.mappings_offset >= {low} AND t.date = s.date AND "
+                "t.mappings_partition = s.mappings_partition AND t.mappings_offset = s.mappings_offset",
+            )
+            .whenNotMatchedInsertAll()
+            .execute()
+        )
+
+    def maintain(self, history_days: int) -> None:
+        """Drop history older than `history_days`, compact both tables, delete files no snapshot needs. Run it rarely.
+
+        Takes seconds; a fold waits for it. Files go after `delta.deletedFileRetentionDuration`, so readers are safe.
+        """
+        with self._locked(), self._reporting("tidy"):
+            for path in (self.state_path, self.history_path):
+                if not self._exists(path):
+                    continue
+                table = self._open(path)
+                if path == self.history_path:
+                    oldest = (datetime.now(UTC) - timedelta(days=history_days)).date()
+                    table.delete(f"date < DATE'{oldest}'")
+                table.optimize().executeCompaction()
+                table.vacuum()
+
+    def _open(self, path: str) -> DeltaTable:
+        from delta.tables import DeltaTable
+
+        return DeltaTable.forPath(self.spark, path)
+
+    def _table(
+        self, path: str, ddl: str, properties: Mapping[str, str], partitioned_by: str | None = None
+    ) -> DeltaTable:
+        """The table at `path`, made if missing: by a commit without data, so that data without a log means damage."""
+        if self._exists(path):
+            return self._open(path)
+        from delta.tables import DeltaTable
+
+        # Delta remembers the log of a table that was deleted under this session.
+        jvm: Any = self.spark._jvm
+        jvm.org.apache.spark.sql.delta.DeltaLog.invalidateCache(
+            self.spark._jsparkSession, jvm.org.apache.hadoop.fs.Path(path)
+        )
+        builder = DeltaTable.createIfNotExists(self.spark).location(path).addColumns(struct(ddl))
+        for key, value in properties.items():
+            builder = builder.property(key, value)
+        if partitioned_by:
+            builder = builder.partitionedBy(partitioned_by)
+        return builder.execute()
+
+    def _exists(self, path: str) -> bool:
+        """Whether there is a table. Raises StateError for data files without a log: what they hold can't be known."""
+        with self._reporting("look for"):
+            jvm: Any = self.spark._jvm
+            root = jvm.org.apache.hadoop.fs.Path(path)
+            files = root.getFileSystem(self.spark._jsc.sc().hadoopConfiguration())
+            if not files.exists(root):
+                return False
+            logs = jvm.org.apache.hadoop.fs.Path(root, "_delta_log")
+            if files.exists(logs) and any(
+                status.getPath().getName().endswith((".json", ".parquet"))
+                for status in files.listStatus(logs)
+            ):
+                return True
+            names = [status.getPath().getName() for status in files.listStatus(root)]
+        if any(name.endswith(".parquet") or "=" in name for name in names):
+            raise StateError(
+                f"{state_path.redacted(path)} has data files but no Delta log; remove it, the mappings will be folded anew"
+            )
+        return False
+
+    @contextlib.contextmanager
+    def _reporting(self, doing: str) -> Iterator[None]:
+        """Turns whatever Spark, Delta or a reading task raises into a StateError of one line that names the table."""
+        try:
+            yield
+        except (StateError, SettingsError):
+            raise
+        except Exception as error:
+            where = state_path.redacted(self.state_path)
+            raise StateError(f"could not {doing} {where}: {first_line(error)}") from error
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """One writer at a time. Delta guards a local path within one JVM only, so there a file lock guards the machine.
+
+        Two drivers: both see version 7, both rename their own file to version 8, the second replaces the first.
+        """
+        deadline = time.monotonic() + LOCK_TIMEOUT_S
+        with self._lock, contextlib.ExitStack() as stack:
+            if self._folder is not None:
+                stack.enter_context(_file_lock(self._folder, deadline))
+            yield
+
+
+def _where_missing(file: str) -> Callable[[int], list[str]]:
+    return lambda _: [] if os.path.exists(file) else [socket.gethostname()]
+
+
+@contextlib.contextmanager
+def _file_lock(folder: Path, deadline: float) -> Iterator[None]:
+    """The lock of what lies in a folder. It holds on a volume of several machines too (NFS 4 and the like)."""
+    with contextlib.ExitStack() as stack:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            file = stack.enter_context(open(folder / ".lock", "w"))
+            while not _got(file):
+                if time.monotonic() > deadline:
+                    raise StateError(f"{folder} is being written by another process")
+                time.sleep(0.05)
+        except OSError as error:
+            raise StateError(f"{folder} can't be locked: {error.strerror}") from error
+        yield
+
+
+def _got(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,91 @@
+"""What a lane says of partitions that stop or go on: in the control topic for the operator, in progress rows for its driver."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Any
+
+from confluent_kafka import KafkaException
+
+from common.app.lane_term import LaneTerm
+from common.errors import KafkaTimeout
+from common.link.control_state import REPLICATOR
+from common.link.halt_reasons import HaltReason
+from common.ports import Deadline
+from replicator.lane.partition_copy import Copying, Status
+
+log = logging.getLogger(__name__)
+
+CALL_S = 30.0
+
+
+class Halts:
+    """Says each thing once. `rows` are the lane's progress rows."""
+
+    def __init__(self, term: LaneTerm, copies: Iterable[Copying]) -> None:
+        self.term = term
+        self.copies = list(copies)
+        self.rows: list[tuple[str, dict[str, Any]]] = []
+
+    def halt(
+        self, copy: Copying, reason: str, detail: str, next_offset: int | None, available: int | None
+    ) -> None:
+        copy.status = Status.HALTED
+        copy.rewind(copy.acked)
+        halt = self.term.state.halts.get((REPLICATOR, copy.key))
+        self.row_halted(copy, detail)
+        if halt is not None and (halt.reason, halt.next, halt.available) == (reason, next_offset, available):
+            return
+        self.term.control.append(
+            "halted",
+            Deadline(CALL_S),
+            application=REPLICATOR,
+            topic=copy.topic,
+            topic_id=copy.topic_id,
+            partition=copy.partition,
+            reason=reason,
+            detail=detail,
+            next=next_offset,
+            available=available,
+        )
+
+    def internal(self, copy: Copying, detail: str, error: Exception) -> None:
+        """Stop a partition for a bug, whose traceback is told once."""
+        halt = self.term.state.halts.get((REPLICATOR, copy.key))
+        if halt is None or halt.detail != detail:
+            log.error("%s", detail, exc_info=error)
+        self.halt(copy, HaltReason.INTERNAL, detail, copy.cut_at, None)
+
+    def row_halted(self, copy: Copying, detail: str) -> None:
+        self.rows.append(("halted", {"topic": copy.topic, "partition": copy.partition, "detail": detail}))
+
+    def resumed(self, copy: Copying) -> None:
+        """Take back a halt of a partition that moves again."""
+        if (REPLICATOR, copy.key) in self.term.state.halts and copy.status is Status.RUNNING:
+            try:
+                self.term.control.append(
+                    "resumed",
+                    Deadline(5.0),
+                    application=REPLICATOR,
+                    topic=copy.topic,
+                    topic_id=copy.topic_id,
+                    partition=copy.partition,
+                )
+            except (KafkaException, KafkaTimeout):
+                log.warning("%s goes on, but the control topic could not be told; it will be", copy.name)
+
+    def recreated(self, topic: str) -> None:
+        """Stop copying a topic that is no longer the one that was planned. No halt: nothing that it had is copied from it any more."""
+        for copy in self.copies:
+            if copy.topic == topic and copy.status is Status.RUNNING:
+                copy.status = Status.HALTED
+                copy.rewind(copy.acked)
+        self.replan(f"topic {topic} was deleted or made again at the source")
+
+    def replan(self, why: str) -> None:
+        """The plan no longer fits what is there: end the epoch."""
+        if not any(kind == "replan" for kind, _ in self.rows):
+            log.info("planning anew: %s", why)
+            self.rows.append(("replan", {"why": why}))
+            self.term.end_epoch(Deadline(CALL_S))

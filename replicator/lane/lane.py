@@ -1,0 +1,395 @@
+"""The replicator's lane: moves records of its source partitions into frames on the staging topic, for one epoch.
+
+A thin loop round replicator/lane/partition_copy.py:
+
+    source consumer -> pending records -> frames -> topic id confirmed -> staging producer -> acknowledged -> position written
+
+It decides nothing about duplicates. A delivery error ends the lane's writer: frames after a missing one must not be appended.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from confluent_kafka import KafkaError
+
+from common import ports
+from common.app.lane_term import LaneTerm, tame_garbage_collector
+from common.config import credentials
+from common.errors import SettingsError, what_and_where
+from common.kafka.errors import NO_RIGHTS, denied, retriable
+from common.kafka.wire.batch_consumer import Event
+from common.kafka.wire.chunks import Chunk
+from common.kafka.wire.record_batch import BatchError
+from common.link import provenance
+from common.link.control_log import ControlLog
+from common.link.control_state import REPLICATOR
+from common.link.halt_reasons import HaltReason
+from common.link.lane_counters import Counters
+from common.ports import Deadline
+from replicator.lane.batching_delay import Rest
+from replicator.lane.halts import Halts
+from replicator.lane.partition_copy import Copying, Cut, Loop, Status
+from replicator.lane.resend_requests import Demands, no_longer_there
+from replicator.lane.source_reader import Source
+from replicator.lane.staging_writer import Writer, WriterFailed, frame_codec
+from replicator.lane.throttle import Throttle
+from replicator.lane.topic_id_check import Confirming
+
+log = logging.getLogger(__name__)
+
+IDLE_POLL_S = 0.05
+ANSWER_S = 0.01
+"""How long to wait for the answer to a question before looking round."""
+MANY, MANY_BYTES = 1000, 768 << 10
+"""So many records read at once, or so much, show that more is there. Of a partition at most a megabyte is read at once."""
+POSITION_INTERVAL_S = 1.0
+STOP_S = 5.0
+CALL_S = 30.0
+
+
+def run(plan: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Run a lane for one epoch and yield its progress rows."""
+    logging.basicConfig(level=plan["log_level"], format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    tame_garbage_collector()
+    try:
+        lane = Lane(credentials.found_in_plan(plan))
+    except SettingsError as error:
+        yield "refused", {"detail": str(error)}
+        return
+    try:
+        yield from lane.run()
+    finally:
+        lane.close()
+
+
+class Unreadable(NamedTuple):
+    """What a copy can't go beyond: `at`, the position before it; `generation` and `begun` as they were when it was found."""
+
+    copy: Copying
+    what: str
+    at: int
+    generation: int
+    begun: int
+
+
+class Lane:
+    """One epoch of one lane."""
+
+    def __init__(self, plan: dict[str, Any]) -> None:
+        self.plan = plan
+        self.bounded: bool = plan["bounded"]
+        self.control = ControlLog.in_lane(plan)
+        self.term = LaneTerm(plan, self.control)
+        self.counters = Counters(
+            REPLICATOR, plan["term"], plan["epoch"], plan["lane"], plan["positions_topic"]
+        )
+        mark = provenance.header(plan["target_cluster"])
+        codec = frame_codec(plan["staging_producer"])
+        writer = f"{plan['instance']}/{plan['term']}.{plan['epoch']}.{plan['lane']}.{uuid.uuid4().hex[:6]}"
+        self.copies = {
+            (p["topic"], p["partition"]): Copying(
+                plan["cluster"],
+                p["topic"],
+                p["topic_id"],
+                p["partition"],
+                writer,
+                p["origin"],
+                p["position"] if p["position"] is not None else p["origin"],
+                p["leader_epoch"],
+                p["handled"],
+                p["end"],
+                mark if plan["provenance"] else None,
+                mark if p["same_name"] else None,
+                codec,
+            )
+            for p in plan["partitions"]
+        }
+        self.new = {
+            c.key
+            for c, p in zip(self.copies.values(), plan["partitions"], strict=True)
+            if p["position"] is None
+        }
+        self.halts = Halts(self.term, self.copies.values())
+        self.source = Source(plan, self.copies.values())
+        self.confirming = Confirming(self.source, self._send)
+        self.writer = Writer(plan, self.term, self.halts)
+        self.demands = Demands(
+            self.copies.values(), self.term, self.source, self.halts, self.confirming.hold_back
+        )
+        self.throttle = Throttle(plan, self.copies.values(), self.source)
+        self.positions_written = 0.0
+        self.uncut: dict[tuple[str, int], Copying] = {}
+        """The copies of which something was read that is not in a frame yet."""
+        self.held_back = False
+        """Whether all of them wait for a limit."""
+        self.unreadable: dict[tuple[str, int], Unreadable] = {}
+        self.rest = Rest()
+        self.many = False
+        self.flows = False
+        """Whether frames have left since it was read last: more comes, most likely."""
+
+    def run(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        self.control.refresh(Deadline(CALL_S))
+        if self.term.again:
+            yield from self.term.plan_anew()
+            return
+        try:
+            for copy in self.copies.values():
+                # The frame of a position holds nothing: if staging was cut, it shows the deduplicator that frames before it are missing, even
+                # when no record ever comes again.
+                self.confirming.hold_back(
+                    copy.origin_frame() if copy.key in self.new else copy.position_frame()
+                )
+            self.demands.answer()
+            self.throttle.follow(self.control.state.steering, ports.monotonic())
+            self.source.read_from_positions()
+            while not self._step():
+                pass
+        except WriterFailed as error:
+            log.warning("%s", error)
+        self._finish()
+        for copy in self.copies.values():
+            if copy.status is Status.ASKING:
+                detail = f"{no_longer_there(copy)}; the deduplicator has not said how far the destination is: run it"
+                self.halts.row_halted(copy, detail)
+            elif self.bounded and copy.paused and not copy.done():
+                self.halts.rows.append(("paused", {"topic": copy.topic, "partition": copy.partition}))
+        yield from self.halts.rows
+        yield ("counts", self._counts())
+
+    def close(self) -> None:
+        self.source.close()
+        self.control.close()
+
+    # the loop
+
+    def _step(self) -> bool:
+        """One turn; whether the lane is done."""
+        self._consume()
+        self._frame()
+        self.writer.poll()
+        self._halt_unreadable()
+        now = ports.monotonic()
+        self._write_positions(now)
+        if self.term.look(now):
+            self.demands.answer()
+            self.demands.ask_again(now)
+            if self.throttle.follow(self.control.state.steering, now):
+                self.source.read_from_positions()
+        return self.term.over(now) or (self.bounded and self._all_done())
+
+    def _consume(self) -> None:
+        """Read what is there into the copies."""
+        if self.confirming.full():
+            self._pass_time()
+            return
+        if self.throttle.enough(self.uncut.values()):
+            self._pass_time()
+            return
+        came = self.source.read(self._wait())
+        if not came:
+            for topic, part in self.source.silent():
+                read = self.copies[topic, part].read
+                self.halts.replan(
+                    f"{topic}-{part}: nothing comes from offset {read} on, though there is more"
+                )
+        now = ports.monotonic()
+        self.many = (
+            sum(piece.count for piece in came) >= MANY or sum(piece.bytes for piece in came) >= MANY_BYTES
+        )
+        if not self.many:
+            self.rest.no_more(now)
+        self._take_pieces(came, now)
+        self.throttle.hold_and_release(self.uncut.values())
+
+    def _take_pieces(self, pieces: list[Chunk | Event], now: float) -> None:
+        begun = self.source.begun
+        for piece in pieces:
+            if isinstance(piece, Event):
+                self._on_event(piece, now)
+            elif self.source.begun == begun:
+                # An event may have begun reading anew, from where the copies were before this.
+                self._take_chunk(piece)
+
+    def _take_chunk(self, chunk: Chunk) -> None:
+        copy = self.copies.get((chunk.topic, chunk.partition))
+        if copy is not None:
+            try:
+                copy.take_chunk(chunk)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is about this partition
+                self._confine(copy, error)
+                return
+            self.uncut[copy.topic, copy.partition] = copy
+            self.held_back = False
+
+    def _pass_time(self) -> None:
+        if self.confirming.asking():
+            self.confirming.wait(ANSWER_S)
+        else:
+            ports.sleep(ANSWER_S)
+
+    def _wait(self) -> float:
+        """How long to wait for a record now; waits itself for anything else that is to come first."""
+        if self.many:
+            return ANSWER_S if self.source.more_comes() else 0.0
+        if self.confirming.asking():
+            self.confirming.wait(ANSWER_S)
+            return 0.0
+        if (self.uncut and not self.held_back) or self.confirming.waits() or self.flows:
+            # Who waited for a record of a partition that has many would be handed the next one alone, and ask again for the others.
+            self.flows = False
+            left = max(0.0, self.rest.until - ports.monotonic())
+            if self.source.more_comes():
+                return left
+            ports.sleep(left)
+            return 0.0
+        if self.writer.holds():
+            self.writer.poll(ANSWER_S)
+            return 0.0
+        return IDLE_POLL_S
+
+    def _on_event(self, event: Event, now: float) -> None:
+        error, code = event.error, event.error.code()
+        copy = self.copies.get((event.topic, event.partition))
+        if code in (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION):
+            if copy is not None and copy.status is Status.RUNNING:
+                self.demands.lost_position(copy, error, now)
+        elif code == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            # Deleted, or not known yet to the broker asked: the next plan tells.
+            self.halts.replan(f"{event.topic}: {error.str()}")
+        elif code == KafkaError._BAD_MSG:
+            if copy is not None and copy.status is Status.RUNNING:
+                self._unreadable(copy, error.str(), copy.read)
+        elif code in NO_RIGHTS:
+            refused = denied("reading the source", error, right="READ")
+            for other in self.copies.values():
+                if event.topic in (other.topic, "") and other.status is Status.RUNNING:
+                    self.halts.halt(other, HaltReason.NOT_AUTHORIZED, str(refused), None, None)
+        elif not retriable(error):
+            log.warning("source: %s", error.str())
+
+    def _unreadable(self, copy: Copying, what: str, at: int) -> None:
+        """Halt a partition at what can't be read: but what is before that first goes on its way."""
+        self.unreadable[copy.topic, copy.partition] = Unreadable(
+            copy, what, at, copy.generation, self.source.begun
+        )
+
+    def _halt_unreadable(self) -> None:
+        for key, bad in list(self.unreadable.items()):
+            copy = bad.copy
+            turned_back = bad.begun != self.source.begun or bad.generation != copy.generation
+            if turned_back or copy.status is not Status.RUNNING:
+                # What is still there will be found again.
+                del self.unreadable[key]
+            elif copy.acked >= bad.at:
+                del self.unreadable[key]
+                if not self.source.by_id() and not self.source.still_the_same(copy):
+                    # Batches of a topic that was made again don't fit behind the old one's.
+                    self.halts.recreated(copy.topic)
+                    continue
+                self.halts.halt(copy, HaltReason.UNREADABLE, f"{copy.name}: {bad.what}", bad.at, None)
+
+    def _confine(self, copy: Copying, error: Exception) -> None:
+        """Stop one partition for an error that nobody expected; it is tried again with the next epoch. What was cut of it before is sent again."""
+        if isinstance(error, MemoryError):
+            raise error  # of the whole process
+        detail = (
+            f"{copy.name}: {what_and_where(error)}, a bug: please report it with the traceback in the log"
+        )
+        self.halts.internal(copy, detail, error)
+
+    def _frame(self) -> None:
+        """Send the frames whose topic is confirmed; cut the next ones, and ask for theirs."""
+        begun = ports.monotonic()
+        answers = self.confirming.answers(begun)
+        for cut, still_the_same in answers:
+            if still_the_same:
+                self._send(cut)
+            else:
+                self.halts.recreated(cut.frame.topic)
+        rested = (begun >= self.rest.until or self.confirming.full()) and not self.confirming.asking()
+        if rested:
+            self._cut(True)
+            self.confirming.ask(begun)
+        elif self.many:
+            self._cut(False)
+        if answers or rested:
+            self.rest.after(begun, ports.monotonic(), self.many, self.confirming.answer_s)
+
+    def _send(self, cut: Cut) -> None:
+        frame = cut.frame
+        self.flows = True
+        self.rest.rate.came(frame.count)
+        self.writer.send(self.copies[frame.topic, frame.partition], cut)
+
+    def _cut(self, all_of_it: bool) -> None:
+        """Cut what was read into frames: full ones, or all of it; of what is limited, as much as may go."""
+        now = ports.monotonic()
+        waiting = 0
+        for at, copy in list(self.uncut.items()):
+            limited, most = self.throttle.limits(copy), None
+            bad = self.unreadable.get(at)
+            if bad is not None and bad.at <= copy.cut_at < copy.read:
+                continue
+            if copy.status is Status.RUNNING and (all_of_it or (copy.full() and not limited)):
+                most = self.throttle.affordable(copy, now) if limited else None
+                cuts: list[Cut] = []
+                try:
+                    cuts = copy.cut(all_of_it, most)
+                except BatchError as error:
+                    self._unreadable(copy, str(error), copy.cut_at)
+                except Loop as error:
+                    self.halts.halt(
+                        copy,
+                        HaltReason.LOOP,
+                        f"{error}; set PROVENANCE_HEADERS on both links",
+                        copy.cut_at,
+                        None,
+                    )
+                except Exception as error:  # noqa: BLE001 - whatever it is, it is about this partition
+                    self._confine(copy, error)
+                for cut in cuts:
+                    self.confirming.hold_back(cut)
+                    self.throttle.spend(cut)
+            if copy.status is not Status.RUNNING or copy.cut_at >= copy.read:
+                del self.uncut[at]
+            elif limited and all_of_it:
+                waiting += 1
+                if most != 0:
+                    # Behind those that got nothing: what the link's limit lets through is shared out in turns.
+                    self.uncut[at] = self.uncut.pop(at)
+        self.held_back = waiting > 0 and waiting == len(self.uncut)
+
+    def _write_positions(self, now: float, force: bool = False) -> None:
+        if not force and now - self.positions_written < POSITION_INTERVAL_S:
+            return
+        self.positions_written = now
+        self.writer.write_positions(self.copies.values())
+        if force or self.counters.due(now):
+            self.writer.write_counters(self.counters, now, self._counts() | {"lag": self.source.lag()})
+
+    # the end
+
+    def _finish(self) -> None:
+        """Wait for what is in flight, then remember the positions. Frames not yet released are simply read again."""
+        deadline = Deadline(STOP_S)
+        if self.writer.flush(deadline.left()):
+            self._write_positions(ports.monotonic(), force=True)
+            self.writer.flush(deadline.left())
+        self.writer.close()
+
+    def _all_done(self) -> bool:
+        if self.confirming.waits() or self.confirming.asking():
+            return False
+        return all(c.status is not Status.RUNNING or c.paused or c.done() for c in self.copies.values())
+
+    def _counts(self) -> dict[str, int]:
+        return {
+            what: sum(getattr(c, what) for c in self.copies.values())
+            for what in ("records", "frames", "left_out")
+            if what != "left_out" or self.plan["provenance"]
+        }

@@ -1,0 +1,266 @@
+"""One source partition on its way into frames: what has been read, cut, sent and acknowledged. Pure: no clients, no clock.
+
+`position <= ...` invariants, in the order in which a record passes them:
+
+    acked <= sent <= cut <= read        all are positions at the source
+
+`read` is where the next record is expected, `cut` where the next frame begins, `sent` what has been handed to the producer, and
+`acked` what the staging topic is known to hold. Only `acked` may be remembered as the partition's position.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from enum import Enum
+
+import pyarrow as pa
+
+from common.kafka.wire.chunks import Chunk, Chunks, Whole
+from common.kafka.wire.record_batch import BatchError
+from common.kafka.wire.record_decoder import UNPACKED_BYTES, leading
+from common.kafka.wire.records import Header, headers_of
+from common.link.control_state import Key
+from common.link.frame import Frame, pack
+from common.link.provenance import came_from
+
+MAX_FRAME_RECORDS = 10_000
+MAX_FRAME_BYTES = 400 << 10
+"""Of keys, values and headers."""
+LOOP_LOOK_FRAMES = 64
+
+
+class Loop(Exception):
+    """A record has come back: it was copied from the cluster, and the topic, that this link would take it to."""
+
+
+class Status(Enum):
+    RUNNING = "running"
+    ASKING = "asking"
+    """The source no longer has its position; the deduplicator is asked how far the destination is."""
+    HALTED = "halted"
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A frame ready to go, its value, and the leader epoch of its last record (None if unknown). `unpacked`: the value's bytes before compression."""
+
+    frame: Frame
+    value: pa.Buffer | bytes
+    leader_epoch: int | None
+    generation: int
+    handled: int
+    left_out: int = 0
+    unpacked: int = 0
+
+
+@dataclass(slots=True)
+class Copying:
+    """The state of one source partition in a lane.
+
+    `handled` is the control offset of the newest demand that this lane has turned to, `answered` that of the newest one whose answer
+    staging is known to hold: only that may be remembered, or a crash in between would leave the demand unanswered.
+    """
+
+    cluster: str
+    topic: str
+    topic_id: str
+    partition: int
+    writer: str
+    origin: int
+    position: int
+    leader_epoch: int | None = None
+    handled: int = -1
+    end: int | None = None
+    leave_out: Header | None = None
+    """Records with this provenance header are not copied: to the destination they are gaps, like those of compaction."""
+    refuse: Header | None = None
+    """A record with this provenance header shows that the link is part of a loop."""
+    codec: pa.Codec | None = None
+    """What compresses frames."""
+    status: Status = Status.RUNNING
+    paused: bool = False
+    """Whether an operator has paused its topic: it is not read, whatever its status."""
+    gone: tuple[int, int, int] | None = None
+    """While it is asking: the position that its source no longer has, and where the log there begins and ends."""
+    generation: int = 0
+    answered: int = field(init=False)
+    read: int = field(init=False)
+    read_epoch: int | None = field(init=False)
+    """The leader epoch of the record before `read`, where it is known."""
+    cut_at: int = field(init=False)
+    cut_epoch: int | None = field(init=False)
+    """The same of `cut_at`."""
+    acked: int = field(init=False)
+    recorded: int | None = None
+    chunks: Chunks = field(default_factory=Chunks)
+    """What was read that is in no frame yet."""
+    asked_since: float = 0.0
+    records: int = 0
+    left_out: int = 0
+    frames: int = 0
+
+    def __post_init__(self) -> None:
+        self.read = self.cut_at = self.acked = self.position
+        self.read_epoch = self.cut_epoch = self.leader_epoch
+        self.answered = self.handled
+
+    @property
+    def key(self) -> Key:
+        return (self.topic_id, self.partition)
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def waiting(self) -> int:
+        """Records that are in no frame yet."""
+        return self.chunks.count
+
+    @property
+    def pending_bytes(self) -> int:
+        """About what these take."""
+        return self.chunks.bytes
+
+    def rewind(self, position: int, leader_epoch: int | None = None) -> None:
+        """Read again from `position`. Acknowledgements of frames cut before no longer count."""
+        self.generation += 1
+        self.read = self.cut_at = self.acked = position
+        self.leader_epoch = self.read_epoch = self.cut_epoch = leader_epoch
+        self.chunks.clear()
+
+    def put_back(self) -> None:
+        """Read again what is in no frame yet. All frames keep their meaning."""
+        self.read, self.read_epoch = self.cut_at, self.cut_epoch
+        self.chunks.clear()
+
+    def take_chunk(self, chunk: Chunk) -> None:
+        """Take in what was just read."""
+        if self.status is not Status.RUNNING or chunk.next <= self.read:
+            return
+        if chunk.count:
+            self.chunks.add(chunk)
+        self.read, self.read_epoch = chunk.next, chunk.leader_epoch
+
+    def full(self) -> bool:
+        return self.waiting >= MAX_FRAME_RECORDS or self.pending_bytes >= MAX_FRAME_BYTES
+
+    def cut(self, all_of_it: bool, most: int | None = None) -> list[Cut]:
+        """Cut pending records into frames: the full ones, or `all_of_it`, then with an empty frame for a tail without records. `most`: no
+        more records than that (None: any number). Raises Loop, and BatchError where a batch can't be taken apart."""
+        cuts = []
+        left = self.waiting if most is None else most
+        while self.waiting and left > 0 and (all_of_it or self.full()):
+            try:
+                cuts.append(self._cut_chunks(left, most is None))
+            except BatchError:
+                # Nothing was taken of it: it is met again, behind those that are cut already.
+                if cuts:
+                    return cuts
+                raise
+            left -= cuts[-1].frame.count
+        if all_of_it and not self.waiting and self.cut_at < self.read:
+            cuts.append(self._cut(self.read, 0, b"", None))
+        return cuts
+
+    def origin_frame(self) -> Cut:
+        """The first frame of the partition on the link: empty, so that it can't be lost among records."""
+        return Cut(
+            self._frame(self.origin, self.origin, 0, origin=True), b"", None, self.generation, self.handled
+        )
+
+    def position_frame(self) -> Cut:
+        """A frame that holds nothing, at the position: it continues all that was acknowledged, so whoever misses that will notice."""
+        return Cut(
+            self._frame(self.acked, self.acked, 0), b"", self.leader_epoch, self.generation, self.handled
+        )
+
+    def gap_frame(self, start: int, end: int, reason: str) -> Cut:
+        """The frame that says that an operator has accepted the loss of [start, end)."""
+        return Cut(
+            self._frame(start, end, 0, gap=True, reason=reason), b"", None, self.generation, self.handled
+        )
+
+    def acknowledge(self, cut: Cut) -> None:
+        """The staging topic holds this frame, and all that were cut before it."""
+        self.records += cut.frame.count
+        self.left_out += cut.left_out
+        self.frames += 1
+        if cut.generation != self.generation:
+            return
+        self.answered = max(self.answered, cut.handled)
+        if cut.frame.next > self.acked:
+            self.acked = cut.frame.next
+            # An empty frame's last offsets may be of a later epoch than its last record: then nothing is known of it, for a
+            # check against the older epoch would take a sound log for a truncated one.
+            self.leader_epoch = cut.leader_epoch
+
+    def done(self) -> bool:
+        """In a bounded run: whether all up to the end it was given is safe."""
+        return self.end is not None and self.acked >= self.end and not self.waiting
+
+    def _cut_chunks(self, most: int, whole: bool) -> Cut:
+        piece = self.chunks.cut(min(most, MAX_FRAME_RECORDS), MAX_FRAME_BYTES, whole)
+        if piece.rows is None:
+            self._look_for_a_loop(piece.wholes)
+            batches = [batch for _, batch in piece.wholes]
+            value = batches[0] if len(batches) == 1 else pa.py_buffer(b"".join(batches))
+            count = sum(header.count for header, _ in piece.wholes)
+            return self._cut(piece.next, count, value, piece.leader_epoch, unpacked=len(value), batches=True)
+        rows, left_out = self._kept(piece.rows)
+        return self._cut(
+            piece.next, len(rows), pack(rows, self.codec), piece.leader_epoch, left_out, rows.nbytes
+        )
+
+    def _look_for_a_loop(self, wholes: list[Whole]) -> None:
+        """Raises Loop. In a loop all records come by, so those of a frame now and then will do: to look at them they have to be unpacked. Those
+        that can't be go as they are."""
+        if self.refuse is not None and self.frames % LOOP_LOOK_FRAMES == 0:
+            header, batch = wholes[-1]
+            with contextlib.suppress(BatchError):
+                self._refuse(leading(batch, [(0, header)], 0, UNPACKED_BYTES)[0])
+
+    def _refuse(self, rows: pa.RecordBatch) -> None:
+        if self.refuse is not None and came_from(headers_of(rows.slice(len(rows) - 1))[0], self.refuse):
+            at = rows.column(0)[-1].as_py()
+            raise Loop(f"record {at} of {self.name} came from the target cluster, and would go round")
+
+    def _kept(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
+        """The rows that go into a frame, and how many are left out of it. Raises Loop."""
+        if not len(rows) or rows.column(5).null_count == len(rows):
+            return rows, 0
+        if (mark := self.leave_out) is None:
+            self._refuse(rows)
+            return rows, 0
+        # Whether a record is left out depends on nothing but the record and the link: sent again, a frame leaves out the same.
+        kept = [not came_from(own, mark) for own in headers_of(rows)]
+        return rows.filter(pa.array(kept, pa.bool_())), kept.count(False)
+
+    def _cut(
+        self,
+        end: int,
+        count: int,
+        value: pa.Buffer | bytes,
+        leader_epoch: int | None,
+        left_out: int = 0,
+        unpacked: int = 0,
+        batches: bool = False,
+    ) -> Cut:
+        frame = self._frame(self.cut_at, end, count, batches=batches)
+        self.cut_at = end
+        self.cut_epoch = leader_epoch
+        return Cut(frame, value, leader_epoch, self.generation, self.handled, left_out, unpacked)
+
+    def _frame(self, start: int, end: int, count: int, **flags: bool | str) -> Frame:
+        return Frame(
+            self.cluster,
+            self.topic,
+            self.topic_id,
+            self.partition,
+            start,
+            end,
+            count,
+            self.writer,
+            **flags,  # type: ignore[arg-type]
+        )

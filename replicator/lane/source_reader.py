@@ -1,0 +1,150 @@
+"""The source as a lane reads it: a consumer that begins where the copies are, and the bounds of a log. Decides nothing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+from confluent_kafka import TopicCollection, TopicPartition
+from confluent_kafka.admin import OffsetSpec
+
+from common.kafka.client import clients, topics
+from common.kafka.client.stall_detector import Silence
+from common.kafka.wire import record_batch
+from common.kafka.wire.batch_consumer import BatchConsumer, Event
+from common.kafka.wire.chunks import Chunk
+from common.link.lane_counters import lag
+from common.ports import Deadline
+from replicator.lane.partition_copy import Copying, Status
+
+CALL_S = 30.0
+SILENCE_S = 20.0
+
+log = logging.getLogger(__name__)
+
+
+def whole_codecs(config: Mapping[str, Any], provenance: bool) -> frozenset[int]:
+    """Which codecs a batch may have to go as it is, with a producer of these properties; pure.
+
+    None where each record gets a header. What an operator asks for is what is written: a codec that is given is the only one, and by default nothing goes
+    uncompressed.
+    """
+    if provenance:
+        return frozenset()
+    if (name := config.get("compression.type")) is not None:
+        return frozenset({record_batch.CODECS[str(name)]})
+    return frozenset(record_batch.CODECS.values()) - {record_batch.CODECS["none"]}
+
+
+class Source:
+    """A lane's clients of the source cluster."""
+
+    def __init__(self, plan: dict[str, Any], copies: Iterable[Copying]) -> None:
+        self.plan = plan
+        self.copies = list(copies)
+        self._admin = clients.admin(plan["source_admin"])
+        self._silence = Silence(self._admin, SILENCE_S)
+        self._consumer: BatchConsumer | None = None
+        self._by_name = False
+        self.begun = 0
+        """How often reading has begun: what was read before the last time is read again."""
+        self.held: dict[tuple[str, int], Copying] = {}
+        """What is assigned, but not fetched for now."""
+        self._ends: dict[tuple[str, int], int] = {}
+        self._asked: dict[TopicPartition, Any] = {}
+
+    def by_id(self) -> bool:
+        """Whether topics are asked for by their ids: then records of one that was made again can't come under the old one's."""
+        return not self._by_name
+
+    def reading(self) -> bool:
+        return self._consumer is not None
+
+    def read_from_positions(self) -> None:
+        """Read all running partitions that are not paused from where they are, with a consumer of its own.
+
+        A new one rather than a seek: what an old consumer still has in its queue could stand behind the new position, and a frame that
+        claims to cover the offsets between would be a loss.
+        """
+        self.close()
+        self.begun += 1
+        self.held = {}
+        running = [c for c in self.copies if c.status is Status.RUNNING and not c.paused]
+        codecs = whole_codecs(self.plan["staging_producer"], self.plan["provenance"])
+        consumer = self._consumer = BatchConsumer(self.plan["source_consumer"], codecs)
+        consumer.assign((c.topic, c.topic_id, c.partition, c.read, c.read_epoch) for c in running)
+
+    def hold(self, copies: Collection[Copying]) -> None:
+        """Fetch nothing more of these for now. What was fetched ahead is dropped, and fetched again."""
+        assert self._consumer is not None
+        if copies:
+            self._consumer.pause([TopicPartition(c.topic, c.partition) for c in copies])
+            self.held |= {(c.topic, c.partition): c for c in copies}
+
+    def release(self, copies: Collection[Copying]) -> None:
+        """Go on fetching these."""
+        assert self._consumer is not None
+        if copies:
+            self._consumer.resume([TopicPartition(c.topic, c.partition) for c in copies])
+            for copy in copies:
+                del self.held[copy.topic, copy.partition]
+
+    def read(self, timeout_s: float) -> list[Chunk | Event]:
+        """What has come, in order for each partition."""
+        assert self._consumer is not None
+        came = self._consumer.read(timeout_s)
+        # For good: frames that wait may not be overtaken, and a record that was read may not be in one yet.
+        self._by_name |= self._consumer.by_name()
+        return came
+
+    def more_comes(self) -> bool:
+        """Whether a broker that had much was asked for more, and has not answered: that costs no other request."""
+        return self._consumer is not None and self._consumer.more_comes()
+
+    def silent(self) -> list[tuple[str, int]]:
+        """Partitions of which nothing comes though there is something; to be asked where `read` gave nothing."""
+        return self._silence.found(
+            lambda: {
+                at: c.read
+                for c in self.copies
+                if c.status is Status.RUNNING
+                and not c.paused
+                and (at := (c.topic, c.partition)) not in self.held
+            }
+        )
+
+    def watermarks(self, copy: Copying) -> tuple[int, int]:
+        """Log start and end of its partition, as the leader says now."""
+        return clients.watermarks(self._admin, copy.topic, copy.partition, Deadline(CALL_S))
+
+    def still_the_same(self, copy: Copying) -> bool:
+        """Whether the topic has the id that is copied: then what was asked of it before was answered by that topic."""
+        found = topics.describe(self._admin, [copy.topic], Deadline(CALL_S)).get(copy.topic)
+        return found is not None and found.id == copy.topic_id
+
+    def describe(self, names: list[str]) -> dict[str, Any]:
+        """Ask what the topics are; a future for each."""
+        futures: dict[str, Any] = self._admin.describe_topics(TopicCollection(names), request_timeout=10)
+        return futures
+
+    def lag(self) -> int:
+        if self._consumer is None:
+            return 0
+        read = {TopicPartition(c.topic, c.partition): c.acked for c in self.copies if not c.paused}
+        return lag(self._consumer, read) + self._paused_lag([c for c in self.copies if c.paused])
+
+    def _paused_lag(self, copies: list[Copying]) -> int:
+        """The same of what no consumer hears of: asked now, told the next time, so that nobody waits for a broker."""
+        if all(future.done() for future in self._asked.values()):
+            for at, future in self._asked.items():
+                if future.exception() is None:
+                    self._ends[at.topic, at.partition] = future.result().offset
+            wanted = {TopicPartition(c.topic, c.partition): OffsetSpec.latest() for c in copies}
+            self._asked = self._admin.list_offsets(wanted, request_timeout=10) if wanted else {}
+        return sum(max(0, self._ends.get((c.topic, c.partition), 0) - c.acked) for c in copies)
+
+    def close(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close()
+        self._consumer = None

@@ -1,0 +1,103 @@
+"""What a lane does not read now, since an operator has paused it, or reads no faster than its limit. Which rates those are is decided in
+common/link/throttling.py and replicator/lane/token_buckets.py.
+
+A paused partition is left out of the consumer's assignment. Of a limited one the lane takes up what comes and parks it, cutting frames of as
+many records as may go; when enough is parked, its fetching is suspended, alone. Under a limit for the whole link nothing at all is taken from
+the consumer then, which stops fetching by itself when its queue is full. Nothing sleeps, so nobody waits for somebody else's limit.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from common.link.throttling import Steering
+from replicator.lane.partition_copy import Copying, Cut
+from replicator.lane.source_reader import Source
+from replicator.lane.token_buckets import Pacing
+
+PARKED_BYTES = 64 << 20
+PARKED_RECORDS = 200_000
+"""The most that a lane parks, over all limited partitions."""
+MOST_BYTES, MOST_RECORDS = 4 << 20, 20_000
+"""The most of one partition. What its client has fetched beyond that is fetched again later, so it is several fetches."""
+
+
+class Throttle:
+    """One lane's."""
+
+    def __init__(self, plan: dict[str, Any], copies: Collection[Copying], source: Source) -> None:
+        self._copies = copies
+        self._source = source
+        mine = Counter(copy.topic for copy in copies)
+        self._pacing = Pacing(mine, plan["partitions_of"], plan["partitions_in_all"])
+        self._steering = Steering()
+        self._bytes, self._records = MOST_BYTES, MOST_RECORDS
+        self._any = False
+
+    def follow(self, steering: Steering, now: float) -> bool:
+        """Take over what is in force now; whether other partitions are to be read than before.
+
+        What was read of a paused partition and is in no frame yet is read again when it goes on.
+        """
+        if steering is self._steering:
+            return False
+        self._steering = steering
+        self._pacing.follow(steering, now)
+        limited = set(self._pacing.limited())
+        self._any = bool(limited)
+        count = max(1, sum(copy.topic in limited for copy in self._copies))
+        self._bytes = min(MOST_BYTES, PARKED_BYTES // count)
+        self._records = min(MOST_RECORDS, max(1, PARKED_RECORDS // count))
+        changed = False
+        paused = {topic: steering.paused_by(topic) is not None for topic in {c.topic for c in self._copies}}
+        for copy in self._copies:
+            if paused[copy.topic] != copy.paused:
+                copy.paused = paused[copy.topic]
+                changed = True
+                if copy.paused:
+                    copy.put_back()
+        return changed
+
+    def limits(self, copy: Copying) -> bool:
+        return self._pacing.limits(copy.topic)
+
+    def affordable(self, copy: Copying, now: float) -> int | None:
+        """How many of its pending records may go into frames now; None: all."""
+        if not copy.waiting or not self._pacing.limits(copy.topic):
+            return None
+        return self._pacing.affordable(copy.topic, copy.pending_bytes / copy.waiting, now)
+
+    def spend(self, cut: Cut) -> None:
+        self._pacing.spend(cut.frame.topic, cut.unpacked, cut.frame.count)
+
+    def enough(self, uncut: Iterable[Copying]) -> bool:
+        """Whether so much waits for the link's limit that no more is to be read."""
+        if not self._pacing.limits_link():
+            return False
+        waiting = [copy for copy in uncut if not self._pacing.limits_itself(copy.topic)]
+        return (
+            sum(copy.pending_bytes for copy in waiting) >= MOST_BYTES
+            or sum(copy.waiting for copy in waiting) >= MOST_RECORDS
+        )
+
+    def hold_and_release(self, uncut: Iterable[Copying]) -> None:
+        """Suspend the fetching of partitions of which enough is parked, and go on with those of which little is left."""
+        held = self._source.held
+        if held:
+            self._source.release([copy for copy in held.values() if not self._parked(copy, 2)])
+        if not self._any:
+            return
+        full = [
+            copy
+            for copy in uncut
+            if self._pacing.limits_itself(copy.topic)
+            and (copy.topic, copy.partition) not in held
+            and not copy.paused
+            and self._parked(copy, 1)
+        ]
+        self._source.hold(full)
+
+    def _parked(self, copy: Copying, part: int) -> bool:
+        return copy.pending_bytes >= self._bytes // part or copy.waiting >= self._records // part

@@ -1,0 +1,36 @@
+"""All of a cluster that a command could have changed, and that it has not; what it is compared after is the test's part."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from confluent_kafka.admin import AdminClient
+
+from common.kafka.client import topics as common_topics
+from common.ports import Deadline
+from tests.support.brokers import end_offsets, topics
+
+CALL_S = 20.0
+
+
+def everything(bootstrap: str) -> dict[str, dict[Any, Any]]:
+    """All that a command could have changed: topics, their ids, sizes, configuration and ends; groups."""
+    admin, deadline = AdminClient({"bootstrap.servers": bootstrap}), Deadline(CALL_S)
+    names = sorted(topics(bootstrap))
+    return {
+        "topics": dict(common_topics.describe(admin, names, deadline)),
+        "configs": dict(common_topics.configs(admin, names, deadline)),
+        "ends": {name: end_offsets(bootstrap, name, "read_uncommitted") for name in names},
+        "groups": {g.group_id: ... for g in admin.list_consumer_groups().result(CALL_S).valid},
+    }
+
+
+def assert_unchanged(bootstrap: str, before: dict[str, dict[Any, Any]]) -> None:
+    """That nothing is new, gone or other than before; a group may be gone, whose empty ones Kafka forgets by itself."""
+    after = everything(bootstrap)
+    for what, found in before.items():
+        gone = found.keys() - after[what].keys()
+        assert what == "groups" or not gone, f"{what}: gone: {gone}"
+        assert not (after[what].keys() - found.keys()), f"{what}: new: {after[what].keys() - found.keys()}"
+        other = {key: (found[key], value) for key, value in after[what].items() if found[key] != value}
+        assert not other, f"{what}: {other}"

@@ -1,0 +1,243 @@
+"""Epochs of a driver, with a double in place of the query: which report ends which, and what a bounded run believes."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from common import ports
+from common.app import application
+from common.app.application import FAILURES, Application
+from common.app.health import Health
+from common.app.lane_term import LaneTerm
+from common.errors import Deposed, KafkaTimeout, VerbatimError
+from common.link.control_state import Control, encode
+from common.ports import Deadline
+from common.spark.lane_query import Behind, Plan, Progress, Reports
+
+LANES: list[Plan] = [{"lane": 0}, {"lane": 1}]
+
+
+class FakeLog:
+    """A control topic in memory; while `down`, nothing can be appended."""
+
+    def __init__(self, said: list[str]) -> None:
+        self.state, self.said, self.down = Control(), said, 0
+
+    def append(self, kind: str, _: Any, **fields: Any) -> int:
+        if self.down and kind == "end-epoch":
+            self.down -= 1
+            self.said.append("not told")
+            raise KafkaTimeout("no acknowledgement in time")
+        offset = self.state.position
+        self.state.apply(offset, encode(kind, link="l", **fields))
+        self.said.append(f"{kind} {fields.get('epoch', '')}".strip())
+        return offset
+
+    def poll(self) -> Control:
+        return self.state
+
+    def refresh(self, _: Any) -> Control:
+        return self.state
+
+
+class FakeQuery:
+    """What each epoch comes to is said by `script`: it is called with the epoch's plans, and reports or fails as it likes."""
+
+    def __init__(
+        self, reports: Reports, said: list[str], script: Callable[[FakeQuery, list[Plan]], None]
+    ) -> None:
+        self.reports, self.said, self.script = reports, said, script
+        self.active, self.why = True, ""
+
+    def start(self) -> None:
+        self.active = True
+
+    def submit(self, lanes: list[Plan]) -> None:
+        self.said.append(f"epoch {lanes[0]['epoch']}")
+        self.script(self, lanes)
+
+    def failure(self) -> str | None:
+        return self.why
+
+    def fail(self, why: str) -> None:
+        self.active, self.why = False, why
+
+    def close(self) -> None:
+        self.active = False
+
+
+def ends(query: FakeQuery, lanes: list[Plan]) -> None:
+    query.reports.put([Progress.of(plan["lane"], plan, "counts", {"records": 1}) for plan in lanes])
+
+
+class Driven(Application):
+    """An application that does nothing but run epochs."""
+
+    name = "replicator"
+    needs_source = True
+
+    def __init__(self, script: Callable[[FakeQuery, list[Plan]], None], bounded: bool = True) -> None:
+        self.said: list[str] = []
+        self.script = script
+        self.settings: Any = SimpleNamespace(
+            application_name="l", control_topic="c", topic_refresh_interval_s=0.0
+        )
+        self.bounded, self.live, self.instance = bounded, None, "i"
+        self.health, self.stopping = Health("replicator"), threading.Event()
+        self.link: Any = SimpleNamespace(source_reached=True, source_cluster="s", target_cluster="t")
+        self.control: Any = FakeLog(self.said)
+        self.leadership: Any = SimpleNamespace(poll=lambda _: True)
+        self.counters: Any = SimpleNamespace(sums=lambda *_: {})
+        self.term, self.epoch, self.lanes_wanted, self.totals = -1, 0, 2, {}
+        self._known_halts = set()
+        self.planned = LANES
+        self.stands: list[dict[str, Behind]] = []
+        """What Kafka says after each epoch; all is copied once there is nothing left of it."""
+
+    def took_over(self) -> None:
+        pass
+
+    def plan(self) -> list[Plan]:
+        return self.planned
+
+    def must_replan(self) -> bool:
+        return True
+
+    def behind(self, rows: list[Progress]) -> dict[str, Behind]:
+        return self.stands.pop(0) if self.stands else {}
+
+    def caught_up(self, rows: list[Progress]) -> int | None:
+        return 0
+
+    def make_query(self) -> Any:
+        self.query = FakeQuery(self.reports, self.said, self.script)
+        return self.query
+
+    def _complete(self, plan: Plan, lane: int) -> Plan:
+        return {**plan, "term": self.term, "epoch": self.epoch}
+
+    def epochs(self) -> int:
+        return len([line for line in self.said if line.startswith("epoch")])
+
+
+@pytest.fixture(autouse=True)
+def time_flies(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ports, "sleep", lambda _: None)
+    monkeypatch.setattr(application, "STOP_S", 3.2)
+
+
+def test_an_epoch_that_spark_planned_without_lanes_ends_nothing() -> None:
+    """Promise: a bounded run ends by its lanes. (Spark plans its first epoch as the query starts, and reports it when there is a plan already:
+    exit 0 with nothing delivered.)"""
+
+    def script(query: FakeQuery, lanes: list[Plan]) -> None:
+        query.reports.put([])
+        ends(query, lanes)
+
+    driven = Driven(script)
+    assert driven._lead() == 0
+    assert driven.epochs() == 1
+    assert driven.totals == {"records": 2}, "what the lanes did"
+
+
+@pytest.mark.parametrize(("term", "epoch"), [(-1, 0), (0, -1), (1, 0)])
+def test_a_report_of_another_epoch_or_term_ends_nothing(term: int, epoch: int) -> None:
+    def script(query: FakeQuery, lanes: list[Plan]) -> None:
+        query.reports.put(
+            [Progress(0, lanes[0]["term"] + term, lanes[0]["epoch"] + epoch, "counts", {"records": 100})]
+        )
+        ends(query, lanes)
+
+    driven = Driven(script)
+    assert driven._lead() == 0
+    assert driven.totals == {"records": 2}
+
+
+def test_a_late_report_of_an_old_term_is_not_the_new_ones() -> None:
+    """Promise: an instance that leads again, after another one did, does not take for its own what its first query still reports."""
+    queries: list[FakeQuery] = []
+
+    def script(query: FakeQuery, lanes: list[Plan]) -> None:
+        queries.append(query)
+        if len(queries) == 1:
+            driven.control.append("leader", None, application="replicator", instance="another")
+        else:
+            queries[0].reports.put([Progress(0, driven.term, driven.epoch, "counts", {"records": 100})])
+            ends(query, lanes)
+
+    driven = Driven(script)
+    assert driven._lead() is None, "deposed"
+    assert driven._lead() == 0
+    assert driven.totals == {"records": 2}
+
+
+def test_a_bounded_run_believes_kafka_and_not_its_lanes() -> None:
+    """Promise: what is not copied up to the end that was given gets another epoch, for as long as any brings it further."""
+    driven = Driven(ends)
+    driven.stands = [{"orders-0": Behind(n, 9)} for n in range(9)]
+    assert driven._lead() == 0
+    assert driven.epochs() == 10
+
+
+def test_a_bounded_run_that_comes_no_further_ends_with_an_error_that_says_where() -> None:
+    driven = Driven(ends)
+    # The ends of a source that is written to move on, which is no progress.
+    driven.stands = [{"orders-1": Behind(7, 9 + n), "orders-0": Behind(3, 5)} for n in range(99)]
+    with pytest.raises(
+        VerbatimError, match="failed 5 times in a row: 2 partitions are not caught up, orders-0 is at 3 of 5"
+    ) as e:
+        driven._lead()
+    assert e.value.exit_code == 1
+    assert driven.epochs() == FAILURES + 1
+
+
+def test_with_nothing_to_copy_a_bounded_run_is_done_and_another_one_waits() -> None:
+    """Promise: no epoch is run without lanes, over and over, where the source has no topic to copy yet."""
+    driven = Driven(ends)
+    driven.planned = []
+    assert driven._lead() == 0
+    assert driven.epochs() == 0
+
+    waits = Driven(lambda query, lanes: waits.stopping.set(), bounded=False)
+    waits.planned = []
+    waits.must_replan = lambda: bool(waits.__dict__.update(planned=LANES)) or True  # type: ignore[method-assign]
+    assert waits._lead() == 0
+    assert waits.said == ["leader", "epoch 2", "end-epoch 2"]
+
+
+def test_after_a_failure_the_lanes_are_told_to_end_before_the_next_ones_begin() -> None:
+    """Promise: lanes of an epoch that failed, which may go on, find its end in the control topic before the next epoch's fence them."""
+
+    def script(query: FakeQuery, lanes: list[Plan]) -> None:
+        if driven.epochs() == 1:
+            driven.control.down = 3
+            query.fail("KafkaTimeout: a lane failed")
+        else:
+            ends(query, lanes)
+
+    driven = Driven(script)
+    assert driven._lead() == 0
+    assert driven.said == ["leader", "epoch 1", "not told", "not told", "not told", "end-epoch 1", "epoch 2"]
+    assert json.dumps(driven.totals) == '{"records": 2}'
+
+
+def test_a_lane_of_an_epoch_that_is_over_fences_nobody() -> None:
+    """Promise: who was fenced by the next epoch's lane, of the same term, finds the end of its own on record, and does not fence in turn."""
+    control: Any = FakeLog([])
+    term = control.append("leader", None, application="deduplicator", instance="i")
+    plan = {"application": "deduplicator", "term": term, "epoch_s": 600.0}
+    lane, successor = (LaneTerm(plan | {"epoch": epoch}, control) for epoch in (1, 2))
+    lane.must_lead(Deadline(1))
+    control.append("end-epoch", None, application="deduplicator", term=term, epoch=1)
+    successor.must_lead(Deadline(1))
+    with pytest.raises(Deposed, match="epoch 1 is over"):
+        lane.must_lead(Deadline(1))
+    control.append("leader", None, application="deduplicator", instance="another")
+    with pytest.raises(Deposed, match="another instance"):
+        successor.must_lead(Deadline(1))

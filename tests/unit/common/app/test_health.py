@@ -1,0 +1,122 @@
+"""Health endpoints: what they answer in each role, over HTTP."""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+
+from common.app.health import STALE_S, Health, HealthServer
+from common.errors import SettingsError
+from common.link.throttling import Limit
+
+
+@pytest.fixture
+def health() -> Health:
+    return Health("replicator")
+
+
+@pytest.fixture
+def server(health: Health) -> Iterator[HealthServer]:
+    server = HealthServer(health, "127.0.0.1", 0)
+    yield server
+    server.close()
+
+
+def get(server: HealthServer, path: str) -> tuple[int, str, str]:
+    """Status, content type and body."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}", timeout=10) as answer:
+            return answer.status, answer.headers["Content-Type"], answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.headers["Content-Type"], error.read().decode()
+
+
+@pytest.mark.parametrize(
+    ("role", "source", "target", "ready"),
+    [
+        ("starting", True, True, False),
+        ("standby", False, False, True),
+        ("leader", True, True, True),
+        ("leader", False, True, False),
+        ("leader", True, False, False),
+    ],
+)
+def test_ready_is_a_leader_that_reaches_both_clusters_or_one_standing_by(
+    health: Health, server: HealthServer, role: str, source: bool, target: bool, ready: bool
+) -> None:
+    health.role, health.source_reached, health.target_reached = role, source, target
+    status, kind, body = get(server, "/readyz")
+    assert status == (200 if ready else 503) and kind == "application/json"
+    assert json.loads(body)["role"] == role
+    assert get(server, "/healthz")[0] == 200, "alive all the while"
+
+
+def test_a_main_loop_that_does_not_turn_is_not_alive(health: Health, server: HealthServer) -> None:
+    health.turned = time.monotonic() - STALE_S - 1
+    assert get(server, "/healthz")[0] == 503
+    health.turned = time.monotonic()
+    assert get(server, "/healthz?verbose")[0] == 200
+
+
+def test_a_halted_partition_degrades_and_stays_alive_and_ready(health: Health, server: HealthServer) -> None:
+    health.role, health.source_reached, health.target_reached = "leader", True, True
+    assert json.loads(get(server, "/healthz")[2])["status"] == "ok"
+    health.halted["orders-3"] = "source-lost"
+    for path in ("/healthz", "/readyz"):
+        status, _, body = get(server, path)
+        assert status == 200
+        assert (json.loads(body)["status"], json.loads(body)["halted"]) == (
+            "degraded",
+            {"orders-3": "source-lost"},
+        )
+
+
+def test_a_pause_and_a_limit_are_told_and_nothing_is_degraded(health: Health, server: HealthServer) -> None:
+    health.paused, health.limits = ["orders"], {"*": Limit(5_000_000, 100), "payments": Limit(None, 7)}
+    found = json.loads(get(server, "/healthz")[2])
+    assert (found["status"], found["paused"]) == ("paused", ["orders"])
+    assert found["limits"]["payments"] == {"bytes_per_second": None, "records_per_second": 7}
+    lines = get(server, "/metrics")[2].splitlines()
+    assert 'verbatim_paused_topics{application="replicator"} 1' in lines
+    assert [line for line in lines if "limit" in line] == [
+        "# TYPE verbatim_limit_bytes_per_second gauge",
+        'verbatim_limit_bytes_per_second{application="replicator",topic="*"} 5000000',
+        "# TYPE verbatim_limit_records_per_second gauge",
+        'verbatim_limit_records_per_second{application="replicator",topic="*"} 100',
+        'verbatim_limit_records_per_second{application="replicator",topic="payments"} 7',
+    ]
+    health.halted["orders-3"] = "source-lost"
+    assert json.loads(get(server, "/healthz")[2])["status"] == "degraded"
+
+
+def test_metrics_are_prometheus_text(health: Health, server: HealthServer) -> None:
+    health.role, health.counters = "leader", {"records": 5, "lag": 3}
+    health.halted["orders-3"] = "source-lost"
+    status, kind, body = get(server, "/metrics")
+    assert status == 200 and kind.startswith("text/plain; version=0.0.4")
+    lines = body.splitlines()
+    assert body.endswith("\n")
+    assert 'verbatim_leader{application="replicator"} 1' in lines
+    assert 'verbatim_halted_partitions{application="replicator"} 1' in lines
+    assert (
+        'verbatim_records{application="replicator"} 5' in lines and "# TYPE verbatim_records counter" in lines
+    )
+    assert 'verbatim_lag{application="replicator"} 3' in lines and "# TYPE verbatim_lag gauge" in lines
+    names = [line.split("{")[0] for line in lines if not line.startswith("#")]
+    assert names == [line.split()[2] for line in lines if line.startswith("# TYPE")]
+    health.role = "standby"
+    assert 'verbatim_leader{application="replicator"} 0' in get(server, "/metrics")[2]
+
+
+def test_another_path_is_not_found(server: HealthServer) -> None:
+    assert get(server, "/")[0] == 404
+
+
+def test_a_port_in_use_is_named(server: HealthServer) -> None:
+    with pytest.raises(SettingsError, match="^HEALTH_PORT"):
+        HealthServer(Health("replicator"), "127.0.0.1", server.port)

@@ -1,0 +1,107 @@
+"""When a partition that stood still goes on: once what was skipped is delivered, not before, whatever comes between."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from common.link.control_state import Control, encode
+from common.link.frame import Frame
+from common.link.halt_reasons import HaltReason
+from deduplicator.lane.blocked_partitions import Troubles
+from deduplicator.lane.partition_state import Owned
+from deduplicator.lane.transaction import Again
+
+KEY = ("id", 0)
+
+
+class Log:
+    """A control topic that remembers what is appended, and shows it at once."""
+
+    def __init__(self) -> None:
+        self.state = Control()
+        self.kinds: list[str] = []
+
+    def append(self, kind: str, _: Any, **fields: Any) -> None:
+        self.kinds.append(kind)
+        self.state.apply(self.state.position, encode(kind, **fields))
+
+
+def troubles(position: int, reached: int) -> tuple[Troubles, Owned, Log]:
+    log, owned = Log(), Owned("staging-0", 0)
+    owned.position, owned.next = position, {KEY: reached}
+    term: Any = SimpleNamespace(control=log, state=log.state)
+    nobody: Any = SimpleNamespace(aside={}, look=lambda: None)
+    return Troubles({"staging_partitions": 1}, term, owned, SimpleNamespace(), nobody), owned, log  # type: ignore[arg-type]
+
+
+def frame(start: int, end: int) -> Frame:
+    return Frame("c", "orders", "id", 0, start, end, end - start, "w")
+
+
+def test_a_seen_frame_before_the_first_skipped_one_does_not_close_an_inherited_gap() -> None:
+    """The first frame of a lane's epoch, empty, lies before the one that was skipped, and was never passed in a transaction."""
+    first, owned, log = troubles(31, 10)
+    first.skip(KEY, frame(10, 15), 31, HaltReason.REFUSED, "may not be written")
+    second, owned, _ = troubles(30, 10)
+    second.term = first.term
+    second.inherit_holds(30)
+    second.close_gap(KEY, "orders")  # the empty frame at 30, [10, 10)
+    owned.position = 31
+    second.settle()
+    assert log.kinds == ["halted"] and KEY in second.stuck
+    assert second.first_returning(40) == 31
+    owned.next[KEY], owned.position = 15, 32  # the frame at 31 is let in now
+    second.settle()
+    assert log.kinds == ["halted", "resumed"] and not second.stuck
+
+
+def test_a_gap_that_opens_again_in_the_transaction_that_closed_it_stays_open() -> None:
+    found, owned, log = troubles(40, 10)
+    found.skip(KEY, frame(12, 15), 40, HaltReason.MISSING, "missing")
+    owned.next[KEY], owned.position = 15, 41
+    found.close_gap(KEY, "orders")
+    found.skip(KEY, frame(17, 20), 41, HaltReason.MISSING, "missing")
+    owned.position = 42
+    found.settle()
+    assert "resumed" not in log.kinds and found.stuck[KEY].held == 40
+    owned.next[KEY], owned.position = 20, 43
+    found.settle()
+    assert log.kinds[-1] == "resumed" and not found.stuck
+
+
+def go_to(found: Troubles, destination: str) -> None:
+    said = {"topic": "orders", "topic_id": "id", "partitions": 1, "max_message_bytes": 1}
+    state = found.term.state
+    state.apply(state.position, encode("destination", **said, destination=destination))
+
+
+def test_what_is_set_aside_again_is_not_read_again_unless_its_extent_is_unknown() -> None:
+    """Each trial would read all of staging since the first frame skipped, and those beside it would wait for that."""
+    aside: Any = SimpleNamespace(reason=HaltReason.UNAVAILABLE, detail="why")
+    at = ("orders", 0)
+    found, owned, log = troubles(31, 10)
+    go_to(found, "orders")
+    found.skip(KEY, frame(10, 15), 31, HaltReason.UNAVAILABLE, "why")
+    owned.position = 40
+    with pytest.raises(Again):
+        found.go_back_where_cleared()
+    assert found.first_returning(40) == 31
+    found._unavailable.aside[at] = aside
+    found.stay([at])
+    assert found.first_returning(40) == 40
+    found.go_back_where_cleared()
+    found.settle()
+    assert log.kinds == ["halted"], "it stands still, and is held"
+    later, _, _ = troubles(30, 10)
+    later.term = found.term
+    stood: list[Any] = []
+    later._unavailable = SimpleNamespace(  # type: ignore[assignment]
+        aside={at: aside}, stood_still=lambda *args: stood.append(args), look=lambda: None
+    )
+    later.inherit_holds(40)
+    later.stay([at])
+    assert later.first_returning(40) == 31
+    assert stood == [(at, HaltReason.UNAVAILABLE, "why")], "not tried before it was looked at"

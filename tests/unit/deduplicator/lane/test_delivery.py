@@ -1,0 +1,77 @@
+"""How long a delivery rests between transactions, and what it gathers in one."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from common import ports
+from deduplicator.lane.delivery import LEAST_REST_S, MOST_REST_S, Delivery
+from deduplicator.lane.inbox import Inbox
+from deduplicator.lane.transaction import MUCH_BYTES
+
+
+@pytest.fixture
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    naps: list[float] = []
+    monkeypatch.setattr(ports, "sleep", naps.append)
+    return naps
+
+
+def delivery(waiting: int) -> Delivery:
+    made = Delivery.__new__(Delivery)
+    made.inbox = SimpleNamespace(bytes=waiting)  # type: ignore[assignment]
+    made.stopping, made._took_s = False, 0.0
+    return made
+
+
+def test_it_rests_as_long_as_the_shorter_of_its_last_two_transactions_took(slept: list[float]) -> None:
+    """A broker's garbage collection slows one down, and is over; a busy machine slows all."""
+    resting = delivery(0)
+    for took in (0.010, 0.010, 0.040, 0.010, 0.040, 0.050, 0.001):
+        resting._rest(took)
+    assert slept == [LEAST_REST_S, 0.010, 0.010, 0.010, 0.010, MOST_REST_S, LEAST_REST_S]
+
+
+def test_it_does_not_rest_while_much_waits(slept: list[float]) -> None:
+    delivery(MUCH_BYTES)._rest(0.010)
+    assert slept == []
+
+
+def gathered(comes: list[str | None], waits: list[float]) -> tuple[list[str], list[float]]:
+    """What a turn does with what comes, and how long it waited for each of those behind the first."""
+    done: list[str] = []
+    waited: list[float] = []
+
+    def take(timeout: float) -> str | None:
+        waited.append(timeout)
+        return comes.pop(0)
+
+    made = cast(Any, delivery(0))
+    made.inbox = SimpleNamespace(bytes=0, take=take)
+    made.restart, made.end, made._pending = False, None, None
+    made._troubles = SimpleNamespace(answer_asks=lambda: None, go_back_where_cleared=lambda: None)
+    made._judgement = SimpleNamespace(take=done.append)
+    made._transaction = SimpleNamespace(open=True, full=lambda _: False, waits_s=lambda _: waits.pop(0))
+    made._commit = lambda: done.append("commit")
+    made._turn()
+    return done, waited[1:]
+
+
+def test_where_the_transaction_waits_for_more_what_comes_goes_into_it(slept: list[float]) -> None:
+    done, waited = gathered(["first", "second", None, "of the next one"], [0.03, 0.02, 9.0])
+    assert done == ["first", "second", "commit"]
+    assert waited == [0.03, 0.02]
+
+
+def test_where_it_waits_for_nothing_it_ends_when_all_that_was_there_is_in_it(slept: list[float]) -> None:
+    done, _ = gathered(["only", None], [0.0])
+    assert done == ["only", "commit"]
+
+
+def test_who_waits_for_nothing_is_not_held_up_by_an_empty_inbox(monkeypatch: pytest.MonkeyPatch) -> None:
+    inbox = Inbox()
+    monkeypatch.setattr(inbox._arrived, "wait", lambda _: pytest.fail("waited"))
+    assert inbox.take(0.0) is None

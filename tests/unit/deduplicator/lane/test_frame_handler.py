@@ -1,0 +1,256 @@
+"""What becomes of a frame, where the state alone does not decide it: one destination a transaction, records that Kafka would refuse."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from common.errors import KafkaTimeout
+from common.kafka.wire.records import MAX_RECORDS, Rows, encode_rows
+from common.link.batch_frame import Wholes
+from common.link.control_state import Control, Destination, encode
+from common.link.frame import Frame, encode_headers, pack
+from common.link.halt_reasons import HaltReason
+from deduplicator.lane.frame_handler import Judgement
+from deduplicator.lane.partition_state import Owned
+from deduplicator.lane.transaction import Again
+from tests.unit.common.kafka.wire.test_chunks import frame_of, unreadable
+from tests.unit.common.kafka.wire.test_chunks import whole as whole_batch
+
+KEY = ("id", 0)
+
+
+class Message:
+    """A frame as staging holds it."""
+
+    def __init__(self, offset: int, start: int, keys: list[bytes | None]) -> None:
+        at = list(range(start, start + len(keys)))
+        rows = encode_rows(at, [1] * len(at), [1] * len(at), keys, [b"v"] * len(at), None)
+        self._value = pack(rows, pa.Codec("lz4")).to_pybytes()
+        frame = Frame("c", "orders", "id", 0, start, start + len(keys), len(keys), "w")
+        self._headers = encode_headers(frame, self._value)
+        self._offset = offset
+
+    def __len__(self) -> int:
+        return len(self._value)
+
+    def error(self) -> None:
+        return None
+
+    def offset(self) -> int:
+        return self._offset
+
+    def value(self) -> bytes:
+        return self._value  # type: ignore[no-any-return]
+
+    def headers(self) -> Any:
+        return self._headers
+
+
+class Recorder:
+    """Stands in for the transaction under way, and for the partitions in trouble."""
+
+    def __init__(self) -> None:
+        self.moved: dict[Any, Any] = {}
+        self.bad: dict[Any, Any] = {}
+        self.bytes = 0
+        self.batch_bytes = 1
+        self.produced: list[tuple[str, list[int]]] = []
+        self.skipped: list[tuple[str, int | None]] = []
+        self.stuck: dict[Any, Any] = {}
+
+    def begin(self) -> None:
+        pass
+
+    def close_gap(self, key: Any, topic: str) -> None:
+        pass
+
+    def takes_whole(self, wholes: Any, destination: Any) -> bool:
+        return not destination.compacted
+
+    def produce(self, moved: Any, rows: Rows | Wholes) -> None:
+        offsets = list(rows.offsets) if isinstance(rows, Rows) else []
+        self.produced.append((moved.destination.topic, offsets))
+
+    def skip(
+        self, key: Any, frame: Frame, offset: int, reason: str, detail: str, available: int | None = None
+    ) -> None:
+        self.skipped.append((reason, available))
+
+
+def judgement() -> tuple[Judgement, Recorder, Control]:
+    control = Control()
+    owned = Owned("staging-0", 0, {KEY: 0}, True)
+    recorder: Any = Recorder()
+    term: Any = SimpleNamespace(state=control)
+    unavailable: Any = SimpleNamespace(aside={}, unclosed=SimpleNamespace(outcomes={}))
+    return Judgement({"cluster": "c"}, term, owned, recorder, recorder, unavailable), recorder, control
+
+
+def go_to(control: Control, destination: str, **more: Any) -> None:
+    said = {"topic": "orders", "topic_id": "id", "partitions": 1, "max_message_bytes": 1 << 20}
+    control.apply(control.position, encode("destination", **said, destination=destination, **more))
+
+
+def take(judge: Judgement, message: Any) -> None:
+    judge.take(message)
+
+
+def test_a_transaction_goes_to_one_destination_though_its_name_is_changed_meanwhile() -> None:
+    judge, recorder, control = judgement()
+    go_to(control, "old")
+    take(judge, Message(0, 0, [b"k"]))
+    go_to(control, "new")
+    take(judge, Message(1, 1, [b"k"]))
+    recorder.moved.clear()
+    take(judge, Message(2, 2, [b"k"]))
+    assert recorder.produced == [("old", [0]), ("old", [1]), ("new", [2])]
+
+
+def test_records_without_a_key_stop_a_partition_at_a_compacted_destination_and_nowhere_else() -> None:
+    judge, recorder, control = judgement()
+    go_to(control, "plain")
+    take(judge, Message(0, 0, [None, b"k"]))
+    recorder.moved.clear()
+    go_to(control, "compacted", compacted=True)
+    take(judge, Message(1, 2, [b"k", b"", None, b"k"]))
+    assert recorder.produced == [("plain", [0, 1]), ("compacted", [2, 3])]
+    assert recorder.skipped == [(HaltReason.NO_KEY, 5)]
+
+
+def test_a_transaction_is_as_large_as_what_its_frames_unpack_into() -> None:
+    """Staging is told of by what it holds; the producer's queue has to take the records."""
+    judge, recorder, control = judgement()
+    go_to(control, "plain")
+    packed = Message(0, 0, [bytes(1000)] * 100)
+    assert len(packed) < 10_000
+    take(judge, packed)
+    assert recorder.bytes > 100_000
+    assert judge.owned.bytes == len(packed)
+
+
+@pytest.mark.parametrize(("from_offset", "whole"), [(0, True), (1, False), (3, False), (5, False)])
+def test_a_batch_of_which_a_part_is_delivered_is_taken_apart(from_offset: int, whole: bool) -> None:
+    """Handed on whole, what is below `next` would come again."""
+    judge, _, _ = judgement()
+    batches = [whole_batch(0, 3), whole_batch(3, 3)]
+    frame, crc, value = frame_of(batches)
+    got = judge._decoded(KEY, frame, crc, value, from_offset, Destination("orders", 1, 1_000_000, None, {}))
+    assert isinstance(got, Wholes) == whole
+    if isinstance(got, Rows):
+        assert list(got.offsets) == list(range(from_offset, 6))
+        assert got.values[0] == b"%d" % from_offset + b"v" * 10
+
+
+@pytest.mark.parametrize(("damaged", "reason"), [(False, HaltReason.UNREADABLE), (True, HaltReason.MISSING)])
+def test_a_batch_that_can_t_be_taken_apart_is_not_asked_for_again(damaged: bool, reason: str) -> None:
+    """It would come as it is; a frame that was damaged on its way comes whole the next time. Where nobody has to look into it, it goes."""
+    judge, recorder, control = judgement()
+    frame, _, value = frame_of([unreadable(0)], next=1)
+    message: Any = Message(0, 0, [])
+    message._headers = encode_headers(frame, value)
+    message._value = value[:-1] if damaged else value
+    go_to(control, "compacted", compacted=True)
+    take(judge, message)
+    assert (recorder.skipped, recorder.produced) == ([(reason, None)], [])
+    message._offset = 1
+    go_to(control, "plain")
+    take(judge, message)
+    assert len(recorder.produced) == (0 if damaged else 1)
+
+
+class Impossible(Message):
+    """A frame that says what no writer would, and is otherwise well."""
+
+    def __init__(self, offset: int, start: int, value: bytes = b"x") -> None:
+        super().__init__(offset, start, [b"k"])
+        frame = Frame("c", "orders", "id", 0, start, start + MAX_RECORDS + 1, MAX_RECORDS + 1, "w")
+        self._headers = encode_headers(frame, value)
+
+
+class Damaged(Message):
+    """A frame whose value is not the one that its checksum is of."""
+
+    def value(self) -> bytes:
+        return b"something else"
+
+
+@pytest.mark.parametrize("kind", [Impossible, lambda offset, start: Damaged(offset, start, [b"k"])])
+def test_a_frame_that_comes_again_as_it_was_and_can_t_be_read_halts_its_partition(kind: Any) -> None:
+    """Asked for again it would come so for ever. The same one read again after a recovery is no other."""
+    judge, recorder, control = judgement()
+    go_to(control, "d")
+    take(judge, kind(5, 0))
+    judge.owned.position = 0
+    take(judge, kind(5, 0))
+    assert recorder.skipped == [(HaltReason.MISSING, None)] * 2
+    take(judge, kind(9, 0))
+    assert recorder.skipped[2:] == [(HaltReason.UNREADABLE, None)]
+
+
+def test_frames_that_can_t_be_read_for_one_reason_and_another_are_asked_for_again() -> None:
+    judge, recorder, control = judgement()
+    go_to(control, "d")
+    take(judge, Impossible(5, 0, b"x"))
+    take(judge, Impossible(9, 0, b"y"))
+    assert recorder.skipped == [(HaltReason.MISSING, None)] * 2
+    take(judge, Message(10, 0, [b"k"]))
+    judge.owned.next[KEY] = MAX_RECORDS + 1
+    take(judge, Impossible(11, 0))
+    assert recorder.produced == [("d", [0])] and len(recorder.skipped) == 2, "what was delivered is left out"
+
+
+def test_a_frame_that_brings_up_a_bug_is_left_out_by_name_and_all_under_way_is_given_up(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Five in a row would end the application, for one frame of one partition."""
+    judge, recorder, control = judgement()
+    go_to(control, "orders")
+    take(judge, Message(0, 0, [b"k"]))
+
+    def bug(*_: Any) -> None:
+        raise ZeroDivisionError("secret")
+
+    monkeypatch.setattr(judge, "_decoded", bug)
+    recorder.moved.clear()
+    with pytest.raises(Again):
+        take(judge, Message(1, 1, [b"k"]))
+    assert judge.owned.position == 1, "it comes again"
+    take(judge, Message(1, 1, [b"k"]))
+    assert recorder.skipped == [(HaltReason.INTERNAL, None)] and judge.owned.position == 2
+    assert caplog.text.count("Traceback") == 1
+    assert "ZeroDivisionError at test_judgement.py" in judge._bugs[KEY, 1]
+    assert "secret" not in judge._bugs[KEY, 1], "it may quote a record"
+
+
+@pytest.mark.parametrize("error", [MemoryError(), Again("other"), KafkaTimeout("late")])
+def test_what_is_not_about_a_frame_is_not_confined_to_it(
+    monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    judge, _, control = judgement()
+    go_to(control, "orders")
+
+    def fail(*_: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(judge, "_decoded", fail)
+    with pytest.raises(type(error)):
+        take(judge, Message(0, 0, [b"k"]))
+    assert judge._bugs == {}
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_frames_for_what_is_set_aside_are_skipped_and_those_beside_it_delivered(gone: bool) -> None:
+    judge, recorder, control = judgement()
+    go_to(control, "orders")
+    judge.owned.next["id", 1] = 0
+    reason = HaltReason.GONE if gone else HaltReason.UNAVAILABLE
+    judge._unavailable.aside["orders", 1] = SimpleNamespace(reason=reason, detail="why")  # type: ignore[assignment]
+    take(judge, Message(0, 0, [b"k"]))
+    recorder.moved.clear()
+    judge._unavailable.aside["orders", 0] = judge._unavailable.aside["orders", 1]
+    take(judge, Message(1, 1, [b"k"]))
+    assert recorder.produced == [("orders", [0])] and recorder.skipped == [(reason, None)]

@@ -1,0 +1,193 @@
+"""When the deduplicator starts the state query, and starts it again."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from common import ports
+from common.app.health import Health
+from common.errors import KafkaTimeout
+from common.kafka.client import topics
+from common.link.control_state import Control
+from common.spark.lane_query import Progress
+from deduplicator import main
+from deduplicator.lane import recovery
+from deduplicator.main import FOLD_AGAIN_S, FOLD_BYTES, FOLD_MAPPINGS, FOLD_S, Deduplicator
+from deduplicator.state.snapshot import FoldResult, Snapshot
+from deduplicator.state.table import StateTable
+from tests.simulation.world import SETTINGS, settings
+
+
+@pytest.mark.parametrize("bounded", [False, True])
+def test_the_state_query_starts_behind_the_lanes_and_again_some_time_after_it_died(
+    monkeypatch: pytest.MonkeyPatch, bounded: bool
+) -> None:
+    started: list[Any] = []
+
+    def start(_: Any, due: Any, on_folded: Any) -> Any:
+        started.append(SimpleNamespace(isActive=True, exception=lambda: "no slot"))
+        return started[-1]
+
+    monkeypatch.setattr(main, "start_state_query", start)
+    application = Deduplicator.__new__(Deduplicator)
+    application.bounded, application.state_query = bounded, None
+    application.state, application._fold_again_at = None, 20.0  # type: ignore[assignment]
+    worth_it = False
+    monkeypatch.setattr(Deduplicator, "_fold_due", lambda _: worth_it)
+
+    def folding_at(now: float) -> int:
+        application._keep_folding(now)
+        return len(started)
+
+    assert folding_at(19.9) == 0
+    if bounded:
+        assert folding_at(1000.0) == 0
+        return
+    assert folding_at(20.0) == folding_at(900.0) == 0
+    worth_it = True
+    assert folding_at(900.0) == folding_at(1000.0) == 1
+    worth_it = False
+    started[0].isActive = False
+    assert folding_at(1001.0) == 2
+    started[1].isActive = False
+    assert folding_at(1001.0 + FOLD_AGAIN_S - 0.1) == 2
+    assert folding_at(1001.0 + FOLD_AGAIN_S) == 3
+
+
+def test_a_fold_is_due_after_so_much_of_staging_so_many_mappings_or_so_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(ports, "monotonic", lambda: now)
+    application = Deduplicator.__new__(Deduplicator)
+    application.health = Health("deduplicator")
+    application.control = SimpleNamespace(refresh=lambda _: Control())  # type: ignore[assignment]
+    application.settings, application.admin, application.term = SETTINGS, None, 1  # type: ignore[assignment]
+    application._folded_at, application._folded_with = -math.inf, {}
+
+    def due(**counters: int) -> bool:
+        application.health.counters = {f"{name}_total": value for name, value in counters.items()}
+        return application._fold_due()
+
+    def folded() -> None:
+        application._folded(FoldResult({}, {}, {}, 0, 0, {}, 0, 0.0))
+
+    assert due(), "something was mapped before, and there is no table"
+    due(bytes=FOLD_BYTES, mappings=FOLD_MAPPINGS)
+    folded()
+    assert not due(bytes=FOLD_BYTES, mappings=FOLD_MAPPINGS)
+    now += FOLD_S - 1
+    assert not due(bytes=2 * FOLD_BYTES - 1, mappings=2 * FOLD_MAPPINGS - 1)
+    assert due(bytes=2 * FOLD_BYTES, mappings=0)
+    assert due(bytes=0, mappings=2 * FOLD_MAPPINGS)
+    now += 1
+    assert due(bytes=0, mappings=0)
+    folded()
+    assert not due(bytes=0, mappings=0)
+
+
+class Table:
+    """A state table whose last fold was `age_s` seconds ago (None: there is no table) and had each mappings partition up to 10."""
+
+    def __init__(self, age_s: float | None) -> None:
+        self.age_s = age_s
+        self.read = 0
+
+    def check(self) -> None:
+        pass
+
+    def load(self) -> Snapshot:
+        self.read += 1
+        if self.age_s is None:
+            return Snapshot.empty()
+        return Snapshot(exists=True, folded={0: 10, 1: 10}, updated=time.time() - self.age_s)
+
+
+@pytest.fixture
+def leading(monkeypatch: pytest.MonkeyPatch) -> Callable[[Table], Deduplicator]:
+    """A deduplicator with two staging partitions that has taken over a link with that table."""
+
+    def lead(table: Table) -> Deduplicator:
+        for name in ("Destinations", "CopiedAcls"):
+            monkeypatch.setattr(main, name, lambda *_: SimpleNamespace(settle=lambda again: None))
+        monkeypatch.setattr(StateTable, "of", lambda *_: table)
+        application = Deduplicator(settings(STAGING_PARTITIONS="2"), until_caught_up=False)
+        application.spark = application.control = None  # type: ignore[assignment]
+        application.link = SimpleNamespace(source_cluster="s")  # type: ignore[assignment]
+        application.lanes_wanted = 1
+        application.took_over()
+        return application
+
+    return lead
+
+
+@pytest.mark.parametrize(
+    ("mapped", "age_s", "first_due_after_s"),
+    [
+        (False, None, FOLD_S),  # a new link has nothing to fold
+        (True, None, 0.0),  # who led before never came to the first fold
+        (True, 200.0, FOLD_S - 200.0),
+        (True, 2 * FOLD_S, 0.0),
+        (True, -3600.0, FOLD_S),  # by another clock
+    ],
+)
+def test_who_takes_over_goes_by_when_the_last_fold_was(
+    monkeypatch: pytest.MonkeyPatch,
+    leading: Callable[[Table], Deduplicator],
+    mapped: bool,
+    age_s: float | None,
+    first_due_after_s: float,
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(ports, "monotonic", lambda: now)
+    monkeypatch.setattr(topics, "offsets", lambda *_: {("m", 0): 0, ("m", 1): 7 if mapped else 0})
+    application = leading(Table(age_s))
+    application.plan()
+    now += first_due_after_s - 1.0
+    assert not application._fold_due() or first_due_after_s == 0.0
+    now += 1.1
+    assert application._fold_due()
+
+
+def test_mappings_whose_ends_nobody_tells_are_folded(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable(*_: Any) -> Any:
+        raise KafkaTimeout("m: no leader")
+
+    monkeypatch.setattr(topics, "offsets", unreachable)
+    assert Deduplicator(SETTINGS, until_caught_up=False)._something_is_mapped()
+
+
+def test_a_plan_goes_by_what_the_epoch_before_left_and_reads_the_table_for_the_rest(
+    leading: Callable[[Table], Deduplicator],
+) -> None:
+    table = Table(0.0)
+    application = leading(table)
+
+    def left(*partitions: int) -> None:
+        application._count(
+            [
+                Progress(0, 1, 1, "left", {"partition": p, **recovery.Snapshot(20, True, 5, {}).to_plan()})
+                for p in partitions
+            ]
+        )
+
+    def folded() -> dict[int, int]:
+        return {
+            share["partition"]: share["folded"] for lane in application.plan() for share in lane["partitions"]
+        }
+
+    assert (folded(), table.read) == ({0: 10, 1: 10}, 1)
+    left(0, 1)
+    assert (folded(), table.read) == ({0: 20, 1: 20}, 1)
+    assert (folded(), table.read) == ({0: 10, 1: 10}, 2), "an epoch that failed leaves nothing"
+    left(1)
+    assert (folded(), table.read) == ({0: 10, 1: 20}, 3)
+    left(0, 1)
+    application.stepped_down()
+    assert (folded(), table.read) == ({0: 10, 1: 10}, 4), "another may have led since"

@@ -1,0 +1,364 @@
+"""One source partition on its way into frames: where frames are cut, what a rewind drops, and what may be remembered."""
+
+from __future__ import annotations
+
+import zlib
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.kafka.wire.records import Rows
+from common.link.frame import COMPRESSED_FROM_BYTES, decode_rows
+from replicator.lane import partition_copy
+from replicator.lane.partition_copy import Copying, Cut, Status
+from tests.support.strategies import Record, chunk_of
+
+
+def make(
+    position: int = 0, origin: int = 0, handled: int = -1, end: int | None = None, epoch: int | None = None
+) -> Copying:
+    return Copying("c", "orders", "id", 0, "w", origin, position, epoch, handled, end)
+
+
+def dense(start: int, end: int, **more: object) -> list[Record]:
+    return [Record(at, **more) for at in range(start, end)]  # type: ignore[arg-type]
+
+
+def take(copy: Copying, records: list[Record], epoch: int = 0) -> None:
+    copy.take_chunk(chunk_of(records, epoch=epoch))
+
+
+def nothing(copy: Copying, end: int, epoch: int = 0) -> None:
+    """As far as `end` the log holds markers, aborted records or nothing."""
+    copy.take_chunk(chunk_of([], end, epoch))
+
+
+def ranges(cuts: list[Cut]) -> list[tuple[int, int, int]]:
+    return [(c.frame.start, c.frame.next, c.frame.count) for c in cuts]
+
+
+def rows(cut: Cut) -> Rows:
+    value = bytes(cut.value)
+    return decode_rows(cut.frame, zlib.crc32(value), value)
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Frames of at most 4 records or 100 bytes."""
+    monkeypatch.setattr(partition_copy, "MAX_FRAME_RECORDS", 4)
+    monkeypatch.setattr(partition_copy, "MAX_FRAME_BYTES", 100)
+
+
+def test_a_frame_says_where_it_comes_from() -> None:
+    copy = make(5)
+    take(copy, [Record(5, 11, 1, b"k", None, [("a", b"b")]), Record(6, 12, 2, None, b"", None)], 4)
+    (cut,) = copy.cut(True)
+    f = cut.frame
+    assert (f.cluster, f.topic, f.topic_id, f.partition, f.writer) == ("c", "orders", "id", 0, "w")
+    assert (f.start, f.next, f.count, f.origin, f.gap, f.reason) == (5, 7, 2, False, False, None)
+    assert cut.leader_epoch == 4
+    got = rows(cut)
+    assert (got.offsets, got.timestamps) == (range(5, 7), [11, 12])
+    assert (got.keys, got.values, got.headers) == ([b"k", None], [None, b""], [[("a", b"b")], None])
+    assert (copy.name, copy.key) == ("orders-0", ("id", 0))
+
+
+def test_frames_cover_the_offsets_between_them() -> None:
+    """Compacted offsets and markers belong to the frame that follows them: so continuity can be proved."""
+    copy = make(2)
+    take(copy, [Record(5), Record(9)])
+    first = copy.cut(True)
+    take(copy, [Record(20)])
+    assert ranges(first + copy.cut(True)) == [(2, 10, 2), (10, 21, 1)]
+
+
+def test_a_tail_without_records_gets_an_empty_frame() -> None:
+    copy = make()
+    take(copy, dense(0, 2))
+    nothing(copy, 5)
+    nothing(copy, 4)
+    cuts = copy.cut(True)
+    assert ranges(cuts) == [(0, 2, 2), (2, 5, 0)]
+    assert cuts[1].value == b"" and cuts[1].leader_epoch is None
+    assert copy.cut(True) == []
+
+
+def test_no_empty_frame_while_frames_are_cut_for_size_only(small: None) -> None:
+    copy = make()
+    take(copy, dense(0, 4))
+    nothing(copy, 9)
+    assert ranges(copy.cut(False)) == [(0, 4, 4)]
+    assert copy.cut(False) == []
+    assert ranges(copy.cut(True)) == [(4, 9, 0)]
+
+
+def test_a_frame_is_cut_by_count(small: None) -> None:
+    copy = make()
+    take(copy, dense(0, 10))
+    assert ranges(copy.cut(False)) == [(0, 4, 4), (4, 8, 4)]
+    assert not copy.full() and copy.cut(False) == []
+    assert ranges(copy.cut(True)) == [(8, 10, 2)]
+
+
+def test_a_frame_is_cut_by_bytes(small: None) -> None:
+    copy = make()
+    take(copy, dense(0, 3, v=b"x" * 40))
+    assert copy.full()
+    assert ranges(copy.cut(False)) == [(0, 2, 2)]
+    assert copy.pending_bytes == 40
+    assert ranges(copy.cut(True)) == [(2, 3, 1)]
+
+
+def test_a_frame_of_exactly_the_limit_is_whole(small: None) -> None:
+    copy = make()
+    take(copy, dense(0, 2, v=b"x" * 50))
+    assert ranges(copy.cut(False)) == [(0, 2, 2)]
+
+
+@pytest.mark.parametrize("before", [0, 1, 2])
+def test_a_record_larger_than_the_limit_travels_alone(small: None, before: int) -> None:
+    copy = make()
+    take(copy, [*dense(0, before), Record(before, v=b"x" * 101), *dense(before + 1, before + 3)])
+    cuts = copy.cut(True)
+    assert (before, before + 1, 1) in ranges(cuts)
+    assert sum(c.frame.count for c in cuts) == before + 3
+
+
+def test_large_keys_and_headers_make_smaller_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of values alone tombstones with large keys would count as nothing, and add up to a frame that staging refuses."""
+    monkeypatch.setattr(partition_copy, "MAX_FRAME_BYTES", 10_000)
+    copy = make()
+    take(copy, dense(0, 20, k=b"k" * 1000, v=None))
+    take(copy, dense(20, 40, v=None, h=[("h", b"h" * 1000)]))
+    cuts = copy.cut(True)
+    assert all(len(c.value) <= 12_000 for c in cuts) and len(cuts) < 20
+    assert [o for c in cuts for o in rows(c).offsets] == list(range(40))
+    take(copy, [Record(40, k=b"k" * 20_000)])
+    assert ranges(copy.cut(True)) == [(40, 41, 1)], "a single one goes as it is"
+
+
+def test_frames_are_cut_by_what_they_take_before_compression(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever unpacks them has to hold it, and limits are of it."""
+    monkeypatch.setattr(partition_copy, "MAX_FRAME_BYTES", 150_000)
+    copy = make()
+    copy.codec = pa.Codec("lz4")
+    take(copy, dense(0, 300, k=b"k" * 1000, v=None))
+    cuts = copy.cut(True)
+    assert ranges(cuts) == [(0, 150, 150), (150, 300, 150)]
+    assert all(len(c.value) < 5_000 and COMPRESSED_FROM_BYTES < c.unpacked <= 160_000 for c in cuts)
+    assert sum(c.unpacked for c in cuts) >= 300_000
+    assert [o for c in cuts for o in rows(c).offsets] == list(range(300))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.sampled_from([0, 1, 30, 99, 100, 101, 300])), max_size=30),
+    st.booleans(),
+    st.integers(0, 5),
+)
+def test_cuts_join_and_hold_every_record_once(
+    shape: list[tuple[int, int]], all_of_it: bool, tail: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(partition_copy, "MAX_FRAME_RECORDS", 4)
+        patch.setattr(partition_copy, "MAX_FRAME_BYTES", 100)
+        at, records = 0, []
+        for gap, size in shape:
+            records.append(Record(at + gap, v=b"x" * size))
+            at += gap + 1
+        copy = make()
+        if records:
+            take(copy, records)
+        nothing(copy, at + tail)
+        cuts = copy.cut(all_of_it)
+        if not all_of_it:
+            assert not copy.full()
+            cuts += copy.cut(True)
+    reached = 0
+    for cut in cuts:
+        assert cut.frame.start == reached and cut.frame.next > reached
+        reached = cut.frame.next
+        assert cut.frame.count <= 4
+        got = rows(cut)
+        assert sum(len(v or b"") for v in got.values) <= 100 or cut.frame.count == 1
+    assert reached == at + tail == copy.cut_at == copy.read
+    assert [o for c in cuts for o in rows(c).offsets] == [r.at for r in records]
+
+
+def test_what_was_read_before_a_position_that_is_behind_it_is_left_out() -> None:
+    copy = make(5)
+    take(copy, dense(2, 5))
+    assert copy.waiting == 0 and copy.read == 5
+    take(copy, dense(5, 8))
+    take(copy, dense(6, 8))
+    assert [o for c in copy.cut(True) for o in rows(c).offsets] == [5, 6, 7]
+
+
+@pytest.mark.parametrize("status", [Status.HALTED, Status.ASKING])
+def test_a_partition_that_stands_still_takes_nothing(status: Status) -> None:
+    copy = make()
+    copy.status = status
+    take(copy, dense(0, 3))
+    assert copy.read == 0 and copy.cut(True) == []
+
+
+def test_only_what_is_acknowledged_counts_as_position() -> None:
+    copy = make(epoch=1)
+    take(copy, dense(0, 3), 2)
+    (first,) = copy.cut(True)
+    take(copy, dense(3, 5), 3)
+    (second,) = copy.cut(True)
+    assert (copy.acked, copy.cut_at, copy.read, copy.leader_epoch) == (0, 5, 5, 1)
+    copy.acknowledge(first)
+    assert (copy.acked, copy.leader_epoch, copy.records, copy.frames) == (3, 2, 3, 1)
+    copy.acknowledge(second)
+    assert (copy.acked, copy.leader_epoch, copy.records, copy.frames) == (5, 3, 5, 2)
+    copy.acknowledge(first)
+    assert (copy.acked, copy.leader_epoch) == (5, 3), "an old acknowledgement moves nothing back"
+
+
+def test_after_an_empty_tail_nothing_is_known_of_the_leader_epoch() -> None:
+    copy = make()
+    take(copy, dense(0, 1), 2)
+    nothing(copy, 3)
+    for cut in copy.cut(True):
+        copy.acknowledge(cut)
+    assert (copy.acked, copy.leader_epoch) == (3, None)
+
+
+def test_the_epoch_of_the_record_before_the_next_one_to_be_read_is_known() -> None:
+    copy = make(epoch=1)
+    assert copy.read_epoch == 1
+    take(copy, dense(0, 3), 2)
+    assert (copy.read, copy.read_epoch, copy.leader_epoch) == (3, 2, 1)
+    nothing(copy, 3, 9)
+    assert copy.read_epoch == 2, "nothing is new in it"
+    nothing(copy, 4, 3)
+    assert (copy.read, copy.read_epoch) == (4, 3), "markers have one, too"
+    assert make().read_epoch is None
+    copy.rewind(0, 1)
+    assert copy.read_epoch == 1
+
+
+def test_a_rewind_drops_what_is_pending_and_takes_those_records_again() -> None:
+    copy = make()
+    take(copy, dense(0, 4))
+    copy.rewind(2, 7)
+    assert (copy.read, copy.cut_at, copy.acked, copy.leader_epoch) == (2, 2, 2, 7)
+    assert copy.waiting == 0 and copy.pending_bytes == 0 and copy.cut(True) == []
+    take(copy, dense(0, 2))
+    take(copy, dense(2, 4))
+    (cut,) = copy.cut(True)
+    assert ranges([cut]) == [(2, 4, 2)] and list(rows(cut).offsets) == [2, 3]
+
+
+def test_acknowledgements_from_before_a_rewind_do_not_count() -> None:
+    """Else: [0,3) is lost from staging, the partition goes back to 0, the late acknowledgement of [3,6) makes the position 6, crash:
+    the next writer starts at 6 and [0,3) is never sent again."""
+    copy = make()
+    take(copy, dense(0, 6))
+    (old,) = copy.cut(True)
+    copy.handled = 40
+    copy.rewind(0)
+    copy.acknowledge(old)
+    assert (copy.acked, copy.answered) == (0, -1)
+    assert copy.records == 6, "counted it is, for it was appended"
+    take(copy, dense(0, 2))
+    (new,) = copy.cut(True)
+    copy.acknowledge(new)
+    assert (copy.acked, copy.answered) == (2, 40)
+
+
+def test_a_demand_is_answered_when_staging_holds_the_answer() -> None:
+    """Were a demand remembered as soon as it is turned to, a crash before the frame is appended would leave it unanswered."""
+    copy = make(handled=5)
+    assert copy.answered == 5
+    copy.handled = 8
+    copy.rewind(20)
+    gap = copy.gap_frame(10, 20, "disk full")
+    assert copy.answered == 5
+    copy.acknowledge(gap)
+    assert (copy.answered, copy.acked) == (8, 20)
+    f = gap.frame
+    assert (f.start, f.next, f.count, f.gap, f.origin, f.reason) == (10, 20, 0, True, False, "disk full")
+
+
+def test_a_frame_cut_before_a_demand_does_not_answer_it() -> None:
+    copy = make()
+    take(copy, dense(0, 1))
+    (cut,) = copy.cut(True)
+    copy.handled = 8
+    copy.acknowledge(cut)
+    assert copy.answered == -1
+
+
+def test_the_origin_frame_is_empty_and_stands_at_the_origin() -> None:
+    copy = make(position=9, origin=4)
+    cut = copy.origin_frame()
+    f = cut.frame
+    assert (f.start, f.next, f.count, f.origin, f.gap) == (4, 4, 0, True, False)
+    assert cut.value == b"" and copy.cut_at == 9
+    copy.acknowledge(cut)
+    assert (copy.acked, copy.frames) == (9, 1)
+
+
+def test_a_bounded_run_is_done_when_all_up_to_its_end_is_acknowledged() -> None:
+    copy = make(end=3)
+    take(copy, dense(0, 2))
+    nothing(copy, 3)
+    assert not copy.done()
+    cuts = copy.cut(True)
+    assert not copy.done()
+    copy.acknowledge(cuts[0])
+    assert not copy.done()
+    copy.acknowledge(cuts[1])
+    assert copy.done()
+    take(copy, dense(3, 4))
+    assert not copy.done(), "what has been taken in is not left behind"
+    assert make(position=3, end=3).done() and not make(position=3).done()
+
+
+@given(st.lists(st.integers(0, 7), max_size=30))
+def test_so_many_records_and_no_more_leave_in_the_frames_cut(mosts: list[int]) -> None:
+    copy = make()
+    take(copy, dense(0, 40))
+    left, at = 40, 0
+    for most in mosts:
+        cuts = copy.cut(True, most)
+        count = sum(c.frame.count for c in cuts)
+        assert count == min(most, left)
+        left -= count
+        for cut in cuts:
+            assert cut.frame.start == at
+            at = cut.frame.next
+        assert copy.waiting == copy.pending_bytes == left
+    copy.cut(True)
+    assert (copy.cut_at, copy.waiting, copy.pending_bytes) == (40, 0, 0)
+
+
+def test_a_tail_without_records_waits_for_the_records_before_it() -> None:
+    copy = make()
+    take(copy, dense(0, 3))
+    nothing(copy, 5)
+    assert ranges(copy.cut(True, 2)) == [(0, 2, 2)]
+    assert ranges(copy.cut(True, 0)) == []
+    assert ranges(copy.cut(True, 2)) == [(2, 3, 1), (3, 5, 0)]
+
+
+def test_what_is_put_back_is_read_again_and_the_frames_before_it_keep_their_meaning() -> None:
+    copy = make(epoch=2)
+    for at in range(3):
+        take(copy, dense(at, at + 1), 3 + at)
+    cuts = copy.cut(True, 2)
+    assert ranges(cuts) == [(0, 1, 1), (1, 2, 1)], "a frame has one leader epoch"
+    copy.put_back()
+    assert (copy.read, copy.read_epoch, copy.waiting, copy.pending_bytes) == (2, 4, 0, 0)
+    for cut in cuts:
+        copy.acknowledge(cut)
+    assert (copy.acked, copy.leader_epoch) == (2, 4)
+    take(copy, dense(2, 4))
+    assert ranges(copy.cut(True)) == [(2, 4, 2)]
+    copy.rewind(1, 3)
+    copy.put_back()
+    assert (copy.read, copy.read_epoch) == (1, 3)

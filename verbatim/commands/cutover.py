@@ -1,0 +1,154 @@
+"""The command `verbatim cutover`: options and output. What is done is verbatim/moves/cutover.py's part."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from confluent_kafka import KafkaException
+
+from common.app.cli import Duration, echo_json, settings_options
+from common.errors import VerbatimError
+from offsets.survey import Row
+from verbatim.moves.cutover import Cutover, Options
+from verbatim.moves.steps import Step
+
+if TYPE_CHECKING:
+    from common.config.settings import Settings
+
+
+@click.command("cutover")
+@settings_options
+@click.option(
+    "--quiet",
+    "quiet_s",
+    type=Duration(),
+    default="5s",
+    show_default=True,
+    help="For so long the source must stand still, to show that its producers are stopped.",
+)
+@click.option(
+    "--wait",
+    "wait_s",
+    type=Duration(),
+    default="60s",
+    show_default=True,
+    help="How long each step waits for what it needs, before it refuses.",
+)
+@click.option(
+    "--sample",
+    type=click.FloatRange(0, 1, min_open=True),
+    help="Compare only this fraction of the records, as `verify --sample` does: for topics too large to be compared meanwhile.",
+)
+@click.option("--seed", default=0, show_default=True, help="Chooses the windows of --sample.")
+@click.option(
+    "--accept-redelivery",
+    is_flag=True,
+    help="Groups whose offsets can't be translated exactly may read some records again. None is ever skipped.",
+)
+@click.option(
+    "--memory",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File that keeps the result of the comparison, so that another run need not repeat it. [default: <link>.cutover.json]",
+)
+@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@click.pass_context
+def cutover(
+    context: click.Context,
+    settings: Settings,
+    quiet_s: float,
+    wait_s: float,
+    sample: float | None,
+    seed: int,
+    accept_redelivery: bool,
+    memory: Path | None,
+    output: str,
+) -> None:
+    """Make sure, step by step, that consumers can go on at the target at exactly the record that they would have read next.
+
+    Stop the producers and the consumers of the source first; replicator and deduplicator run. Then:
+
+    \b
+      link       it is the link that it was made as
+      producers  the source stands still: no end moves, no transaction is open
+      lag        all of it is delivered, no partition is halted
+      groups     no consumer runs on either side, all offsets are translated exactly and written
+      verify     source and target are the same, record by record
+      still      nothing of this has changed meanwhile
+
+    Refuses on any doubt, and changes nothing but the groups' offsets at the target (one round of `offsets`, where none is running). Once what it
+    names is mended, run it again: it goes on from there.
+
+    Exit code: 0 consumers may be started at the target, 1 refused, 2 bad settings or not this link.
+    """
+    options = Options(
+        quiet_s,
+        wait_s,
+        sample,
+        seed,
+        accept_redelivery,
+        memory or Path(f"{settings.application_name}.cutover.json"),
+    )
+    if output == "text":
+        options = replace(options, tell=_tell)
+    run = Cutover(settings, options)
+    error: VerbatimError | KafkaException | None = None
+    try:
+        run.run()
+    except (VerbatimError, KafkaException) as caught:
+        error = caught
+    if output == "json":
+        echo_json(as_json(run, error))
+    elif error is None:
+        click.echo("\n".join(_groups(run.rows)))
+        click.echo(
+            f"ok: done in {run.steps.seconds:.1f} s: start the consumers at the target, then the producers"
+        )
+    else:
+        click.echo(
+            "REFUSED: consumers and producers stay where they are; mend what is named, and run it again"
+        )
+    if error is not None:
+        context.exit(error.exit_code if isinstance(error, VerbatimError) else 1)
+
+
+def as_json(run: Cutover, error: Exception | None) -> dict[str, Any]:
+    return {
+        "ok": error is None,
+        "seconds": round(run.steps.seconds, 3),
+        "refused": None if error is None else str(error),
+        "steps": run.steps.as_json(),
+        "groups": [group_line(row) for row in run.rows],
+    }
+
+
+def group_line(row: Row) -> dict[str, Any]:
+    """What became of a partition of a group, for JSON."""
+    r = row.record
+    return {
+        "group": row.key.group,
+        "topic": row.key.topic,
+        "partition": row.key.partition,
+        "source_offset": r.source_offset,
+        "target_group": r.target_group,
+        "destination_topic": r.destination_topic,
+        "destination_partition": r.destination_partition,
+        "offset": r.offset,
+        "exact": r.exact,
+        "why": r.why,
+        "outcome": r.outcome,
+    }
+
+
+def _tell(step: Step) -> None:
+    click.echo(step.line())
+
+
+def _groups(rows: list[Row]) -> list[str]:
+    return [
+        f"group {row.record.target_group}, {row.record.destination_topic}-{row.record.destination_partition}: goes on at offset "
+        f"{row.record.offset} ({row.record.source_offset} at the source)"
+        for row in rows
+    ]

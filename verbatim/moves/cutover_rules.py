@@ -1,0 +1,137 @@
+"""What a cutover takes for sure, and what it refuses to go on with. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from common.link.control_state import Control, Key
+from offsets.commit_rule import MEANINGS
+from offsets.group_offsets import GroupKey
+from offsets.groups import shown
+from offsets.survey import Row, Unmoved
+from verbatim.moves.link_progress import Link
+from verbatim.verify.comparison import Kind, PartitionReport
+
+At = tuple[str, int]
+"""Topic, partition."""
+
+
+def moved(before: Mapping[At, int], after: Mapping[At, int], stable: Mapping[At, int]) -> list[str]:
+    """Why the source can't be said to stand still: ends that differ between two looks, partitions that came or went, open transactions
+    (`stable`: last stable offsets, of the second look)."""
+    out = [
+        f"{topic}-{p}: its end has moved from offset {before[(topic, p)]} to {after[(topic, p)]}"
+        for topic, p in sorted(before.keys() & after.keys())
+        if before[(topic, p)] != after[(topic, p)]
+    ]
+    out += [f"{topic}-{p} has come or gone" for topic, p in sorted(before.keys() ^ after.keys())]
+    out += [
+        f"{topic}-{p}: a transaction is open from offset {stable[(topic, p)]}"
+        for topic, p in sorted(after)
+        if stable[(topic, p)] < after[(topic, p)]
+    ]
+    return out
+
+
+def behind(link: Link, ends: Mapping[Key, int], names: Mapping[Key, str]) -> list[str]:
+    """Partitions of which something is not delivered yet, or that can't be told of; all of `ends` must be."""
+    out = []
+    for key, end in ends.items():
+        known = link.partitions.get(key)
+        if known is None:
+            out.append(f"{names[key]} is not copied yet")
+            continue
+        delivered = known.delivered(link.drained)
+        if known.stuck is not None:
+            out.append(f"{names[key]} stands still: {known.stuck}")
+        elif delivered is None:
+            out.append(f"{names[key]}: how far it is delivered can't be told yet")
+        elif delivered < end:
+            out.append(f"{names[key]}: delivered up to offset {delivered} of {end}")
+    return out
+
+
+def paused(state: Control, topics: list[str]) -> list[str]:
+    """The topics that an operator has paused."""
+    return [
+        f"topic {name} is paused: `verbatim resume {name}`"
+        for name in topics
+        if state.steering.paused_by(name) is not None
+    ]
+
+
+def beyond(link: Link, ends: Mapping[Key, int], names: Mapping[Key, str]) -> list[str]:
+    """Partitions of which more was delivered than the source had: it has gone on since, or its log was cut, and no wait mends that."""
+    return [
+        f"{names[key]}: delivered up to offset {known.mapped}, but the source ended at {end}"
+        for key, end in ends.items()
+        if (known := link.partitions.get(key)) is not None and known.mapped is not None and known.mapped > end
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """`due`: to be written by a round of `offsets`; `doubts`: what keeps them from going on exactly where they stopped; `inexact`: how
+    many partitions would read some records again, where that is accepted."""
+
+    due: list[GroupKey]
+    doubts: list[str]
+    inexact: int
+
+
+def judge_groups(
+    rows: list[Row], in_use: Mapping[str, bool], accept_redelivery: bool, unmoved: Sequence[Unmoved] = ()
+) -> Groups:
+    """`in_use`: source groups -> whether they have members there; `unmoved`: those that would be left behind."""
+    due, inexact = [], 0
+    doubts = [
+        f"group {shown(group)} has members at the source: stop its consumers"
+        for group in sorted({row.key.group for row in rows if in_use.get(row.key.group, False)})
+    ]
+    doubts += [
+        f"group {shown(left.group)} can't be moved ({left.outcome}): {left.detail}; CONSUMER_GROUPS_EXCLUDE leaves it out"
+        for left in unmoved
+    ]
+    for row in rows:
+        record, name = row.record, f"group {shown(row.key.group)}, {row.key.topic}-{row.key.partition}"
+        if record.outcome not in ("written", "in-step"):
+            detail = f" ({record.detail})" if record.detail else ""
+            doubts.append(f"{name}: {record.outcome}: {MEANINGS[record.outcome]}{detail}")
+            continue
+        if not record.exact and not accept_redelivery:
+            doubts.append(
+                f"{name}: source offset {record.source_offset} can't be translated exactly ({record.why}): records would be read again"
+            )
+        inexact += not record.exact
+        if record.outcome == "written":
+            due.append(row.key)
+    return Groups(due, doubts, inexact)
+
+
+def judge_comparison(
+    partitions: Sequence[PartitionReport], rows: Sequence[Row]
+) -> tuple[list[str], list[str]]:
+    """What a comparison found, and stands against the move; and what does not: records that the target has no more, and every group has read."""
+    doubts: list[str] = []
+    told: list[str] = []
+    for p in partitions:
+        name = f"{p.topic}-{p.partition}"
+        unread = any(
+            (r.key.topic, r.key.partition) == (p.topic, p.partition) and r.record.source_offset < p.gone_to
+            for r in rows
+        )
+        for kind in Kind:
+            if (found := p.findings.get(kind)) is None:
+                continue
+            detail = f" ({found.detail})" if kind is Kind.HALTED else ""
+            line = f"{name}: {found.count:,} {kind}{detail}"
+            (told if kind is Kind.GONE and not unread else doubts).append(line)
+        if p.behind:
+            doubts.append(f"{name}: {p.behind:,} records not at the destination")
+    return doubts, told
+
+
+def positions(rows: list[Row]) -> dict[GroupKey, tuple[int, int | None, int | None]]:
+    """What must not have changed at the end: source offset, translation, and what the target's group has."""
+    return {row.key: (row.record.source_offset, row.record.offset, row.committed) for row in rows}

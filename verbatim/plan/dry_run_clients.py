@@ -1,0 +1,267 @@
+"""Clients that change nothing, for code that would: what it asks for is judged by the brokers, remembered, and from then on told as if it
+were so. So a plan is made by the very code that will act on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from confluent_kafka import TopicCollection, TopicPartition, Uuid
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    ListOffsetsResultInfo,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from common.kafka.client import clients
+from common.link.control_log import ControlLog
+from common.link.control_state import Control, Key, encode
+from common.link.positions import Position
+from common.ports import Deadline
+from replicator.driver.planner import PositionLog
+
+if TYPE_CHECKING:
+    from common.config.settings import Settings
+
+VALIDATION_S = 30.0
+_PRETENDED = (AlterConfigOpType.SET, AlterConfigOpType.DELETE)
+_ON_TOPIC: Any = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+"""As the client tells it: a number, though it is annotated otherwise."""
+
+
+@dataclass
+class Pretended:
+    """What would have been changed: topics made (name -> as asked for), partitions a topic has grown to, configuration set (None: unset)."""
+
+    topics: dict[str, NewTopic] = field(default_factory=dict)
+    partitions: dict[str, int] = field(default_factory=dict)
+    config: dict[str, dict[str, str | None]] = field(default_factory=dict)
+
+
+def now(value: Any) -> Future[Any]:
+    """A future with its result."""
+    future: Future[Any] = Future()
+    future.set_result(value)
+    return future
+
+
+def refused(error: BaseException) -> Future[Any]:
+    """A future with its error."""
+    future: Future[Any] = Future()
+    future.set_exception(error)
+    return future
+
+
+class PretendingAdmin(AdminClient):
+    """An admin client that only reads. What can be validated by the brokers is (rights, policies, replication factor, configuration);
+    anything else that would change a cluster is refused here."""
+
+    def __init__(self, config: clients.Config) -> None:
+        with clients.making("admin client", config):
+            super().__init__(clients.admin_config(config), logger=clients.client_log)
+        self.pretended = Pretended()
+
+    # what would change something
+
+    # (The client's own methods override those of its C part with other parameters, as these do.)
+
+    def create_topics(  # type: ignore[override]
+        self, new_topics: list[NewTopic], **kwargs: Any
+    ) -> dict[str, Future[Any]]:
+        out = super().create_topics(new_topics, **{**kwargs, "validate_only": True})
+        return {t.topic: self._validated(out[t.topic], self.pretended.topics, t.topic, t) for t in new_topics}
+
+    def create_partitions(  # type: ignore[override]
+        self, new_partitions: list[NewPartitions], **kwargs: Any
+    ) -> dict[str, Future[Any]]:
+        out: dict[str, Future[Any]] = {}
+        for new in new_partitions:
+            if new.topic in self.pretended.topics:
+                self.pretended.partitions[new.topic] = new.new_total_count
+                out[new.topic] = now(None)
+                continue
+            asked = super().create_partitions([new], **{**kwargs, "validate_only": True})[new.topic]
+            out[new.topic] = self._validated(asked, self.pretended.partitions, new.topic, new.new_total_count)
+        return out
+
+    def incremental_alter_configs(  # type: ignore[override]
+        self, resources: list[ConfigResource], **kwargs: Any
+    ) -> dict[ConfigResource, Future[Any]]:
+        out: dict[ConfigResource, Future[Any]] = {}
+        for resource in resources:
+            entries = resource.incremental_configs
+            if any(e.incremental_operation not in _PRETENDED for e in entries):
+                _refuse("incremental_alter_configs with anything but SET and DELETE")
+            unset = {e.name for e in entries if e.incremental_operation == AlterConfigOpType.DELETE}
+            changes = self.pretended.config.get(resource.name, {}) | {
+                e.name: None if e.name in unset else e.value for e in entries
+            }
+            if resource.name in self.pretended.topics:
+                self.pretended.config[resource.name] = changes
+                out[resource] = now(None)
+                continue
+            asked = super().incremental_alter_configs([resource], **{**kwargs, "validate_only": True})
+            out[resource] = self._validated(asked[resource], self.pretended.config, resource.name, changes)
+        return out
+
+    @staticmethod
+    def _validated(asked: Future[Any], into: dict[str, Any], name: str, what: Any) -> Future[Any]:
+        try:
+            asked.result(VALIDATION_S)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is the answer
+            return refused(error)
+        into[name] = what
+        return now(None)
+
+    # what is told of it
+
+    def describe_topics(  # type: ignore[override]
+        self, topics: TopicCollection, **kwargs: Any
+    ) -> dict[str, Future[Any]]:
+        made = self.pretended.topics
+        real = [name for name in topics.topic_names if name not in made]
+        out: dict[str, Future[Any]] = super().describe_topics(TopicCollection(real), **kwargs) if real else {}
+        for number, name in enumerate(made, 1):
+            if name in topics.topic_names:
+                count = self.pretended.partitions.get(name, made[name].num_partitions)
+                led = SimpleNamespace(id=0)
+                partitions = [SimpleNamespace(id=p, leader=led) for p in range(count)]
+                told = SimpleNamespace(
+                    topic_id=Uuid(1, number), partitions=partitions, authorized_operations=None
+                )
+                out[name] = now(told)
+        return out
+
+    def describe_configs(  # type: ignore[override]
+        self, resources: list[ConfigResource], **kwargs: Any
+    ) -> dict[ConfigResource, Future[Any]]:
+        made = self.pretended.topics
+        real = [r for r in resources if r.restype != ResourceType.TOPIC or r.name not in made]
+        asked = super().describe_configs(real, **kwargs) if real else {}
+        out: dict[ConfigResource, Future[Any]] = {}
+        for resource in resources:
+            changes = self.pretended.config.get(resource.name, {})
+            if resource not in asked:
+                out[resource] = now(_changed({}, {**(made[resource.name].config or {}), **changes}))
+            elif changes and resource.restype == ResourceType.TOPIC:
+                out[resource] = now(_changed(asked[resource].result(VALIDATION_S), changes))
+            else:
+                out[resource] = asked[resource]
+        return out
+
+    def list_offsets(  # type: ignore[override]
+        self, topic_partition_offsets: dict[TopicPartition, OffsetSpec], **kwargs: Any
+    ) -> dict[TopicPartition, Future[Any]]:
+        made = self.pretended.topics
+        real = {at: spec for at, spec in topic_partition_offsets.items() if at.topic not in made}
+        out: dict[TopicPartition, Future[Any]] = super().list_offsets(real, **kwargs) if real else {}
+        for at in topic_partition_offsets:
+            if at not in out:
+                out[at] = now(ListOffsetsResultInfo(0, -1, -1))
+        return out
+
+    # what is never asked for, and could be validated by nobody
+
+    def alter_configs(self, *args: Any, **kwargs: Any) -> NoReturn:
+        _refuse("alter_configs")
+
+    def alter_consumer_group_offsets(self, *args: Any, **kwargs: Any) -> NoReturn:
+        _refuse("alter_consumer_group_offsets")
+
+    def alter_user_scram_credentials(self, *args: Any, **kwargs: Any) -> NoReturn:
+        _refuse("alter_user_scram_credentials")
+
+    def create_acls(self, *args: Any, **kwargs: Any) -> NoReturn:
+        _refuse("create_acls")
+
+    def delete_acls(self, *args: Any, **kwargs: Any) -> NoReturn:
+        _refuse("delete_acls")
+
+    def delete_consumer_groups(self, *args: Any, **kwargs: Any) -> NoReturn:
+        _refuse("delete_consumer_groups")
+
+    def delete_records(self, *args: Any, **kwargs: Any) -> NoReturn:
+        _refuse("delete_records")
+
+    def delete_topics(self, *args: Any, **kwargs: Any) -> NoReturn:
+        _refuse("delete_topics")
+
+    def elect_leaders(self, *args: Any, **kwargs: Any) -> NoReturn:
+        _refuse("elect_leaders")
+
+
+def _changed(found: dict[str, ConfigEntry], changes: Mapping[str, str | None]) -> dict[str, ConfigEntry]:
+    """A topic's configuration, with some of it set, or unset so that what stands behind it counts."""
+    out = dict(found)
+    for key, value in changes.items():
+        behind = found[key].synonyms.values() if key in found else ()
+        default = next((entry for entry in behind if entry.source != _ON_TOPIC), None)
+        if value is not None:
+            out[key] = ConfigEntry(key, value, source=_ON_TOPIC)
+        elif default is not None:
+            out[key] = ConfigEntry(key, default.value, source=default.source)
+        else:
+            out.pop(key, None)
+    return out
+
+
+def _refuse(what: str) -> NoReturn:
+    raise AssertionError(f"{what} would change the cluster, and can't be pretended")
+
+
+class PretendedControl(ControlLog):
+    """The control topic as it is now, if `there`; what is appended stays in memory.
+
+    Where it is not there, no consumer is made: a consumer's group makes the broker make the topic that groups are kept in.
+    """
+
+    def __init__(self, settings: Settings, there: bool) -> None:
+        self.topic = settings.control_topic
+        self.link = settings.application_name
+        self.state = Control(link=self.link)
+        if there:
+            real = ControlLog.of(settings)
+            try:
+                self.state = real.refresh(Deadline(VALIDATION_S))
+            finally:
+                real.close()
+
+    def poll(self) -> Control:
+        return self.state
+
+    def refresh(self, deadline: Deadline) -> Control:
+        return self.state
+
+    def append_all(self, records: list[tuple[str, dict[str, Any]]], deadline: Deadline) -> list[int]:
+        offsets = []
+        for kind, fields in records:
+            offsets.append(self.state.position)
+            self.state.apply(self.state.position, encode(kind, link=self.link, **fields))
+        return offsets
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+class NoPositions(PositionLog):
+    """A positions topic that is not there yet. It makes no consumer either."""
+
+    def __init__(self) -> None:
+        self.known = {}
+
+    def refresh(self, deadline: Deadline) -> dict[Key, Position]:
+        return self.known
+
+    def close(self) -> None:
+        """There is nothing to close."""

@@ -1,0 +1,355 @@
+"""Finds out what a link would do, and what would keep it from doing so, by running the production driver code with clients that change
+nothing (verbatim/plan/dry_run_clients.py). What is shown is verbatim/plan/report.py's part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from common.config.topic_names import compiled
+from common.errors import VerbatimError
+from common.kafka.client import cluster_check, topics
+from common.link import identity as links
+from common.link.control_state import Control, Destination
+from common.link.identity import Link
+from common.ports import Deadline
+from deduplicator.driver.destinations import Destinations
+from replicator.driver.heartbeats import make_topic as make_heartbeats
+from replicator.driver.planner import Planner
+from replicator.driver.topic_reporter import ENVELOPE_BYTES
+from verbatim.plan import granted_rights, sampling
+from verbatim.plan.dry_run_clients import NoPositions, PretendedControl, PretendingAdmin
+from verbatim.plan.loops import going_round
+from verbatim.plan.report import Action, Change, PlanReport, TopicPlan
+from verbatim.plan.sampling import At, Sampler, unread
+
+if TYPE_CHECKING:
+    from common.config.settings import Settings
+
+REACH_S = 15.0
+CALL_S = 30.0
+SAMPLES_S = 20.0
+
+
+def make_plan(settings: Settings, seconds: float) -> PlanReport:
+    """Look at both clusters; `seconds` apart, twice, for the rates. Changes nothing. Raises SettingsError."""
+    return _Look(settings, seconds).run()
+
+
+class _Look:
+    def __init__(self, settings: Settings, seconds: float) -> None:
+        self.settings = settings
+        self.seconds = seconds
+        self.report = PlanReport(settings.application_name)
+        self.source = PretendingAdmin(settings.client_config("source", "admin"))
+        self.target = PretendingAdmin(settings.client_config("destination", "admin"))
+        self.group = f"{settings.application_name}.replicator"
+        self.starts: dict[At, int] = {}
+        """Where each partition is read from."""
+        self.read: set[At] = set()
+        """Those that were read before."""
+        self.leaderless: set[At] = set()
+
+    def run(self) -> PlanReport:
+        self._reach()
+        if self.report.source_cluster is None or self.report.target_cluster is None:
+            return self.report
+        with closing(self._control()) as control:
+            link = self._own_topics(control)
+            before = dict(control.state.destinations)
+            if self.settings.heartbeats_interval_s:
+                with self._phase("heartbeats"):
+                    make_heartbeats(self.settings, self.source, Deadline(CALL_S))
+            with self._phase("planning"):
+                self._plan(control)
+            with self._phase("destinations"):
+                # Judged as if for the first time: a destination may have been changed since.
+                control.state.destinations.clear()
+                Destinations(self.settings, link, control, self.target).settle()
+            self._topics(control.state, before)
+            self._warn_of_meetings()
+        self._changes()
+        with self._phase("rights"):
+            self._rights()
+        if not self.settings.provenance_headers:
+            self._loops(link)
+        with self._phase("looking at the source's records"):
+            self._records()
+        return self.report
+
+    @contextmanager
+    def _phase(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except (VerbatimError, KafkaException) as error:
+            self.report.failures.append(f"{what}: {unread(error)}")
+
+    def _reach(self) -> None:
+        tell = self.report.warnings.append
+        with self._phase("source"):
+            self.report.source_cluster = cluster_check.cluster_id(
+                self.settings, "source", Deadline(REACH_S), tell
+            )
+        with self._phase("target"):
+            self.report.target_cluster = cluster_check.cluster_id(
+                self.settings, "destination", Deadline(REACH_S), tell
+            )
+            links.check_target(self.target, Deadline(REACH_S))
+
+    def _control(self) -> PretendedControl:
+        name = self.settings.control_topic
+        there = False
+        with self._phase(f"topic {name}"):
+            there = name in topics.describe(self.target, [name], Deadline(CALL_S))
+        self.report.new = not there
+        return PretendedControl(self.settings, there)
+
+    def _own_topics(self, control: PretendedControl) -> Link:
+        """Make or check the link's own topics, each by itself, and its identity."""
+        s, report = self.settings, self.report
+        for name, wanted in links.own_topics(s).items():
+            found = len(report.failures)
+            with self._phase(f"topic {name}"):
+                links.make_topics(s, self.target, {name: wanted}, Deadline(CALL_S))
+            if len(report.failures) > found and not self._there(name):
+                # Said; taken for made from now on, so that all the rest is found too.
+                self.target.pretended.topics[name] = NewTopic(name, wanted[0], config=wanted[1])
+        with self._phase(f"topic {s.group_offsets_topic}"):
+            compact = {"cleanup.policy": "compact"}
+            links.make_topics(s, self.target, {s.group_offsets_topic: (1, compact)}, Deadline(CALL_S))
+        source, target = report.source_cluster or "", report.target_cluster or ""
+        with self._phase("identity"):
+            links.identify(s, self.target, control, source, target, Deadline(CALL_S), make=True)
+        return Link(source, target, s.source_name or source, source_reached=True)
+
+    def _there(self, name: str) -> bool:
+        try:
+            return name in topics.describe(self.target, [name], Deadline(CALL_S))
+        except (VerbatimError, KafkaException):
+            return False
+
+    def _plan(self, control: PretendedControl) -> None:
+        made = self.settings.positions_topic in self.target.pretended.topics
+        positions = NoPositions() if made else None
+        planner = Planner(self.settings, control, False, self.source, self.target, positions)
+        try:
+            for lane in planner.plan(1):
+                for p in lane["partitions"]:
+                    at, position = (p["topic"], p["partition"]), p["position"]
+                    self.starts[at] = p["origin"] if position is None else max(p["origin"], position)
+                    if position is not None:
+                        self.read.add(at)
+            found = planner.planned
+        finally:
+            planner.close()
+        names, _ = compiled(self.settings.source_topic)
+        for name in sorted(names - {info.name for info in found}):
+            self.report.warnings.append(
+                f"source topic {name} is not there, or may not be described; it is copied once it is"
+            )
+        if not found:
+            self.report.failures.append(
+                "no topic of the source is selected that is there and may be described"
+            )
+        for (_, key), halt in sorted(control.state.halts.items(), key=lambda item: item[1].at):
+            self.report.failures.append(
+                f"{halt.topic}-{key[1]} is halted or would be, {halt.reason}: {halt.detail or 'see README, Troubleshooting'}"
+            )
+        for info in sorted(found, key=lambda t: t.name):
+            self.leaderless |= {(info.name, p) for p in info.leaderless}
+            self.report.topics.append(TopicPlan(info.name, info.id, info.partitions, "", "refused"))
+
+    def _topics(self, state: Control, before: dict[str, Destination]) -> None:
+        """Where each source topic goes, by the verdicts of the deduplicator's own code."""
+        for plan in self.report.topics:
+            verdict = state.destinations.get(plan.topic_id)
+            if verdict is None:
+                continue
+            plan.destination = verdict.topic
+            if verdict.refused is None:
+                plan.action = self._action(verdict.topic)
+                plan.meets = sorted(state.others_into(verdict.topic, plan.topic))
+                continue
+            plan.refused = verdict.refused
+            held = before.get(plan.topic_id)
+            if held is not None and held.refused is None:
+                self.report.warnings.append(
+                    f"{verdict.refused} (it was fit when topic {plan.topic} was first copied there)"
+                )
+            else:
+                self.report.failures.append(f"topic {plan.topic}: {verdict.refused}")
+
+    def _warn_of_meetings(self) -> None:
+        shared = sorted({t.destination for t in self.report.topics if t.meets})
+        if shared:
+            self.report.warnings.append(
+                f"several source topics go to {', '.join(shared)}: consumer groups of these are never translated, a cutover refuses them, and "
+                "the configuration there follows none of them"
+            )
+
+    def _action(self, name: str) -> Action:
+        if name in self.target.pretended.topics:
+            return "make"
+        return "grow" if name in self.target.pretended.partitions else "there"
+
+    def _changes(self) -> None:
+        pretended, factor = self.target.pretended, self.settings.replication_factor
+        for name, new in pretended.topics.items():
+            by = "offsets" if name == self.settings.group_offsets_topic else ""
+            config = {**(new.config or {}), **pretended.config.get(name, {})}
+            self.report.changes.append(Change("topic", name, new.num_partitions, factor, config, by))
+        for name, new in self.source.pretended.topics.items():
+            config = dict(new.config or {})
+            self.report.changes.append(Change("topic", name, new.num_partitions, factor, config, at="source"))
+        for name, count in pretended.partitions.items():
+            self.report.changes.append(Change("partitions", name, count))
+        for name, config in pretended.config.items():
+            if name not in pretended.topics:
+                self.report.changes.append(Change("config", name, config=config))
+
+    # rights
+
+    def _rights(self) -> None:
+        s, deadline = self.settings, Deadline(CALL_S)
+        granted = granted_rights.of_topics(self.source, [t.topic for t in self.report.topics], deadline)
+        for name, found in granted.items():
+            self._lacking("source", f"topic {name}", granted_rights.SOURCE_TOPIC, found.operations)
+        leaders = [f"{s.application_name}.{name}.leader" for name in ("replicator", "deduplicator")]
+        self._groups("target", self.target, [s.deduplicator_group, *leaders], granted_rights.TARGET_GROUP)
+        self._target_topics(deadline)
+        self.report.notes.append(
+            "nobody can be asked, without changing something, for READ and WRITE on topics still to be made, and for the rights on "
+            f"transactional ids {s.application_name}."
+        )
+
+    def _target_topics(self, deadline: Deadline) -> None:
+        s = self.settings
+        needed = dict.fromkeys(links.own_topics(s), granted_rights.OWN_TOPIC)
+        needed[s.staging_topic] = granted_rights.STAGING_TOPIC
+        needed |= {
+            t.destination: granted_rights.DESTINATION_TOPIC for t in self.report.topics if t.refused is None
+        }
+        real = [name for name in needed if name and name not in self.target.pretended.topics]
+        granted = granted_rights.of_topics(self.target, real, deadline)
+        for name, found in granted.items():
+            self._lacking("target", f"topic {name}", needed[name], found.operations)
+        broker = self._broker()
+        configs = topics.configs(self.target, sorted(granted), deadline) if granted else {}
+        for name, found in granted.items():
+            self._in_sync(name, found.replicas, configs[name].get("min.insync.replicas"))
+        default = broker.get("default.replication.factor")
+        factor = s.replication_factor or (None if default is None else int(default))
+        if self.target.pretended.topics and factor is not None:
+            self._in_sync("topics to be made", factor, broker.get("min.insync.replicas"))
+        for plan in self.report.topics:
+            plan.copies = granted[plan.destination].replicas if plan.destination in granted else factor
+
+    def _broker(self) -> dict[str, str]:
+        try:
+            found = topics.broker_config(self.target, Deadline(CALL_S))
+        except VerbatimError:
+            self.report.notes.append(
+                "the target's version and limits can't be told without DESCRIBE_CONFIGS on the cluster"
+            )
+            return {}
+        takes = int(found.get("socket.request.max.bytes", 1 << 62))
+        configs = topics.configs(self.source, [t.topic for t in self.report.topics], Deadline(CALL_S))
+        for name, config in configs.items():
+            if int(config.get("max.message.bytes", 0)) + ENVELOPE_BYTES > takes:
+                self.report.warnings.append(
+                    f"source topic {name} allows records of {config['max.message.bytes']} bytes, the target's brokers take requests of "
+                    f"{takes} (socket.request.max.bytes): a record as large as that would never arrive"
+                )
+        return found
+
+    def _in_sync(self, what: str, replicas: int, least: str | None) -> None:
+        if least is not None and replicas < int(least):
+            self.report.failures.append(
+                f"target, {what}: {replicas} replicas, and min.insync.replicas is {least}: nothing could be written"
+            )
+
+    def _groups(self, which: str, client: AdminClient, groups: list[str], needed: frozenset[str]) -> None:
+        with self._phase(f"{which}, groups"):
+            if not granted_rights.has_groups(client, which, Deadline(CALL_S)):
+                self.report.notes.append(
+                    f"{which}: rights on the groups {', '.join(groups)} are not told: there are no groups yet, and asking for one would make "
+                    f"{granted_rights.GROUPS_TOPIC}"
+                )
+                return
+            for group in groups:
+                granted = granted_rights.of_group(client, group, Deadline(CALL_S))
+                self._lacking(which, f"group {group}", needed, granted)
+
+    def _lacking(self, which: str, what: str, needed: frozenset[str], granted: frozenset[str] | None) -> None:
+        missing = granted_rights.lacking(needed, granted)
+        if missing:
+            self.report.failures.append(f"{which}, {what}: {', '.join(missing)} not allowed; grant it")
+
+    def _loops(self, link: Link) -> None:
+        try:
+            if granted_rights.has_groups(self.source, "source", Deadline(CALL_S)):
+                copies = {t.topic: t.destination for t in self.report.topics if t.refused is None}
+                self.report.warnings += going_round(
+                    self.settings,
+                    self.source,
+                    self.group,
+                    (link.source_cluster, link.target_cluster),
+                    copies,
+                    Deadline(CALL_S),
+                )
+        except (VerbatimError, KafkaException) as error:
+            self.report.notes.append(
+                f"whether a link takes copies back to the source is not told: {unread(error)}"
+            )
+
+    # records
+
+    def _records(self) -> None:
+        deadline = Deadline(CALL_S + self.seconds)
+        for topic, p in sorted(self.leaderless):
+            self.report.warnings.append(
+                f"{topic}-{p} has no leader at the source; it is copied once it has one"
+            )
+        ends, rate = sampling.rates(
+            self.source, sorted(self.starts.keys() - self.leaderless), self.seconds, deadline
+        )
+        due = {at: self._due(at, ends[at]) for at in ends}
+        sampler, sizes = self._sampler(), {}
+        if sampler is not None:
+            sizes = sampler.sizes(ends)
+        for plan in self.report.topics:
+            mine = [(plan.topic, p) for p in range(plan.partitions) if (plan.topic, p) in ends]
+            plan.records = sum(ends[at][1] - ends[at][0] for at in mine)
+            plan.to_copy = sum(due[at][1] - due[at][0] for at in mine)
+            plan.rate = sum(rate[at] for at in mine)
+            plan.record_bytes = sizes.get(plan.topic)
+        self.report.notes.append(
+            "sizes of logs are not told by this client (DescribeLogDirs): records are counted in offsets, and sized by the last "
+            f"{sampling.SAMPLE} of each topic, without compression"
+        )
+
+    def _due(self, at: At, bounds: tuple[int, int]) -> tuple[int, int]:
+        """What is to be copied of a partition, [from, to), of what its log holds."""
+        (low, end), start, name = bounds, self.starts[at], f"{at[0]}-{at[1]}"
+        if start > end and at in self.read:
+            self.report.warnings.append(
+                f"{name} ends at offset {end} at the source, and was read up to {start}: source-truncated, if that stays so"
+            )
+        if start < low:
+            self.report.warnings.append(
+                f"{name} begins at offset {low} at the source, and was read up to {start}: source-lost, unless the destination is further"
+            )
+        return min(max(start, low), end), end
+
+    def _sampler(self) -> Sampler | None:
+        if granted_rights.has_groups(self.source, "source", Deadline(CALL_S)):
+            return Sampler(self.settings, self.group, Deadline(SAMPLES_S))
+        self.report.notes.append(
+            f"records of the source are not looked at: nobody has consumed there yet, and to do so would make {granted_rights.GROUPS_TOPIC}"
+        )
+        return None

@@ -1,0 +1,87 @@
+"""A short look at what source topics hold: how many records, how fast they grow, how large they are.
+
+Kafka tells the size of a log only by DescribeLogDirs, which this client does not have: records are counted in offsets, and the size of a
+record is that of a few at the end of each topic.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Consumer
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from common.errors import VerbatimError
+from common.kafka.client import clients, topics
+from common.kafka.client.clients import Received
+from common.kafka.client.range_reader import records
+from common.kafka.errors import kafka_error
+from common.ports import Deadline
+
+if TYPE_CHECKING:
+    from common.config.settings import Settings
+
+At = tuple[str, int]
+"""Topic, partition."""
+SAMPLE = 20
+"""Records read at the end of a partition of each topic."""
+ANSWER_S = 5.0
+
+
+def rates(
+    admin: AdminClient, partitions: list[At], seconds: float, deadline: Deadline
+) -> tuple[dict[At, tuple[int, int]], dict[At, float]]:
+    """(log start, end) of each partition, and by how many offsets a second it grows: two looks, some seconds apart."""
+    if not partitions:
+        return {}, {}
+    low = topics.offsets(admin, dict.fromkeys(partitions, OffsetSpec.earliest()), deadline)
+    latest = dict.fromkeys(partitions, OffsetSpec.latest())
+    began, first = time.monotonic(), topics.offsets(admin, latest, deadline)
+    time.sleep(seconds)
+    ended, second = time.monotonic(), topics.offsets(admin, latest, deadline)
+    rate = {at: max(0, second[at] - first[at]) / max(ended - began, 0.001) for at in partitions}
+    return {at: (low[at], second[at]) for at in partitions}, rate
+
+
+def size_of(message: Received) -> int:
+    """Bytes of a record's key, value and headers."""
+    headers = sum(len(name.encode()) + len(value or b"") for name, value in message.headers() or [])
+    return len(message.key() or b"") + len(message) + headers
+
+
+class Sampler:
+    """Reads a few records, within a deadline; what there was no time for stays unknown."""
+
+    def __init__(self, settings: Settings, group: str, deadline: Deadline) -> None:
+        self._reader: Callable[[], Consumer] = lambda: clients.reader(
+            settings.client_config("source", "consumer"), group_id=group, fetch_message_max_bytes=65536
+        )
+        self._deadline = deadline
+
+    def sizes(self, ends: dict[At, tuple[int, int]]) -> dict[str, float]:
+        """Mean size of the last records of each topic's longest partition, in bytes. Raises VerbatimError where it can't be read."""
+        longest: dict[str, At] = {}
+        for at, (low, end) in ends.items():
+            best = longest.get(at[0])
+            if end > low and (best is None or end - low > ends[best][1] - ends[best][0]):
+                longest[at[0]] = at
+        out = {}
+        with closing(self._reader()) as reader:
+            for topic, at in longest.items():
+                if self._deadline.passed():
+                    break
+                low, end = ends[at]
+                ranges = {at[1]: (max(low, end - SAMPLE), end)}
+                found = [size_of(message) for message in records(reader, topic, ranges, ANSWER_S)]
+                if found:
+                    out[topic] = sum(found) / len(found)
+        return out
+
+
+def unread(error: Exception) -> str:
+    """Why something could not be read, in one line."""
+    reason = kafka_error(error)
+    return str(error) if isinstance(error, VerbatimError) or reason is None else reason.str()

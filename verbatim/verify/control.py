@@ -1,0 +1,88 @@
+"""What `verbatim verify` takes from the control topic: where copying began, and which partitions stand still. Pure, and takes nothing from the
+applications that it checks.
+
+Links may share the topic, and others may write to it: what names another link, or none that can be read, is left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import orjson
+
+from common.errors import VerbatimError
+from verbatim.verify.comparison import Kind, PartitionReport
+
+
+def plain_id(topic_id: str) -> str:
+    """A topic id in one spelling: librdkafka writes base64 with + and /, Kafka's tools the url-safe - and _."""
+    return topic_id.rstrip("=").replace("+", "-").replace("/", "_")
+
+
+class Halt(NamedTuple):
+    """Why a partition stands still, and its position at the source where that is known."""
+
+    why: str
+    position: int | None
+
+
+@dataclass
+class Said:
+    """`origins`: where copying began, by topic, topic id and partition; `topic_ids`: all that a topic has had."""
+
+    link: str
+    origins: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    topic_ids: dict[str, set[str]] = field(default_factory=dict)
+    _halts: dict[tuple[str, int], dict[str, Halt]] = field(default_factory=dict)
+    """Topic id and partition -> application -> halt."""
+    _refused: dict[str, str] = field(default_factory=dict)
+    """Topic id -> why nothing may be written to its destination."""
+
+    def add(self, offset: int, value: bytes | None) -> None:
+        """Take in a record. Raises VerbatimError for one of this link that is damaged: what it says can't be guessed."""
+        try:
+            record = orjson.loads(value or b"")
+        except orjson.JSONDecodeError:
+            return
+        if not isinstance(record, dict) or record.get("link", self.link) != self.link:
+            return
+        try:
+            self._take(record)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise VerbatimError(
+                f"control record at offset {offset}: a damaged {record.get('kind')!r} ({error!r})"
+            ) from None
+
+    def halts(self, topic_id: str, partition: int) -> list[Halt]:
+        """Why a partition stands still."""
+        out = list(self._halts.get((topic_id, partition), {}).values())
+        if (why := self._refused.get(topic_id)) is not None:
+            out.append(Halt(f"destination-refused: {why}", None))
+        return out
+
+    def _take(self, record: dict[str, Any]) -> None:
+        kind = record.get("kind")
+        if kind == "origin":
+            place = record["topic"], plain_id(record["topic_id"]), record["partition"]
+            # The first counts.
+            self.origins.setdefault(place, record["offset"])
+            self.topic_ids.setdefault(record["topic"], set()).add(place[1])
+        elif kind == "halted":
+            detail = f": {record['detail']}" if record.get("detail") else ""
+            halt = Halt(f"{record['reason']}{detail}", record.get("next"))
+            of = self._halts.setdefault((plain_id(record["topic_id"]), record["partition"]), {})
+            of[record["application"]] = halt
+        elif kind == "resumed":
+            at = plain_id(record["topic_id"]), record["partition"]
+            self._halts.get(at, {}).pop(record["application"], None)
+        elif kind == "destination":
+            self._refused.pop(plain_id(record["topic_id"]), None)
+            if record.get("refused") is not None:
+                self._refused[plain_id(record["topic_id"])] = record["refused"]
+
+
+def report_halts(halts: list[Halt], report: PartitionReport) -> None:
+    """Each is a finding: of a partition that stands still more will be missing, whatever is there now."""
+    for halt in halts:
+        report.add(Kind.HALTED, halt.position, None, halt.why)
