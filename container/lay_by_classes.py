@@ -12,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import verbatim_kafka  # noqa: F401  finds the installed packages
 from common.spark.session import class_archive, jars
 from verbatim.local import kafka_cluster
 

@@ -1,4 +1,4 @@
-"""The command `deduplicator`: phase 2 of a link."""
+"""The application `deduplicator`: phase 2 of a link. Its command line is in command.py."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from pyspark.sql.streaming import StreamingQuery
 from common import ports
 from common.app.application import Application
 from common.app.bounded_run import halted_lines
-from common.app.cli import entry, live_file, settings_options
 from common.config.credentials import for_plan
 from common.errors import LinkRefused, StateError, VerbatimError
 from common.kafka.client import clients, topics
@@ -260,16 +259,3 @@ class Deduplicator(Application):
             trim(self.admin, self.settings.staging_topic, limits(result.staging, control), Deadline(CALL_S))
         except (KafkaException, VerbatimError) as error:
             log.warning("staging is not trimmed this time: %s", error)
-
-
-@click.command()
-@settings_options
-@click.option("--until-caught-up", is_flag=True, help="Deliver all that is staged at the start, then exit.")
-def command(settings: Settings, until_caught_up: bool) -> None:
-    """Phase 2: deliver the frames of the staging topic to the destination topics, exactly once."""
-    raise SystemExit(Deduplicator(settings, until_caught_up, live_file()).run())
-
-
-def cli() -> None:
-    """Console script."""
-    entry(command)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from common.app.cli import echo_json, entry, live_file, settings_options
+from common.app.cli import echo_json, live_file, settings_options
+from common.app.entry import entry
 from common.errors import GroupRefused, GroupsFailed, SettingsError
 from offsets import failback
 from offsets.commit_rule import MEANINGS

@@ -1,4 +1,4 @@
-"""The command `replicator`: phase 1 of a link."""
+"""The application `replicator`: phase 1 of a link. Its command line is in command.py."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import click
 
 from common.app.application import CALL_S, Application
 from common.app.bounded_run import halted_lines
-from common.app.cli import entry, live_file, settings_options
 from common.ports import Deadline
 from common.spark.lane_query import Behind, Plan, Progress
 from replicator.driver.heartbeats import Heartbeats
@@ -115,18 +114,3 @@ class Replicator(Application):
             + (f", {len(paused)} topics paused" if paused else "")
         )
         return 3 if lines or paused else 0
-
-
-@click.command()
-@settings_options
-@click.option(
-    "--until-caught-up", is_flag=True, help="Copy up to the end offsets found at the start, then exit."
-)
-def command(settings: Settings, until_caught_up: bool) -> None:
-    """Phase 1: read the source topics and append their records, in frames, to the staging topic on the target."""
-    raise SystemExit(Replicator(settings, until_caught_up, live_file()).run())
-
-
-def cli() -> None:
-    """Console script."""
-    entry(command)

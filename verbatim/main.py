@@ -1,22 +1,100 @@
-"""The operator's command line: a list of commands, each in its own module."""
+"""The operator's command line: a list of commands, each in its own module, which is imported only when that command is asked for."""
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import click
 
-from common.app.cli import entry
-from verbatim.commands.accept_destination import accept_destination
-from verbatim.commands.accept_loss import accept_loss
-from verbatim.commands.acls import acls_command
-from verbatim.commands.cutover import cutover
-from verbatim.commands.failover import failover
-from verbatim.commands.plan import plan
-from verbatim.commands.steering import limit, pause, resume, running
-from verbatim.commands.topics import topics_command
-from verbatim.commands.verify import verify
-from verbatim.quickstart.quickstart import quickstart
+from common.app.entry import entry
+
+
+class Later(click.Command):
+    """A command of the list: what help and completion say of it, and where it is."""
+
+    def __init__(self, name: str, where: str, short_help: str) -> None:
+        """`where`: module and attribute, as `package.module:attribute`."""
+        super().__init__(name, short_help=short_help)
+        self._where = where
+
+    def load(self) -> click.Command:
+        """The command itself."""
+        module, _, attribute = self._where.partition(":")
+        command = getattr(import_module(module), attribute)
+        assert isinstance(command, click.Command)
+        return command
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        """The command's own, by which click then calls it."""
+        return self.load().make_context(*args, **extra)
+
+
+COMMANDS = [
+    Later(
+        "accept-destination",
+        "verbatim.commands.accept_destination:accept_destination",
+        "Let the link write into DESTINATIONs that hold records of somebody else's, have too few partitions, or were deleted"
+        " at the target.",
+    ),
+    Later(
+        "accept-loss",
+        "verbatim.commands.accept_loss:accept_loss",
+        "Let a halted partition of TOPIC go on behind records that are gone.",
+    ),
+    Later(
+        "acls",
+        "verbatim.commands.acls:acls_command",
+        "Show the access rules of each copy: in step, to be granted, to be revoked, or set by somebody else.",
+    ),
+    Later(
+        "cutover",
+        "verbatim.commands.cutover:cutover",
+        "Make sure, step by step, that consumers can go on at the target at exactly the record that they would have read next.",
+    ),
+    Later(
+        "failover",
+        "verbatim.commands.failover:failover",
+        "Let consumers go on at the target when the source is gone, and tell what may be missing.",
+    ),
+    Later(
+        "limit",
+        "verbatim.commands.steering:limit",
+        "Let no more than so much be read: of each of the TOPICs (names or regular expressions), or of all topics together.",
+    ),
+    Later(
+        "pause",
+        "verbatim.commands.steering:pause",
+        "Stop reading TOPICs at the source: names or regular expressions, none for all, also those that appear later.",
+    ),
+    Later(
+        "plan",
+        "verbatim.commands.plan:plan",
+        "Show what the link would do, and what would keep it from doing so.",
+    ),
+    Later(
+        "quickstart",
+        "verbatim.quickstart.quickstart:quickstart",
+        "See it work, on this machine, in a minute or two: needs nothing but Java 17.",
+    ),
+    Later(
+        "resume",
+        "verbatim.commands.steering:resume",
+        "Go on reading TOPICs: names or regular expressions, none for all, whatever was paused.",
+    ),
+    Later("running", "verbatim.commands.steering:running", "Show which topics are paused or limited."),
+    Later(
+        "topics",
+        "verbatim.commands.topics:topics_command",
+        "Show each source topic and its copy, with what the deduplicator would change of the copy's configuration.",
+    ),
+    Later(
+        "verify",
+        "verbatim.commands.verify:verify",
+        "Compare source and destination record by record, independently of what the link believes.",
+    ),
+]
+"""A test sees to it that each says what its command says."""
 
 
 class _Commands(click.Group):
@@ -26,22 +104,7 @@ class _Commands(click.Group):
         entry(self, prog_name="verbatim")
 
 
-@click.group(cls=_Commands)
-@click.version_option(package_name="verbatim", prog_name="verbatim")
+@click.group(cls=_Commands, commands=COMMANDS)
+@click.version_option(package_name="verbatim-kafka", prog_name="verbatim")
 def cli() -> None:
     """Look after links that copy Kafka topics from cluster to cluster, exactly once."""
-
-
-cli.add_command(accept_destination)
-cli.add_command(accept_loss)
-cli.add_command(acls_command)
-cli.add_command(cutover)
-cli.add_command(failover)
-cli.add_command(limit)
-cli.add_command(pause)
-cli.add_command(plan)
-cli.add_command(quickstart)
-cli.add_command(resume)
-cli.add_command(running)
-cli.add_command(topics_command)
-cli.add_command(verify)

@@ -1,4 +1,4 @@
-"""What every command line here shares: a flag for each setting, logging, errors as one line; no command of its own."""
+"""What every command line here shares: a flag for each setting, and logging; no command of its own. How commands end is entry's."""
 
 from __future__ import annotations
 
@@ -8,21 +8,17 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 import orjson
-from confluent_kafka import KafkaException
 
 from common.config import durations
 from common.config.live_reload import LiveFile
 from common.config.settings import FIELDS, Settings, flag_of
-from common.errors import SettingsError, VerbatimError
+from common.errors import SettingsError
 
 log = logging.getLogger(__name__)
-
-INTERRUPTED = 130
-"""Exit code, as shells have it, of a command ended by SIGINT that has no handler of its own."""
 
 
 class LineFormatter(logging.Formatter):
@@ -65,7 +61,7 @@ def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a click command a flag for every setting, `--config`, `--conf` and `--version`, and pass `settings=` to it.
 
     `live_file()` is the file that they were read from. Loads the settings, sets up logging and logs the settings' warnings before the command begins. Raises SettingsError:
-    run the command through `entry`.
+    run the command through entry.py's `entry`.
     """
 
     @functools.wraps(command)
@@ -126,7 +122,7 @@ def live_file() -> LiveFile | None:
 
 def version_option(command: Callable[..., Any]) -> Callable[..., Any]:
     """`--version`, for groups too: the installed package's."""
-    decorate: Callable[..., Any] = click.version_option(package_name="verbatim")
+    decorate: Callable[..., Any] = click.version_option(package_name="verbatim-kafka")
     return decorate(command)  # type: ignore[no-any-return]
 
 
@@ -162,39 +158,3 @@ def aligned(rows: list[list[str]]) -> str:
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
     )
-
-
-def entry(
-    command: click.Command, args: Sequence[str] | None = None, prog_name: str | None = None
-) -> NoReturn:
-    """Run a click command and exit: with 0, or after one line `error: ...` on stderr with the error's exit code.
-
-    Any other exception is a bug and keeps its traceback. A command may return an exit code.
-    """
-    try:
-        outcome = command.main(args=args, prog_name=prog_name, standalone_mode=False, max_content_width=120)
-    except VerbatimError as error:
-        _fail(str(error), error.exit_code)
-    except FileNotFoundError as error:
-        if not _no_temporary_folder(error):
-            raise
-        _fail(f"TMPDIR: {error.strerror}: set it to a folder that can be written to", SettingsError.exit_code)
-    except KafkaException as error:
-        # A cluster's word, not a bug; where it came up is for who looks for one.
-        log.debug("%s", error, exc_info=True)
-        _fail(f"Kafka: {error.args[0]}", 1)
-    except click.ClickException as error:
-        _fail(error.format_message(), error.exit_code)
-    except click.Abort:
-        _fail("interrupted", INTERRUPTED)
-    sys.exit(outcome if isinstance(outcome, int) else 0)
-
-
-def _no_temporary_folder(error: FileNotFoundError) -> bool:
-    """Whether it is what `tempfile` raises on a read-only file system; that of a file that is missing names the file."""
-    return error.filename is None and str(error.strerror).startswith("No usable temporary directory")
-
-
-def _fail(message: str, exit_code: int) -> NoReturn:
-    print("error: " + " ".join(message.split()), file=sys.stderr)
-    sys.exit(exit_code)

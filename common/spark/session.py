@@ -93,7 +93,7 @@ _DEFAULTS = {
     "spark.sql.streaming.minBatchesToRetain": "2",
     "spark.ui.showConsoleProgress": "false",
     "spark.python.worker.reuse": "true",
-    "spark.python.daemon.module": "common.spark.worker_daemon",
+    "spark.python.daemon.module": "verbatim_kafka.worker_daemon",
     # Frames and fetched batches of a megabyte come and go: given back to the system each time, every page of the next one faults again.
     # Measured with 200 B records: 12 % of all CPU.
     "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(256 << 20),
@@ -257,6 +257,7 @@ def build_session(
     if conf["spark.master"].startswith("local"):
         os.environ.setdefault("PYSPARK_PYTHON", worker_python.executable())
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", worker_python.executable())
+    worker_python.look_in_our_folder_first()
     os.environ.setdefault(
         "MALLOC_ARENA_MAX", "2"
     )  # glibc gives each of the JVM's threads 64 MB of arena otherwise

@@ -69,7 +69,8 @@ def say_nothing_of_broken_pipes(report: Callable[..., None] = traceback.print_ex
     traceback.print_exc = print_exc
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Become Spark's daemon."""
     sys.path[:] = without_archive(sys.path)
     leave_out_pandas()
     say_nothing_of_broken_pipes()

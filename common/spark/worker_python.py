@@ -24,6 +24,16 @@ def main() -> None:
     os.execv(sys.executable, [sys.executable, *sys.argv[1:]])  # noqa: S606  there is nothing in it for a shell
 
 
+def look_in_our_folder_first() -> None:
+    """Tell the Pythons that Spark starts on this machine where our packages lie: the wheel has them where no Python looks by itself.
+
+    (Workers of lanes know from worker_daemon, also on other machines; those asked about a data source run Spark's own modules.)
+    """
+    ours = str(Path(__file__).resolve().parents[2])
+    rest = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry not in ("", ours)]
+    os.environ["PYTHONPATH"] = os.pathsep.join([ours, *rest])
+
+
 def executable() -> str:
     """What Spark is to start as Python: the console script, or Python itself where that is not installed."""
     script = Path(sys.executable).with_name(NAME)

@@ -14,18 +14,18 @@ from types import SimpleNamespace
 import click
 import pytest
 
-from common.app.cli import entry
+from common.app.entry import entry
 from common.config.settings import Settings
 from common.errors import KafkaTimeout, LinkRefused, SettingsError, VerbatimError
 from common.kafka.client import cluster_check
 from common.link import identity
 from common.link.control_state import Control
 from common.ports import Deadline
+from deduplicator.command import command as deduplicator
 from deduplicator.lane.fencing import FencingProducer
 from deduplicator.lane.transactional_ids import TransactionalIds
-from deduplicator.main import command as deduplicator
 from offsets.main import command as offsets
-from replicator.main import command as replicator
+from replicator.command import command as replicator
 from tests.support.brokers import create_topic
 from tests.support.secured import SecuredCluster
 from verbatim.local.processes import HOST, free_ports

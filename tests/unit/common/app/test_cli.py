@@ -12,10 +12,11 @@ import click
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from common.app.cli import INTERRUPTED, Duration, LineFormatter, entry, settings_options, setup_logging
+from common.app.cli import Duration, LineFormatter, settings_options, setup_logging
+from common.app.entry import INTERRUPTED, entry
 from common.config.settings import FIELDS, OLD_VARIABLES, Settings, flag_of
 from common.errors import LinkRefused, PartitionsHalted, SettingsError, VerbatimError
-from verbatim.main import cli
+from verbatim.main import COMMANDS
 
 REQUIRED = {
     "KAFKA_CLUSTERS_SOURCE_BOOTSTRAP_SERVERS": "source:9092",
@@ -104,7 +105,7 @@ def test_version_is_the_packages_and_needs_no_settings(
     for variable in REQUIRED:
         monkeypatch.delenv(variable)
     assert ended(show, "--version") == 0
-    assert version("verbatim") in capsys.readouterr().out
+    assert version("verbatim-kafka") in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -240,9 +241,9 @@ def test_what_is_no_duration_is_refused_with_examples(given: str) -> None:
 def test_the_commands_durations_are_all_of_this_kind() -> None:
     """But for those of no unit at all: sizes, counts and fractions."""
     found = {
-        (name, option.name): type(option.type).__name__
-        for name, command in cli.commands.items()
-        for option in command.params
+        (command.name, option.name): type(option.type).__name__
+        for command in COMMANDS
+        for option in command.load().params
         if option.name in ("quiet_s", "wait_s", "timeout_s", "seconds")
     }
     assert len(found) == 5 and set(found.values()) == {"Duration"}, found

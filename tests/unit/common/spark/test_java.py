@@ -78,7 +78,7 @@ def test_a_wrong_java_home_is_one_line_before_any_broker_is_tried(tmp_path: Path
     }
     began = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-c", "from common.app.scripts import deduplicator; deduplicator()"],
+        [sys.executable, "-c", "from verbatim_kafka.scripts import deduplicator; deduplicator()"],
         env=environment,
         capture_output=True,
         text=True,

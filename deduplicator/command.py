@@ -1,0 +1,28 @@
+"""The command `deduplicator`: its options; what it does is main's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from common.app.cli import live_file, settings_options
+from common.app.entry import entry
+
+if TYPE_CHECKING:
+    from common.config.settings import Settings
+
+
+@click.command()
+@settings_options
+@click.option("--until-caught-up", is_flag=True, help="Deliver all that is staged at the start, then exit.")
+def command(settings: Settings, until_caught_up: bool) -> None:
+    """Phase 2: deliver the frames of the staging topic to the destination topics, exactly once."""
+    from deduplicator.main import Deduplicator  # which imports Spark: help needs none of it
+
+    raise SystemExit(Deduplicator(settings, until_caught_up, live_file()).run())
+
+
+def cli() -> None:
+    """Console script."""
+    entry(command)
