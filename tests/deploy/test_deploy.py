@@ -223,8 +223,8 @@ def in_a_bare_environment(
     home = installed.parent / "home"
     home.mkdir(exist_ok=True)
     code = (
-        f"import sys; sys.argv[0] = {script!r}; import {module} as m; "
-        f"assert m.__file__.startswith({str(installed)!r}), m.__file__; m.{function}()"
+        f"import sys; sys.argv[0] = {script!r}; import {module} as m, common; "
+        f"assert common.__file__.startswith({str(installed)!r}), common.__file__; assert m.__file__.startswith({str(installed)!r}), m.__file__; m.{function}()"
     )
     environment = {"PATH": os.environ["PATH"], "HOME": str(home), "PYTHONPATH": str(installed)}
     environment |= {"PYTHONDONTWRITEBYTECODE": "1", **variables}

@@ -173,8 +173,8 @@ def test_lines_of_json_are_copied_and_with_keep_everything_can_be_tried_until_ct
     run.until(r"\nlogs: .*\n")
     assert "ok: 400 records: 0 lost, 0 twice, order kept" in run.said
     exports = "\n".join(re.findall(r"^export .*$", run.said, re.MULTILINE))
-    steps = re.findall(r"^(?:uv run )?((?:python|verbatim|curl) .*)$", run.said, re.MULTILINE)
-    assert [step.split()[0] for step in steps] == ["python", "python", "verbatim", "curl", "curl"]
+    steps = re.findall(r"^(?:uv run )?((?:\S*python|verbatim|curl) .*)$", run.said, re.MULTILINE)
+    assert [Path(step.split()[0]).name for step in steps] == ["python", "python", "verbatim", "curl", "curl"]
 
     def try_it(step: str) -> subprocess.CompletedProcess[str]:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

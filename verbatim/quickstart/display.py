@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
@@ -158,6 +159,8 @@ def next_steps(
     source = variables["KAFKA_CLUSTERS_SOURCE_BOOTSTRAP_SERVERS"]
     target = variables["KAFKA_CLUSTERS_DESTINATION_BOOTSTRAP_SERVERS"]
     topic, prefix = variables["KAFKA_CLUSTERS_SOURCE_TOPIC"], command_prefix()
+    # An installed tool has a Python of its own, which is not on the PATH.
+    python = f"{prefix}python" if prefix else sys.executable
     write = (
         f"from confluent_kafka import Producer; p = Producer({{'bootstrap.servers': '{source}'}});"
         f" p.produce('{topic}', b'hello', b'me', partition=0); p.flush()"
@@ -175,8 +178,8 @@ def next_steps(
         *(f"export {name}={value}" for name, value in {**variables, "HEALTH_PORT": "0"}.items()),
         "",
         "# write a record to the source; read the last ones of its partition at the target",
-        f'{prefix}python -c "{write}"',
-        f'{prefix}python -c "{read}"',
+        f'{python} -c "{write}"',
+        f'{python} -c "{read}"',
         "# compare both sides again",
         f"{prefix}verbatim verify",
         "# how the applications are",

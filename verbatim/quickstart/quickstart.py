@@ -33,7 +33,7 @@ from verbatim.local.processes import free_ports
 from verbatim.quickstart.display import Display, Lines, Screen, command_prefix, next_steps, verdict
 from verbatim.quickstart.loading import Loader
 from verbatim.quickstart.progress import Meter, Progress
-from verbatim.quickstart.records import Records, flights, json_lines
+from verbatim.quickstart.records import Records, flights, flights_archive, json_lines
 from verbatim.verify.link import Options, verify_link
 
 LINK = "quickstart"
@@ -85,6 +85,8 @@ def quickstart(
     """
     if folder is not None and folder.exists() and any(folder.iterdir()):
         raise SettingsError(f"--folder: {folder} is not empty; name a new one")
+    if file is None:
+        flights_archive()  # before a minute is spent on clusters
     with _ended_by_signals() as ignore_more:
         run = Quickstart(folder, kill=not no_kill)
         try:

