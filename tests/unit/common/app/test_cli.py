@@ -177,7 +177,7 @@ def test_warnings_are_logged_before_the_command_begins(
     monkeypatch.setenv("STREAMS_NUM_STANDBY_REPLICAS", "1")
     assert ended(show) == 0
     assert re.fullmatch(
-        r"\S+Z WARNING common\.cli: STREAMS_NUM_STANDBY_REPLICAS: .+\n", capsys.readouterr().err
+        r"\S+Z WARNING common\.app\.cli: STREAMS_NUM_STANDBY_REPLICAS: .+\n", capsys.readouterr().err
     )
 
 

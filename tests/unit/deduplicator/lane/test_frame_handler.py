@@ -222,7 +222,7 @@ def test_a_frame_that_brings_up_a_bug_is_left_out_by_name_and_all_under_way_is_g
     take(judge, Message(1, 1, [b"k"]))
     assert recorder.skipped == [(HaltReason.INTERNAL, None)] and judge.owned.position == 2
     assert caplog.text.count("Traceback") == 1
-    assert "ZeroDivisionError at test_judgement.py" in judge._bugs[KEY, 1]
+    assert "ZeroDivisionError at test_frame_handler.py" in judge._bugs[KEY, 1]
     assert "secret" not in judge._bugs[KEY, 1], "it may quote a record"
 
 
