@@ -19,6 +19,7 @@ from types import FrameType
 
 import click
 
+from common.config import loading
 from common.config.settings import Settings
 from common.errors import SettingsError, VerbatimError
 from common.kafka.client import clients as kafka
@@ -223,7 +224,7 @@ class Quickstart:
             "STAGING_PARTITIONS": str(PARTITIONS),
             "PARALLELISM": "1",
         }
-        settings = _quiet(Settings.load(environ=self._variables))
+        settings = _quiet(loading.load(environ=self._variables))
         admin = kafka.admin(settings.client_config("source", "admin"))
         # The flights are of 2013: by age they would be deleted at once, and each week of theirs would begin a segment.
         config = {"retention.ms": "-1", "segment.ms": _FOREVER_MS}

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.app.application import Application
-from common.config import credentials
+from common.config import credentials, loading
 from common.config.client_properties import KNOWN, is_secret
-from common.config.settings import CLUSTERS, KINDS, Settings
+from common.config.fields import CLUSTERS, KINDS
+from common.config.settings import Settings
 from common.errors import SettingsError
 from deduplicator.lane import lane as deduplicator_lane
 from deduplicator.state.mappings_source import options
@@ -60,7 +61,7 @@ def load(given: dict[tuple[str, str, str], str], folder: Path) -> tuple[Settings
         (folder / name).write_text(text)
     for cluster in ("SOURCE", "DESTINATION"):
         environ[f"KAFKA_CLUSTERS_{cluster}_CLIENT_CONFIG"] = str(folder / cluster)
-    return Settings.load(environ, folder / "config"), environ
+    return loading.load(environ, folder / "config"), environ
 
 
 @given(GIVEN)
