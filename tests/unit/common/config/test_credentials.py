@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.app.application import Application
+from common.app.application import _complete
 from common.config import credentials, loading
 from common.config.client_properties import KNOWN, is_secret
 from common.config.fields import CLUSTERS, KINDS
@@ -91,7 +91,7 @@ def test_no_plan_and_no_option_given_to_spark_has_a_secret(tmp_path: Path) -> No
         instance: Any = application.__new__(application)
         instance.settings, instance.instance, instance.term, instance.epoch = settings, "i", 1, 1
         instance.bounded, instance.link = False, _Link()
-        assert "hidden-" not in json.dumps(Application._complete(instance, {}, 0))
+        assert "hidden-" not in json.dumps(_complete(instance, {}, 0))
     table = StateTable.of(_Spark(), settings)  # type: ignore[arg-type]
     assert "hidden-" not in json.dumps(options(table.config, table.topic))
 
