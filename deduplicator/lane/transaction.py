@@ -79,6 +79,26 @@ class Moved:
     lost: int = 0
 
 
+def _mapping(moved: Moved, runs: list[Run], position: int) -> Mapping:
+    """`position`: in staging, behind the transaction."""
+    f = moved.frame
+    return Mapping(
+        f.cluster,
+        f.topic,
+        f.topic_id,
+        f.partition,
+        moved.start,
+        moved.next,
+        moved.destination.topic,
+        f.partition,
+        position,
+        moved.records,
+        moved.duplicates,
+        moved.lost,
+        merge(runs),
+    )
+
+
 class Transaction:
     """The transaction under way, and the producer that all of an owner's transactions go through until it is dropped."""
 
@@ -331,7 +351,7 @@ class Transaction:
     def _produce_mappings(self, runs: list[list[Run]]) -> None:
         assert self._producer is not None
         for moved, its_runs in zip(self.moved.values(), runs, strict=True):
-            key, value = offset_mappings.encode(self._mapping(moved, its_runs))
+            key, value = offset_mappings.encode(_mapping(moved, its_runs, self.owned.position))
             self._producer.produce(
                 self.plan["mappings_topic"],
                 value,
@@ -339,24 +359,6 @@ class Transaction:
                 self.owned.partition,
                 on_delivery=self._mapping_reported,
             )
-
-    def _mapping(self, moved: Moved, runs: list[Run]) -> Mapping:
-        f = moved.frame
-        return Mapping(
-            f.cluster,
-            f.topic,
-            f.topic_id,
-            f.partition,
-            moved.start,
-            moved.next,
-            moved.destination.topic,
-            f.partition,
-            self.owned.position,
-            moved.records,
-            moved.duplicates,
-            moved.lost,
-            merge(runs),
-        )
 
     def _check_reports(self, foreseen: list[list[Run]] | None) -> None:
         """Raise unless each run was reported, and as `foreseen`, where the mappings say so already."""

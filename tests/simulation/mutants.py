@@ -268,9 +268,9 @@ MUTANTS = [
         "trimmed past what is committed",
         "staging_is_not_trimmed_to_a_position_that_was_only_attempted",
         (
-            "deduplicator.lane.transaction:Transaction._mapping",
-            "self.owned.position,",
-            "self.owned.position + 1,",
+            "deduplicator.lane.transaction:_mapping",
+            "        position,",
+            "        position + 1,",
         ),
     ),
     _of(
