@@ -26,6 +26,7 @@ from common.link import identity as link
 from common.link.control_log import ControlLog
 from common.link.identity import Link
 from common.link.lane_counters import CounterTail
+from common.link.lane_plan import LanePlan, LaneShare
 from common.ports import Deadline
 from common.spark import java
 from common.spark.lane_query import (
@@ -199,11 +200,37 @@ class Application(Role):
         if self._untold and not self._tell_end():
             return
         self.epoch += 1
-        plans = self.plan()
-        self.lanes_running = len(plans)
-        if plans:
-            query.submit([_complete(self, plan, lane) for lane, plan in enumerate(plans)])
+        shares = self.plan()
+        self.lanes_running = len(shares)
+        if shares:
+            query.submit([self.lane_plan(share, lane) for lane, share in enumerate(shares)])
         self.running = True
+
+    def lane_plan(self, share: LaneShare, lane: int) -> Plan:
+        """What a lane of this epoch is to do, as JSON."""
+        s = self.settings
+        return LanePlan(
+            application=self.name,
+            link=s.application_name,
+            instance=self.instance,
+            term=self.term,
+            epoch=self.epoch,
+            epoch_s=epoch_length(self.name, s.application_name, self.epoch),
+            lane=lane,
+            bounded=self.bounded,
+            cluster=self.link.source_cluster,
+            target_cluster=self.link.target_cluster,
+            provenance=s.provenance_headers,
+            log_level=s.log_level,
+            staging_topic=s.staging_topic,
+            staging_partitions=s.staging_partitions,
+            positions_topic=s.positions_topic,
+            control_topic=s.control_topic,
+            mappings_topic=s.mappings_topic,
+            control_consumer=for_plan(s, "destination", "consumer"),
+            control_producer=for_plan(s, "destination", "producer"),
+            control_admin=for_plan(s, "destination", "admin"),
+        ).with_share(share)
 
     def _tell_end(self) -> bool:
         """Tell the lanes of an epoch that failed to end, and whether that is safe in the control topic.
@@ -353,31 +380,3 @@ class Application(Role):
             self.health.counters = level | {
                 f"{name}_total": self.totals.get(name, 0) + running.get(name, 0) for name in names
             }
-
-
-def _complete(app: Application, plan: Plan, lane: int) -> Plan:
-    """A lane's plan, with what all lanes' plans have in common."""
-    s = app.settings
-    return {
-        **plan,
-        "application": app.name,
-        "link": s.application_name,
-        "instance": app.instance,
-        "term": app.term,
-        "epoch": app.epoch,
-        "epoch_s": epoch_length(app.name, s.application_name, app.epoch),
-        "lane": lane,
-        "bounded": app.bounded,
-        "cluster": app.link.source_cluster,
-        "target_cluster": app.link.target_cluster,
-        "provenance": s.provenance_headers,
-        "log_level": s.log_level,
-        "staging_topic": s.staging_topic,
-        "staging_partitions": s.staging_partitions,
-        "positions_topic": s.positions_topic,
-        "control_topic": s.control_topic,
-        "mappings_topic": s.mappings_topic,
-        "control_consumer": for_plan(s, "destination", "consumer"),
-        "control_producer": for_plan(s, "destination", "producer"),
-        "control_admin": for_plan(s, "destination", "admin"),
-    }

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
-from common.spark.lane_query import Behind, LaneQuery, Plan, Progress, Reports, RunLane, rehearse
+from common.link.lane_plan import LaneShare
+from common.spark.lane_query import Behind, LaneQuery, Progress, Reports, RunLane, rehearse
 from common.spark.session import build_session, lanes_of, stop_session
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ class Role(ABC):
         """This instance leads from now on: do what must be done before the first plan."""
 
     @abstractmethod
-    def plan(self) -> list[Plan]:
+    def plan(self) -> Sequence[LaneShare]:
         """The lanes of the next epoch, without what all lanes' plans have in common."""
 
     @abstractmethod

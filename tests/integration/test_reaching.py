@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, cast
 
 import click
 import pytest
@@ -337,13 +338,13 @@ def test_a_target_that_allows_no_transaction_of_ours_is_refused_by_the_name_of_i
         identity.prepare(settings, True, Deadline(20))
     create_topic(cluster.bootstrap_servers, "mappings")
     ids = TransactionalIds(SimpleNamespace(state=Control()))  # type: ignore[arg-type]
-    plan = {
-        "mappings_topic": "mappings",
-        "link": "link",
-        "group": "group",
-        "producer": settings.client_config("destination", "producer"),
-    }
-    producer = FencingProducer(plan, 0, "staging-0", ids)
+    plan = SimpleNamespace(
+        mappings_topic="mappings",
+        link="link",
+        group="group",
+        producer=settings.client_config("destination", "producer"),
+    )
+    producer = FencingProducer(cast(Any, plan), 0, "staging-0", ids)
     with pytest.raises(LinkRefused, match=r"transaction.max.timeout.ms"):
         producer.fence(Deadline(20))
     producer.drop(False)

@@ -41,7 +41,7 @@ def _by_name(name: str, killed_by: str | int, *changes: Change) -> Mutant:
 
 _CLIENTS = '__import__("common.kafka.client.clients", fromlist=["_"])'
 _ERRORS = '__import__("common.kafka.errors", fromlist=["_"])'
-_HIGH = f'{_CLIENTS}.watermarks(self._admin, plan["mappings_topic"], self.partition, deadline)[1] - 1'
+_HIGH = f"{_CLIENTS}.watermarks(self._admin, plan.mappings_topic, self.partition, deadline)[1] - 1"
 
 MUTANTS = [
     _of(
@@ -49,8 +49,8 @@ MUTANTS = [
         "a_predecessor_that_commits_during_recovery_is_counted",
         (
             "deduplicator.lane.fencing:FencingProducer.__init__",
-            '(plan["link"], partition, 0)',
-            '(plan["link"], f"{partition}.{id(self)}", 0)',
+            "(plan.link, partition, 0)",
+            '(plan.link, f"{partition}.{id(self)}", 0)',
         ),
     ),
     _of(
@@ -370,7 +370,7 @@ MUTANTS = [
         "a_predecessor_that_commits_during_recovery_is_counted",
         (
             "deduplicator.lane.lane:Lane.run",
-            'clients.connect(self.consumer, self.plan["staging_topic"], Deadline(CONNECT_S))',
+            "clients.connect(self.consumer, self.plan.staging_topic, Deadline(CONNECT_S))",
             "pass",
         ),
     ),

@@ -139,10 +139,10 @@ class _Look:
         planner = Planner(self.settings, control, False, self.source, self.target, positions)
         try:
             for lane in planner.plan(1):
-                for p in lane["partitions"]:
-                    at, position = (p["topic"], p["partition"]), p["position"]
-                    self.starts[at] = p["origin"] if position is None else max(p["origin"], position)
-                    if position is not None:
+                for p in lane.partitions:
+                    at = (p.topic, p.partition)
+                    self.starts[at] = p.origin if p.position is None else max(p.origin, p.position)
+                    if p.position is not None:
                         self.read.add(at)
             found = planner.planned
         finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -87,7 +87,11 @@ def judgement() -> tuple[Judgement, Recorder, Control]:
     recorder: Any = Recorder()
     term: Any = SimpleNamespace(state=control)
     unavailable: Any = SimpleNamespace(aside={}, unclosed=SimpleNamespace(outcomes={}))
-    return Judgement({"cluster": "c"}, term, owned, recorder, recorder, unavailable), recorder, control
+    return (
+        Judgement(cast(Any, SimpleNamespace(cluster="c")), term, owned, recorder, recorder, unavailable),
+        recorder,
+        control,
+    )
 
 
 def go_to(control: Control, destination: str, **more: Any) -> None:
