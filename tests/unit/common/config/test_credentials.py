@@ -116,7 +116,7 @@ def test_a_lane_without_its_secrets_refuses_by_the_variables_name(
 ) -> None:
     """Promise: one row, which ends the application with that line; no client is made that would try without."""
     settings, _ = load({("DESTINATION", "file", "sasl.password"): "hidden"}, tmp_path)
-    plan = {field.name: {} for field in fields(of)} | {
+    plan: dict[str, Any] = {field.name: {} for field in fields(of)} | {
         "log_level": "INFO",
         "partitions": [],
         "control_consumer": credentials.for_plan(settings, "destination", "consumer"),
