@@ -21,8 +21,8 @@ from common.app.role import Role
 from common.app.signals import STOP_S, stop_on_signals
 from common.config.credentials import for_plan
 from common.errors import KafkaTimeout, LinkRefused, VerbatimError
-from common.kafka.client import clients as kafka
-from common.link import identity as link
+from common.kafka.client.clients import admin
+from common.link import identity
 from common.link.control_log import ControlLog
 from common.link.identity import Link
 from common.link.lane_counters import CounterTail
@@ -100,12 +100,12 @@ class Application(Role):
             return self._run()
 
     def _run(self) -> int:
-        self.link, self.control = link.prepare(self.settings, self.needs_source, Deadline(CALL_S))
+        self.link, self.control = identity.prepare(self.settings, self.needs_source, Deadline(CALL_S))
         self.health.target_reached = True
         clients = {"target": self.control.admin}
         if self.needs_source:
             self.health.source_reached = self.link.source_reached
-            clients["source"] = self.source = kafka.admin(self.settings.client_config("source", "admin"))
+            clients["source"] = self.source = admin(self.settings.client_config("source", "admin"))
         watch = ClusterWatch(self.health, clients)
         self.leadership = Leadership(
             self.name,
