@@ -50,7 +50,7 @@ def test_without_a_temporary_folder_help_is_given_and_what_needs_one_ends_in_one
     """Promise: on a read-only file system nothing asks for a folder at import, and whoever needs one says so; it was a traceback of `--help` too."""
     script = (
         "import sys, tempfile; tempfile._candidate_tempdir_list = lambda: []\n"
-        "import click; from common.app.entry import entry; from replicator.command import command\n"
+        "import click; from common.app.entry import entry; from common.spark import session; from replicator.command import command\n"
         "needs = click.Command('it', callback=tempfile.gettempdir)\n"
         "entry(command, sys.argv[1:]) if sys.argv[1:] else entry(needs, [])"
     )
