@@ -15,7 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from common.spark.session import jars
+from common.spark import jars
 
 NAMES = {"DELTA": jars.DELTA, "KAFKA": jars.KAFKA, "KAFKA_LOGGING": jars.KAFKA_LOGGING}
 

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import math
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 from confluent_kafka import KafkaException
@@ -23,11 +23,12 @@ from common.kafka.client import clients, topics
 from common.link.control_state import Key
 from common.link.partitioning import spread
 from common.ports import Deadline
-from common.spark.lane_query import Behind, Plan, Progress
+from common.spark.lane_query import Behind, Progress
 from deduplicator.driver.acl_replication import CopiedAcls
 from deduplicator.driver.destinations import Destinations
 from deduplicator.driver.staging_trim import limits, trim
 from deduplicator.lane import lane, recovery
+from deduplicator.lane_plan import DeduplicatorShare, StagingPartition
 from deduplicator.state.query import start_state_query
 from deduplicator.state.snapshot import FoldResult, Snapshot
 from deduplicator.state.table import StateTable
@@ -110,7 +111,7 @@ class Deduplicator(Application):
             self.state_query = None
         self._left = {}
 
-    def plan(self) -> list[Plan]:
+    def plan(self) -> list[DeduplicatorShare]:
         count = self.settings.staging_partitions
         ends = self._ends(self.settings.staging_topic, Deadline(CALL_S)) if self.bounded else {}
         self._given = ends
@@ -118,18 +119,17 @@ class Deduplicator(Application):
         if any(p not in known for p in range(count)):
             # Nothing flows while it is read.
             known = self._in_table() | known
-        shares: list[dict[str, Any]] = [
-            {"partition": p, "end": ends.get(p), **known[p].to_plan()} for p in range(count)
-        ]
         s = self.settings
-        common: Plan = {
-            "consumer": for_plan(s, "destination", "consumer"),
-            "reader": for_plan(s, "destination", "consumer"),
-            "producer": for_plan(s, "destination", "producer"),
-            "group": s.deduplicator_group,
-        }
+        shares = [StagingPartition(partition=p, end=ends.get(p), snapshot=known[p]) for p in range(count)]
         return [
-            {**common, "partitions": [shares[i] for i in share]} for share in spread(count, self.lanes_wanted)
+            DeduplicatorShare(
+                consumer=for_plan(s, "destination", "consumer"),
+                reader=for_plan(s, "destination", "consumer"),
+                producer=for_plan(s, "destination", "producer"),
+                group=s.deduplicator_group,
+                partitions=[shares[i] for i in share],
+            )
+            for share in spread(count, self.lanes_wanted)
         ]
 
     def must_replan(self) -> bool:

@@ -12,10 +12,11 @@ from common.app.application import CALL_S, Application
 from common.app.bounded_run import halted_lines
 from common.app.cli import entry, live_file, settings_options
 from common.ports import Deadline
-from common.spark.lane_query import Behind, Plan, Progress
+from common.spark.lane_query import Behind, Progress
 from replicator.driver.heartbeats import Heartbeats
 from replicator.driver.planner import Planner
 from replicator.lane import lane
+from replicator.lane_plan import ReplicatorShare
 
 if TYPE_CHECKING:
     from common.config.settings import Settings
@@ -42,7 +43,7 @@ class Replicator(Application):
             self.heartbeats = Heartbeats(self.settings, self.control, self.health, self.instance)
         self.planner = Planner(self.settings, self.control, self.bounded, self.source)
 
-    def plan(self) -> list[Plan]:
+    def plan(self) -> list[ReplicatorShare]:
         return self.planner.plan(self.lanes_wanted)
 
     def must_replan(self) -> bool:

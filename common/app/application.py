@@ -7,26 +7,26 @@ import os
 import socket
 import threading
 import zlib
-from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
-from pyspark.sql import SparkSession
 
 from common import ports
 from common.app.cli import setup_logging
 from common.app.cluster_watch import ClusterWatch
 from common.app.election import TICK_S, Leadership, wait_for_lead
 from common.app.health import Health, serving
+from common.app.role import Role
 from common.app.signals import STOP_S, stop_on_signals
 from common.config.credentials import for_plan
 from common.errors import KafkaTimeout, LinkRefused, VerbatimError
-from common.kafka.client import clients as kafka
-from common.link import identity as link
+from common.kafka.client.clients import admin
+from common.link import identity
 from common.link.control_log import ControlLog
 from common.link.identity import Link
 from common.link.lane_counters import CounterTail
+from common.link.lane_plan import LanePlan, LaneShare
 from common.ports import Deadline
 from common.spark import java
 from common.spark.lane_query import (
@@ -35,12 +35,10 @@ from common.spark.lane_query import (
     Plan,
     Progress,
     Reports,
-    RunLane,
     first_line,
     missing_right,
-    rehearse,
 )
-from common.spark.session import build_session, jvm_ended, lanes_of, stop_session
+from common.spark.session import jvm_ended
 
 if TYPE_CHECKING:
     from common.config.live_reload import LiveFile
@@ -62,14 +60,8 @@ def epoch_length(application: str, link: str, epoch: int) -> float:
     return EPOCH_S * (1 - 0.1 * zlib.crc32(f"{link}/{application}/{epoch}".encode()) / 2**32)
 
 
-class Application(ABC):
+class Application(Role):
     """One instance of the replicator or the deduplicator. `run` returns the exit code."""
-
-    name: str
-    needs_source: bool
-    extra_slots = 0
-    uses_delta = False
-    run_lane: RunLane
 
     def __init__(self, settings: Settings, until_caught_up: bool, live: LiveFile | None = None) -> None:
         self.settings = settings
@@ -78,7 +70,6 @@ class Application(ABC):
         self.instance = settings.instance_id or f"{socket.gethostname()}-{os.getpid()}"
         self.health = Health(self.name, source_reached=False if self.needs_source else None)
         self.stopping = threading.Event()
-        self.spark: SparkSession
         self.link: Link
         self.source: AdminClient | None = None
         self.control: ControlLog
@@ -100,68 +91,6 @@ class Application(ABC):
         self.counters: CounterTail
         self._known_halts: set[str] = set()
 
-    # what the applications are
-
-    @abstractmethod
-    def took_over(self) -> None:
-        """This instance leads from now on: do what must be done before the first plan."""
-
-    @abstractmethod
-    def plan(self) -> list[Plan]:
-        """The lanes of the next epoch, without what all lanes' plans have in common."""
-
-    @abstractmethod
-    def must_replan(self) -> bool:
-        """Asked every TOPIC_REFRESH_INTERVAL while lanes run: whether there is something new to plan for."""
-
-    @abstractmethod
-    def behind(self, rows: list[Progress]) -> dict[str, Behind]:
-        """In a bounded run, after an epoch: by name what is not copied up to the end that the plan gave, and not known to stand still for a
-        reason. Asked of Kafka: what the lanes said counts for those reasons alone."""
-
-    @abstractmethod
-    def caught_up(self, rows: list[Progress]) -> int | None:
-        """In a bounded run, after an epoch that left nothing behind: the exit code, or None to go on with another epoch."""
-
-    def tick(self) -> None:
-        """Called several times a second while leading."""
-
-    def stepped_down(self) -> None:
-        """This instance leads no longer, or stops."""
-
-    def take_over(self, settings: Settings) -> bool:
-        """Go by these settings from now on; False where they are not fit."""
-        return True
-
-    # Spark
-
-    def start_spark(self) -> None:
-        """Start the session, and count the lanes it has slots for."""
-        self.spark = build_session(
-            self.settings,
-            lanes=self.settings.parallelism,
-            extra_slots=self.extra_slots,
-            delta=self.uses_delta,
-            worker_imports=type(self).run_lane.__module__,
-        )
-        self.lanes_wanted = lanes_of(self.spark)
-
-    def stand_by(self) -> None:
-        """Another instance leads: be ready to take over."""
-        rehearse(self.spark, f"{self.name}-rehearsal", type(self).run_lane, self.lanes_wanted)
-
-    def stop_spark(self) -> None:
-        if hasattr(self, "spark"):
-            stop_session(self.spark, timeout_s=3.0)
-
-    def make_query(self) -> LaneQuery:
-        """The query that runs the lanes, and reports to this term."""
-        return LaneQuery(self.spark, self.name, type(self).run_lane, self.reports.put)
-
-    def make_reports(self) -> Reports:
-        """For the term that begins."""
-        return Reports(self.term)
-
     # running
 
     def run(self) -> int:
@@ -171,12 +100,12 @@ class Application(ABC):
             return self._run()
 
     def _run(self) -> int:
-        self.link, self.control = link.prepare(self.settings, self.needs_source, Deadline(CALL_S))
+        self.link, self.control = identity.prepare(self.settings, self.needs_source, Deadline(CALL_S))
         self.health.target_reached = True
         clients = {"target": self.control.admin}
         if self.needs_source:
             self.health.source_reached = self.link.source_reached
-            clients["source"] = self.source = kafka.admin(self.settings.client_config("source", "admin"))
+            clients["source"] = self.source = admin(self.settings.client_config("source", "admin"))
         watch = ClusterWatch(self.health, clients)
         self.leadership = Leadership(
             self.name,
@@ -271,11 +200,37 @@ class Application(ABC):
         if self._untold and not self._tell_end():
             return
         self.epoch += 1
-        plans = self.plan()
-        self.lanes_running = len(plans)
-        if plans:
-            query.submit([self._complete(plan, lane) for lane, plan in enumerate(plans)])
+        shares = self.plan()
+        self.lanes_running = len(shares)
+        if shares:
+            query.submit([self.lane_plan(share, lane) for lane, share in enumerate(shares)])
         self.running = True
+
+    def lane_plan(self, share: LaneShare, lane: int) -> Plan:
+        """What a lane of this epoch is to do, as JSON."""
+        s = self.settings
+        return LanePlan(
+            application=self.name,
+            link=s.application_name,
+            instance=self.instance,
+            term=self.term,
+            epoch=self.epoch,
+            epoch_s=epoch_length(self.name, s.application_name, self.epoch),
+            lane=lane,
+            bounded=self.bounded,
+            cluster=self.link.source_cluster,
+            target_cluster=self.link.target_cluster,
+            provenance=s.provenance_headers,
+            log_level=s.log_level,
+            staging_topic=s.staging_topic,
+            staging_partitions=s.staging_partitions,
+            positions_topic=s.positions_topic,
+            control_topic=s.control_topic,
+            mappings_topic=s.mappings_topic,
+            control_consumer=for_plan(s, "destination", "consumer"),
+            control_producer=for_plan(s, "destination", "producer"),
+            control_admin=for_plan(s, "destination", "admin"),
+        ).with_share(share)
 
     def _tell_end(self) -> bool:
         """Tell the lanes of an epoch that failed to end, and whether that is safe in the control topic.
@@ -339,32 +294,6 @@ class Application(ABC):
         except (KafkaException, KafkaTimeout) as error:
             log.warning("looking for new topics: %s", error)
             return False
-
-    def _complete(self, plan: Plan, lane: int) -> Plan:
-        s = self.settings
-        return {
-            **plan,
-            "application": self.name,
-            "link": s.application_name,
-            "instance": self.instance,
-            "term": self.term,
-            "epoch": self.epoch,
-            "epoch_s": epoch_length(self.name, s.application_name, self.epoch),
-            "lane": lane,
-            "bounded": self.bounded,
-            "cluster": self.link.source_cluster,
-            "target_cluster": self.link.target_cluster,
-            "provenance": s.provenance_headers,
-            "log_level": s.log_level,
-            "staging_topic": s.staging_topic,
-            "staging_partitions": s.staging_partitions,
-            "positions_topic": s.positions_topic,
-            "control_topic": s.control_topic,
-            "mappings_topic": s.mappings_topic,
-            "control_consumer": for_plan(s, "destination", "consumer"),
-            "control_producer": for_plan(s, "destination", "producer"),
-            "control_admin": for_plan(s, "destination", "admin"),
-        }
 
     def _end_epoch(self) -> None:
         if not self.lanes_running:

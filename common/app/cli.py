@@ -14,9 +14,10 @@ import click
 import orjson
 from confluent_kafka import KafkaException
 
-from common.config import durations
+from common.config import durations, loading
+from common.config.fields import FIELDS, flag_of
 from common.config.live_reload import LiveFile
-from common.config.settings import FIELDS, Settings, flag_of
+from common.config.settings import Settings
 from common.errors import SettingsError, VerbatimError
 
 log = logging.getLogger(__name__)
@@ -73,7 +74,7 @@ def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
         flags = {variable: options.pop(f"setting_{field}") for variable, field in _flags().items()}
         file = options.pop("config_file")
         load = functools.partial(
-            Settings.load,
+            loading.load,
             config_file=file,
             flags=flags,
             spark_conf=_spark_conf(options.pop("spark_conf")),

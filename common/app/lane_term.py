@@ -9,6 +9,7 @@ from common import ports
 from common.errors import Deposed
 from common.link.control_log import ControlLog
 from common.link.control_state import Control
+from common.link.lane_plan import LanePlan
 from common.ports import Deadline
 
 LOOK_INTERVAL_S = 0.5
@@ -27,14 +28,14 @@ def tame_garbage_collector() -> None:
 class LaneTerm:
     """A lane's right to work: its application's term and epoch, as the control topic tells them."""
 
-    def __init__(self, plan: dict[str, Any], control: ControlLog) -> None:
-        self.application: str = plan["application"]
-        self.term: int = plan["term"]
-        self.epoch: int = plan["epoch"]
-        self.again: bool = plan.get("again", False)
+    def __init__(self, plan: LanePlan, control: ControlLog) -> None:
+        self.application: str = plan.application
+        self.term: int = plan.term
+        self.epoch: int = plan.epoch
+        self.again: bool = plan.again
         """Whether Spark runs this lane again."""
         self.control = control
-        self._ends_at = ports.monotonic() + float(plan["epoch_s"])
+        self._ends_at = ports.monotonic() + float(plan.epoch_s)
         self._looked = 0.0
 
     @property

@@ -1,0 +1,1 @@
+"""What the operator said: settings and client properties, read and checked. Connects nowhere."""

@@ -15,7 +15,8 @@ from common.config.client_properties import Kind, Value, is_secret
 from common.errors import SettingsError
 
 if TYPE_CHECKING:
-    from common.config.settings import Cluster, Settings
+    from common.config.fields import Cluster
+    from common.config.settings import Settings
 
 KEY = "credentials"
 """Stands among a client's properties in a plan, where secrets were left out."""
@@ -49,7 +50,7 @@ def found(config: Mapping[str, Any], environ: Mapping[str, str] | None = None) -
     if wanted is None:
         return rest
     # Not for a lane that needs no secrets: it costs a quarter of a second.
-    from common.config.settings import client_properties_here
+    from common.config.loading import client_properties_here
 
     here = client_properties_here(
         wanted["cluster"],

@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from common import ports
-from common.config.settings import FIELDS, LIVE, Settings
+from common.config.fields import FIELDS, LIVE
+from common.config.settings import Settings
 from common.errors import SettingsError
 
 log = logging.getLogger(__name__)

@@ -1,0 +1,1 @@
+"""What is known of Kafka, and nothing of Verbatim."""

@@ -15,6 +15,7 @@ from common.kafka.client.clients import Received
 from common.kafka.client.stall_detector import Silence
 from common.kafka.errors import NO_RIGHTS, denied
 from common.link.control_state import Control, encode
+from common.link.lane_plan import LanePlan
 from common.ports import Deadline
 
 if TYPE_CHECKING:
@@ -65,14 +66,14 @@ class ControlLog:
         )
 
     @classmethod
-    def in_lane(cls, plan: dict[str, Any]) -> Self:
+    def in_lane(cls, plan: LanePlan) -> Self:
         """The same in a task, which knows its plan alone. What is skipped its driver has told."""
         made = cls(
-            plan["control_topic"],
-            plan["control_consumer"],
-            plan["control_producer"],
-            plan["control_admin"],
-            plan["link"],
+            plan.control_topic,
+            plan.control_consumer,
+            plan.control_producer,
+            plan.control_admin,
+            plan.link,
         )
         made._tell_skipped = 0
         return made

@@ -1,0 +1,1 @@
+"""Spark's session, and the query that runs lanes. Knows no Kafka."""

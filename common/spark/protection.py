@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from common.config.settings import on_one_machine
+from common.config.checks import on_one_machine
 from common.errors import SettingsError
 
 _SECRET = "spark.authenticate.secret"  # noqa: S105 - its name

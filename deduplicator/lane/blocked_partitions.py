@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection
-from typing import Any
 
 from confluent_kafka.admin import AdminClient
 
@@ -23,6 +22,7 @@ from deduplicator.lane.blocked_partition import Stuck
 from deduplicator.lane.partition_state import Owned
 from deduplicator.lane.transaction import Again
 from deduplicator.lane.unavailable import Unavailable
+from deduplicator.lane_plan import DeduplicatorPlan
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class Troubles:
 
     def __init__(
         self,
-        plan: dict[str, Any],
+        plan: DeduplicatorPlan,
         term: LaneTerm,
         owned: Owned,
         admin: AdminClient,
@@ -222,7 +222,7 @@ class Troubles:
         if new:
             # The replicator's frames were acknowledged before it asked.
             _, high = clients.watermarks(
-                self._admin, self.plan["staging_topic"], self.owned.partition, Deadline(CALL_S)
+                self._admin, self.plan.staging_topic, self.owned.partition, Deadline(CALL_S)
             )
             self._ask_from |= {ask.at: high for ask in new}
         asks = {k: a for k, a in asks.items() if self.owned.position >= self._ask_from[a.at]}
@@ -254,4 +254,4 @@ class Troubles:
         }
 
     def _mine(self, key: Key, topic: str) -> bool:
-        return staging_partition(topic, key[1], self.plan["staging_partitions"]) == self.owned.partition
+        return staging_partition(topic, key[1], self.plan.staging_partitions) == self.owned.partition

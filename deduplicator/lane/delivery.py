@@ -33,6 +33,7 @@ from deduplicator.lane.recovery import Snapshot, recover
 from deduplicator.lane.transaction import MAX_BATCH_BYTES, MUCH_BYTES, Again, Transaction, batch_within
 from deduplicator.lane.transactional_ids import TransactionalIds
 from deduplicator.lane.unavailable import Unavailable
+from deduplicator.lane_plan import DeduplicatorPlan, StagingPartition
 
 log = logging.getLogger(__name__)
 
@@ -57,16 +58,16 @@ class Delivery:
 
     def __init__(
         self,
-        plan: dict[str, Any],
-        share: dict[str, Any],
+        plan: DeduplicatorPlan,
+        share: StagingPartition,
         term: LaneTerm,
         group_metadata: Any,
         admin: AdminClient,
     ) -> None:
         self.plan = plan
-        self.partition: int = share["partition"]
-        self.end: int | None = share["end"]
-        self.snapshot = Snapshot.from_plan(share)
+        self.partition = share.partition
+        self.end = share.end
+        self.snapshot = share.snapshot
         self.term = term
         self.inbox = Inbox()
         self.read_from: deque[tuple[int, int]] = deque()
@@ -79,7 +80,7 @@ class Delivery:
         self.stopping = False
         self.turned = ports.monotonic()
         """When it last began to gather a transaction or to recover: each of its calls is bounded, so it does so again before long."""
-        self.owned = Owned(f"{plan['staging_topic']}-{self.partition}", self.partition)
+        self.owned = Owned(f"{plan.staging_topic}-{self.partition}", self.partition)
         self._admin = admin
         self._transaction = Transaction(plan, self.owned, group_metadata, self._several_into)
         self._ids = TransactionalIds(term.control)
@@ -166,7 +167,7 @@ class Delivery:
             self._transaction.send_alone()
         refused = self._transaction.refused()
         self._abandon()
-        self._troubles.stay(self._unavailable.refused(refused, (self.plan["mappings_topic"],)))
+        self._troubles.stay(self._unavailable.refused(refused, (self.plan.mappings_topic,)))
         if not self.stopping:
             log.warning("%s: transaction given up, going through recovery: %s", self.name, error)
             ports.sleep(self._pause)
@@ -235,7 +236,7 @@ class Delivery:
         except KafkaException as exception:
             error = kafka_error(exception)
             if error is not None and error.code() in NO_RIGHTS:
-                raise denied(f"writing to {self.plan['mappings_topic']}", error, right="WRITE") from None
+                raise denied(f"writing to {self.plan.mappings_topic}", error, right="WRITE") from None
             raise
         self._committed_at = ports.monotonic()
         self._pause = 0.1
@@ -265,12 +266,12 @@ class Delivery:
             until = fencing.fence(deadline)
             found = recover(
                 self.snapshot,
-                plan["mappings_topic"],
-                plan["staging_topic"],
+                plan.mappings_topic,
+                plan.staging_topic,
                 self.partition,
                 until,
-                plan["reader"],
-                plan["group"],
+                plan.reader,
+                plan.group,
                 self._admin,
                 deadline,
             )
@@ -281,7 +282,7 @@ class Delivery:
         self.owned.next = found.next
         self.owned.complete = found.complete
         self._troubles.inherit_holds(found.position)
-        self._troubles.stay(self._unavailable.without_marker(fencing.unmarked, plan["mappings_topic"]))
+        self._troubles.stay(self._unavailable.without_marker(fencing.unmarked, plan.mappings_topic))
         self._unavailable.unclosed.decided(fencing.unclosed, found.next)
         self._close()
         start = found.position

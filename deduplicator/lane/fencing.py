@@ -6,7 +6,6 @@ What goes into its transactions is left to deduplicator/lane/transaction.py.
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -16,6 +15,7 @@ from common.kafka.wire.batch_producer import BatchProducer, Delivered, Refused
 from common.kafka.wire.protocol import KnownTransaction
 from common.ports import Deadline
 from deduplicator.lane.transactional_ids import MOST, TransactionalIds, transactional_id
+from deduplicator.lane_plan import DeduplicatorPlan
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ class FencingProducer:
 
     def __init__(
         self,
-        plan: dict[str, Any],
+        plan: DeduplicatorPlan,
         partition: int,
         name: str,
         ids: TransactionalIds,
@@ -39,18 +39,18 @@ class FencingProducer:
         """The partitions of the transaction that fencing has ended, or found being ended, and whether it was committed."""
         self.unmarked: set[tuple[str, int]] = set()
         """Partitions without a leader, most likely: transactions can't be completed for want of their markers."""
-        self._mappings_topic: str = plan["mappings_topic"]
+        self._mappings_topic: str = plan.mappings_topic
         self._partition = partition
         self._name = name
-        self._transactional_id = transactional_id(plan["link"], partition, 0)
+        self._transactional_id = transactional_id(plan.link, partition, 0)
         self.client = self._with_id(self._transactional_id)
 
     def _with_id(self, tid: str) -> BatchProducer:
         return BatchProducer(
-            self._plan["producer"],
+            self._plan.producer,
             tid,
             TRANSACTION_TIMEOUT_MS,
-            self._plan["group"],
+            self._plan.group,
             [(self._mappings_topic, self._partition)],
         )
 
@@ -60,7 +60,7 @@ class FencingProducer:
         usable: BatchProducer | None = None
         nobodys: dict[str, KnownTransaction] = {}
         for number in range(MOST):
-            tid = transactional_id(self._plan["link"], self._partition, number)
+            tid = transactional_id(self._plan.link, self._partition, number)
             known = self._known(first, tid, deadline)
             if known is None and usable is not None:
                 break

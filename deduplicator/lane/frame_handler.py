@@ -6,7 +6,6 @@ What is delivered goes into the transaction under way; when that is committed, a
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -26,6 +25,7 @@ from deduplicator.lane.dedup import Action, Decision, decide
 from deduplicator.lane.partition_state import Owned
 from deduplicator.lane.transaction import Again, Moved, Transaction, batch_within
 from deduplicator.lane.unavailable import Unavailable
+from deduplicator.lane_plan import DeduplicatorPlan
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class Judgement:
 
     def __init__(
         self,
-        plan: dict[str, Any],
+        plan: DeduplicatorPlan,
         term: LaneTerm,
         owned: Owned,
         transaction: Transaction,
@@ -108,7 +108,7 @@ class Judgement:
             )
             return
         key = (frame.topic_id, frame.partition)
-        if frame.cluster != self.plan["cluster"]:
+        if frame.cluster != self.plan.cluster:
             log.error(
                 "%s offset %d: frame of cluster %s, which is not this link's source; left out",
                 self.owned.name,
@@ -177,7 +177,7 @@ class Judgement:
         """Whether a frame that can't be is the next one of its partition, with more records than any may have. Others are somebody's that have nothing
         to do here."""
         expected = self.owned.next.get((frame.topic_id, frame.partition))
-        ours = frame.cluster == self.plan["cluster"] and frame.start == expected
+        ours = frame.cluster == self.plan.cluster and frame.start == expected
         return ours and MAX_RECORDS < frame.count <= frame.next - frame.start
 
     def _refuse(self, frame: Frame, crc: int, offset: int, error: FrameError) -> None:

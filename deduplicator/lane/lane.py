@@ -24,6 +24,7 @@ from common.link.halt_reasons import HaltReason
 from common.link.lane_counters import Counters, lag
 from common.ports import Deadline
 from deduplicator.lane.delivery import Delivery
+from deduplicator.lane_plan import DeduplicatorPlan
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ def run(plan: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     logging.basicConfig(level=plan["log_level"], format="%(asctime)s %(levelname)s %(name)s %(message)s")
     tame_garbage_collector()
     try:
-        lane = Lane(credentials.found_in_plan(plan))
+        lane = Lane(DeduplicatorPlan.from_json(credentials.found_in_plan(plan)))
     except SettingsError as error:
         yield "refused", {"detail": str(error)}
         return
@@ -62,28 +63,26 @@ def run(plan: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 class Lane:
     """One epoch of one lane."""
 
-    def __init__(self, plan: dict[str, Any]) -> None:
+    def __init__(self, plan: DeduplicatorPlan) -> None:
         self.plan = plan
-        self.bounded: bool = plan["bounded"]
+        self.bounded: bool = plan.bounded
         self.control = ControlLog.in_lane(plan)
-        self.admin = clients.admin(plan["control_admin"])
+        self.admin = clients.admin(plan.control_admin)
         self.term = LaneTerm(plan, self.control)
-        self.counters = Counters(
-            DEDUPLICATOR, plan["term"], plan["epoch"], plan["lane"], plan["positions_topic"]
-        )
+        self.counters = Counters(DEDUPLICATOR, plan.term, plan.epoch, plan.lane, plan.positions_topic)
         self._mute = False
-        self.counting: Producer = clients.producer(plan["control_producer"], linger_ms=0)
+        self.counting: Producer = clients.producer(plan.control_producer, linger_ms=0)
         self.consumer: Consumer = clients.consumer(
-            plan["consumer"],
-            group_id=plan["group"],
+            plan.consumer,
+            group_id=plan.group,
             enable_partition_eof=True,
             check_crcs=True,
             fetch_wait_max_ms=FETCH_WAIT_MS,
         )
         group_metadata = self.consumer.consumer_group_metadata()
         self.deliveries = {
-            share["partition"]: Delivery(plan, share, self.term, group_metadata, self.admin)
-            for share in plan["partitions"]
+            share.partition: Delivery(plan, share, self.term, group_metadata, self.admin)
+            for share in plan.partitions
         }
         self.generations: dict[int, int] = {}
         self._next: dict[tuple[str, int], int] = {}
@@ -99,7 +98,7 @@ class Lane:
         for delivery in self.deliveries.values():
             delivery.thread.start()
         # Meanwhile.
-        clients.connect(self.consumer, self.plan["staging_topic"], Deadline(CONNECT_S))
+        clients.connect(self.consumer, self.plan.staging_topic, Deadline(CONNECT_S))
         while not self._step():
             pass
         self._finish()
@@ -160,8 +159,8 @@ class Lane:
         wanted = []
         for partition, delivery in ready.items():
             self.generations[partition], offset = delivery.read_from.popleft()
-            wanted.append(TopicPartition(self.plan["staging_topic"], partition, offset))
-            self._next[self.plan["staging_topic"], partition] = offset
+            wanted.append(TopicPartition(self.plan.staging_topic, partition, offset))
+            self._next[self.plan.staging_topic, partition] = offset
         if known:
             self.consumer.incremental_unassign([at for at in wanted if at.partition in known])
         self.consumer.incremental_assign(wanted)
@@ -180,14 +179,14 @@ class Lane:
                 log.warning("staging partition %d: %s", message.partition(), error.str())
                 self.deliveries[message.partition()].restart = True
             elif error.code() in NO_RIGHTS:
-                what = f"reading {self.plan['staging_topic']}"
+                what = f"reading {self.plan.staging_topic}"
                 for delivery in self.deliveries.values():
-                    delivery.refusal = str(denied(what, error, self.plan["group"], "READ"))
+                    delivery.refusal = str(denied(what, error, self.plan.group, "READ"))
             elif not retriable(error):
                 log.warning("staging: %s", error.str())
         for partition, messages in by_partition.items():
             last = messages[-1]
-            self._next[self.plan["staging_topic"], partition] = last.offset() + (last.error() is None)
+            self._next[self.plan.staging_topic, partition] = last.offset() + (last.error() is None)
             self.deliveries[partition].inbox.put(messages, self.generations[partition])
 
     def _listen(self) -> None:
@@ -233,7 +232,7 @@ class Lane:
         }
 
     def _lag(self) -> int:
-        topic = self.plan["staging_topic"]
+        topic = self.plan.staging_topic
         return lag(
             self.consumer,
             {TopicPartition(topic, p): max(0, d.owned.position) for p, d in self.deliveries.items()},

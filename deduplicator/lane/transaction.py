@@ -29,6 +29,7 @@ from common.ports import Deadline
 from deduplicator.lane.fencing import FencingProducer
 from deduplicator.lane.offset_runs import Run, merge, placed, segments
 from deduplicator.lane.partition_state import Owned
+from deduplicator.lane_plan import DeduplicatorPlan
 
 log = logging.getLogger(__name__)
 
@@ -79,12 +80,32 @@ class Moved:
     lost: int = 0
 
 
+def _mapping(moved: Moved, runs: list[Run], position: int) -> Mapping:
+    """`position`: in staging, behind the transaction."""
+    f = moved.frame
+    return Mapping(
+        f.cluster,
+        f.topic,
+        f.topic_id,
+        f.partition,
+        moved.start,
+        moved.next,
+        moved.destination.topic,
+        f.partition,
+        position,
+        moved.records,
+        moved.duplicates,
+        moved.lost,
+        merge(runs),
+    )
+
+
 class Transaction:
     """The transaction under way, and the producer that all of an owner's transactions go through until it is dropped."""
 
     def __init__(
         self,
-        plan: dict[str, Any],
+        plan: DeduplicatorPlan,
         owned: Owned,
         group_metadata: Any,
         several_into: Callable[[str, bool], bool],
@@ -115,7 +136,7 @@ class Transaction:
         """Topics whose next records go in batches of their own, since one of them is too large."""
         self._ends: dict[tuple[str, int], int] = {}
         """Of destination partitions that this producer committed to, the offset of the next record, if nobody else writes there."""
-        self._mark = provenance.header(plan["cluster"]) if plan["provenance"] else None
+        self._mark = provenance.header(plan.cluster) if plan.provenance else None
 
     def has_producer(self) -> bool:
         return self._producer is not None
@@ -276,7 +297,7 @@ class Transaction:
         try:
             return producer.flush(timeout_s)
         except Refused as refused:
-            if self.plan["mappings_topic"] in refused.topics:
+            if self.plan.mappings_topic in refused.topics:
                 raise
             # To write to a destination: the driver, which looks for that now and then, will halt its partitions.
             raise UncleanTransaction(f"records were refused: {refused}") from None
@@ -285,14 +306,14 @@ class Transaction:
         assert self._producer is not None
         try:
             self._producer.send_offsets_to_transaction(
-                [TopicPartition(self.plan["staging_topic"], self.owned.partition, self.owned.position)],
+                [TopicPartition(self.plan.staging_topic, self.owned.partition, self.owned.position)],
                 self._group_metadata,
                 deadline.left(),
             )
         except KafkaException as exception:
             error = kafka_error(exception)
             if error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-                raise denied("committing the position", error, self.plan["group"]) from None
+                raise denied("committing the position", error, self.plan.group) from None
             if error is not None and error.code() in NO_RIGHTS:
                 # To write to a destination: the driver, which looks for that now and then, will halt its partitions.
                 raise UncleanTransaction(f"a record was refused: {error.str()}") from None
@@ -331,32 +352,14 @@ class Transaction:
     def _produce_mappings(self, runs: list[list[Run]]) -> None:
         assert self._producer is not None
         for moved, its_runs in zip(self.moved.values(), runs, strict=True):
-            key, value = offset_mappings.encode(self._mapping(moved, its_runs))
+            key, value = offset_mappings.encode(_mapping(moved, its_runs, self.owned.position))
             self._producer.produce(
-                self.plan["mappings_topic"],
+                self.plan.mappings_topic,
                 value,
                 key,
                 self.owned.partition,
                 on_delivery=self._mapping_reported,
             )
-
-    def _mapping(self, moved: Moved, runs: list[Run]) -> Mapping:
-        f = moved.frame
-        return Mapping(
-            f.cluster,
-            f.topic,
-            f.topic_id,
-            f.partition,
-            moved.start,
-            moved.next,
-            moved.destination.topic,
-            f.partition,
-            self.owned.position,
-            moved.records,
-            moved.duplicates,
-            moved.lost,
-            merge(runs),
-        )
 
     def _check_reports(self, foreseen: list[list[Run]] | None) -> None:
         """Raise unless each run was reported, and as `foreseen`, where the mappings say so already."""

@@ -1,0 +1,1 @@
+"""The Delta tables: a snapshot of the mappings, and their history."""

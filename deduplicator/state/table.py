@@ -17,7 +17,6 @@ Why a fold can't spoil the table, each with the order of events that would:
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import logging
 import os
 import socket
@@ -26,13 +25,13 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from common.config import state_path
 from common.config.credentials import for_plan
 from common.errors import KafkaTimeout, SettingsError, StateError
 from deduplicator.state import local_reader
+from deduplicator.state.delta import exists, made_table, open_table
 from deduplicator.state.delta_rows import (
     HISTORY_PROPERTIES,
     STATE_DDL,
@@ -41,10 +40,10 @@ from deduplicator.state.delta_rows import (
     local,
     struct,
 )
+from deduplicator.state.file_lock import file_lock
 from deduplicator.state.snapshot import FoldPlan, FoldResult, Snapshot
 
 if TYPE_CHECKING:
-    from delta.tables import DeltaTable
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from common.config.settings import Settings
@@ -307,7 +306,7 @@ class StateTable:
             "staging_offset": "greatest(t.staging_offset, s.staging_offset)",
             "hole": "greatest(t.hole, s.hole)",
         }
-        table = self._table(self.state_path, STATE_DDL, STATE_PROPERTIES)
+        table = made_table(self.spark, self.state_path, STATE_DDL, STATE_PROPERTIES)
         key = " AND ".join(f"t.{name} = s.{name}" for name in ("kind", "cluster", "topic_id", "partition"))
         (
             table.alias("t")
@@ -330,7 +329,7 @@ class StateTable:
         dated = frame.withColumn("date", f.to_date("timestamp"))
         dates = {date for row in folded for date in row["dates"]}
         low = min(row["first_offset"] for row in folded)
-        table = self._table(self.history_path, f"date date, {SCHEMA}", HISTORY_PROPERTIES, "date")
+        table = made_table(self.spark, self.history_path, f"date date, {SCHEMA}", HISTORY_PROPERTIES, "date")
         listed = ", ".join(f"DATE'{date}'" for date in sorted(dates))
         (
             table.alias("t")
@@ -352,58 +351,16 @@ class StateTable:
             for path in (self.state_path, self.history_path):
                 if not self._exists(path):
                     continue
-                table = self._open(path)
+                table = open_table(self.spark, path)
                 if path == self.history_path:
                     oldest = (datetime.now(UTC) - timedelta(days=history_days)).date()
                     table.delete(f"date < DATE'{oldest}'")
                 table.optimize().executeCompaction()
                 table.vacuum()
 
-    def _open(self, path: str) -> DeltaTable:
-        from delta.tables import DeltaTable
-
-        return DeltaTable.forPath(self.spark, path)
-
-    def _table(
-        self, path: str, ddl: str, properties: Mapping[str, str], partitioned_by: str | None = None
-    ) -> DeltaTable:
-        """The table at `path`, made if missing: by a commit without data, so that data without a log means damage."""
-        if self._exists(path):
-            return self._open(path)
-        from delta.tables import DeltaTable
-
-        # Delta remembers the log of a table that was deleted under this session.
-        jvm: Any = self.spark._jvm
-        jvm.org.apache.spark.sql.delta.DeltaLog.invalidateCache(
-            self.spark._jsparkSession, jvm.org.apache.hadoop.fs.Path(path)
-        )
-        builder = DeltaTable.createIfNotExists(self.spark).location(path).addColumns(struct(ddl))
-        for key, value in properties.items():
-            builder = builder.property(key, value)
-        if partitioned_by:
-            builder = builder.partitionedBy(partitioned_by)
-        return builder.execute()
-
     def _exists(self, path: str) -> bool:
-        """Whether there is a table. Raises StateError for data files without a log: what they hold can't be known."""
         with self._reporting("look for"):
-            jvm: Any = self.spark._jvm
-            root = jvm.org.apache.hadoop.fs.Path(path)
-            files = root.getFileSystem(self.spark._jsc.sc().hadoopConfiguration())
-            if not files.exists(root):
-                return False
-            logs = jvm.org.apache.hadoop.fs.Path(root, "_delta_log")
-            if files.exists(logs) and any(
-                status.getPath().getName().endswith((".json", ".parquet"))
-                for status in files.listStatus(logs)
-            ):
-                return True
-            names = [status.getPath().getName() for status in files.listStatus(root)]
-        if any(name.endswith(".parquet") or "=" in name for name in names):
-            raise StateError(
-                f"{state_path.redacted(path)} has data files but no Delta log; remove it, the mappings will be folded anew"
-            )
-        return False
+            return exists(self.spark, path)
 
     @contextlib.contextmanager
     def _reporting(self, doing: str) -> Iterator[None]:
@@ -425,33 +382,9 @@ class StateTable:
         deadline = time.monotonic() + LOCK_TIMEOUT_S
         with self._lock, contextlib.ExitStack() as stack:
             if self._folder is not None:
-                stack.enter_context(_file_lock(self._folder, deadline))
+                stack.enter_context(file_lock(self._folder, deadline))
             yield
 
 
 def _where_missing(file: str) -> Callable[[int], list[str]]:
     return lambda _: [] if os.path.exists(file) else [socket.gethostname()]
-
-
-@contextlib.contextmanager
-def _file_lock(folder: Path, deadline: float) -> Iterator[None]:
-    """The lock of what lies in a folder. It holds on a volume of several machines too (NFS 4 and the like)."""
-    with contextlib.ExitStack() as stack:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            file = stack.enter_context(open(folder / ".lock", "w"))
-            while not _got(file):
-                if time.monotonic() > deadline:
-                    raise StateError(f"{folder} is being written by another process")
-                time.sleep(0.05)
-        except OSError as error:
-            raise StateError(f"{folder} can't be locked: {error.strerror}") from error
-        yield
-
-
-def _got(file: IO[str]) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

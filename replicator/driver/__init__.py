@@ -1,0 +1,1 @@
+"""What the replicator's driver does: plans, origins, heartbeats, what it says of topics."""

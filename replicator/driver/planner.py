@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
@@ -24,9 +24,9 @@ from common.link.identity import refuse_own_copies
 from common.link.partitioning import spread
 from common.link.positions import Position
 from common.ports import Deadline
-from common.spark.lane_query import Plan
 from replicator.driver.origins import Origins
 from replicator.driver.topic_reporter import Telling
+from replicator.lane_plan import ReplicatorShare, SourcePartition
 
 if TYPE_CHECKING:
     from common.config.settings import Settings
@@ -149,7 +149,7 @@ class Planner:
     def close(self) -> None:
         self.positions.close()
 
-    def plan(self, lanes: int) -> list[Plan]:
+    def plan(self, lanes: int) -> list[ReplicatorShare]:
         """The partitions of each lane, with all the clients they need."""
         deadline = Deadline(PLAN_S)
         found = self.selected(deadline)
@@ -163,7 +163,7 @@ class Planner:
         ends = self._ends(found, deadline) if self.bounded else {}
         for key in self._due():
             del self._left_out[key]
-        partitions: list[dict[str, Any]] = []
+        partitions: list[SourcePartition] = []
         self._given = {}
         for info in found:
             same_name = self._same_name(info.name, state)
@@ -177,29 +177,29 @@ class Planner:
                     self._given[info.name, p] = ((info.id, p), origin.offset, end)
                 position = known.get((info.id, p))
                 partitions.append(
-                    {
-                        "topic": info.name,
-                        "topic_id": info.id,
-                        "partition": p,
-                        "origin": origin.offset,
-                        "position": position.next if position else None,
-                        "leader_epoch": position.leader_epoch if position else None,
-                        "handled": position.handled if position else -1,
-                        "end": end,
-                        "same_name": same_name,
-                    }
+                    SourcePartition(
+                        topic=info.name,
+                        topic_id=info.id,
+                        partition=p,
+                        origin=origin.offset,
+                        position=position.next if position else None,
+                        leader_epoch=position.leader_epoch if position else None,
+                        handled=position.handled if position else -1,
+                        end=end,
+                        same_name=same_name,
+                    )
                 )
         s = self.settings
-        common: dict[str, Any] = {
-            "source_consumer": for_plan(s, "source", "consumer"),
-            "source_admin": for_plan(s, "source", "admin"),
-            "staging_producer": for_plan(s, "destination", "producer"),
-            # Of what each limit is shared out by.
-            "partitions_of": Counter(p["topic"] for p in partitions),
-            "partitions_in_all": len(partitions),
-        }
+        of_topics = Counter(p.topic for p in partitions)
         return [
-            {**common, "partitions": [partitions[i] for i in share]}
+            ReplicatorShare(
+                source_consumer=for_plan(s, "source", "consumer"),
+                source_admin=for_plan(s, "source", "admin"),
+                staging_producer=for_plan(s, "destination", "producer"),
+                partitions_of=dict(of_topics),
+                partitions_in_all=len(partitions),
+                partitions=[partitions[i] for i in share],
+            )
             for share in spread(len(partitions), lanes)
         ]
 

@@ -38,6 +38,7 @@ from replicator.lane.source_reader import Source
 from replicator.lane.staging_writer import Writer, WriterFailed, frame_codec
 from replicator.lane.throttle import Throttle
 from replicator.lane.topic_id_check import Confirming
+from replicator.lane_plan import ReplicatorPlan
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ def run(plan: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     logging.basicConfig(level=plan["log_level"], format="%(asctime)s %(levelname)s %(name)s %(message)s")
     tame_garbage_collector()
     try:
-        lane = Lane(credentials.found_in_plan(plan))
+        lane = Lane(ReplicatorPlan.from_json(credentials.found_in_plan(plan)))
     except SettingsError as error:
         yield "refused", {"detail": str(error)}
         return
@@ -79,39 +80,35 @@ class Unreadable(NamedTuple):
 class Lane:
     """One epoch of one lane."""
 
-    def __init__(self, plan: dict[str, Any]) -> None:
+    def __init__(self, plan: ReplicatorPlan) -> None:
         self.plan = plan
-        self.bounded: bool = plan["bounded"]
+        self.bounded: bool = plan.bounded
         self.control = ControlLog.in_lane(plan)
         self.term = LaneTerm(plan, self.control)
-        self.counters = Counters(
-            REPLICATOR, plan["term"], plan["epoch"], plan["lane"], plan["positions_topic"]
-        )
-        mark = provenance.header(plan["target_cluster"])
-        codec = frame_codec(plan["staging_producer"])
-        writer = f"{plan['instance']}/{plan['term']}.{plan['epoch']}.{plan['lane']}.{uuid.uuid4().hex[:6]}"
+        self.counters = Counters(REPLICATOR, plan.term, plan.epoch, plan.lane, plan.positions_topic)
+        mark = provenance.header(plan.target_cluster)
+        codec = frame_codec(plan.staging_producer)
+        writer = f"{plan.instance}/{plan.term}.{plan.epoch}.{plan.lane}.{uuid.uuid4().hex[:6]}"
         self.copies = {
-            (p["topic"], p["partition"]): Copying(
-                plan["cluster"],
-                p["topic"],
-                p["topic_id"],
-                p["partition"],
+            (p.topic, p.partition): Copying(
+                plan.cluster,
+                p.topic,
+                p.topic_id,
+                p.partition,
                 writer,
-                p["origin"],
-                p["position"] if p["position"] is not None else p["origin"],
-                p["leader_epoch"],
-                p["handled"],
-                p["end"],
-                mark if plan["provenance"] else None,
-                mark if p["same_name"] else None,
+                p.origin,
+                p.position if p.position is not None else p.origin,
+                p.leader_epoch,
+                p.handled,
+                p.end,
+                mark if plan.provenance else None,
+                mark if p.same_name else None,
                 codec,
             )
-            for p in plan["partitions"]
+            for p in plan.partitions
         }
         self.new = {
-            c.key
-            for c, p in zip(self.copies.values(), plan["partitions"], strict=True)
-            if p["position"] is None
+            c.key for c, p in zip(self.copies.values(), plan.partitions, strict=True) if p.position is None
         }
         self.halts = Halts(self.term, self.copies.values())
         self.source = Source(plan, self.copies.values())
@@ -391,5 +388,5 @@ class Lane:
         return {
             what: sum(getattr(c, what) for c in self.copies.values())
             for what in ("records", "frames", "left_out")
-            if what != "left_out" or self.plan["provenance"]
+            if what != "left_out" or self.plan.provenance
         }

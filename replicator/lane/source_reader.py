@@ -17,6 +17,7 @@ from common.kafka.wire.chunks import Chunk
 from common.link.lane_counters import lag
 from common.ports import Deadline
 from replicator.lane.partition_copy import Copying, Status
+from replicator.lane_plan import ReplicatorPlan
 
 CALL_S = 30.0
 SILENCE_S = 20.0
@@ -40,10 +41,10 @@ def whole_codecs(config: Mapping[str, Any], provenance: bool) -> frozenset[int]:
 class Source:
     """A lane's clients of the source cluster."""
 
-    def __init__(self, plan: dict[str, Any], copies: Iterable[Copying]) -> None:
+    def __init__(self, plan: ReplicatorPlan, copies: Iterable[Copying]) -> None:
         self.plan = plan
         self.copies = list(copies)
-        self._admin = clients.admin(plan["source_admin"])
+        self._admin = clients.admin(plan.source_admin)
         self._silence = Silence(self._admin, SILENCE_S)
         self._consumer: BatchConsumer | None = None
         self._by_name = False
@@ -71,8 +72,8 @@ class Source:
         self.begun += 1
         self.held = {}
         running = [c for c in self.copies if c.status is Status.RUNNING and not c.paused]
-        codecs = whole_codecs(self.plan["staging_producer"], self.plan["provenance"])
-        consumer = self._consumer = BatchConsumer(self.plan["source_consumer"], codecs)
+        codecs = whole_codecs(self.plan.staging_producer, self.plan.provenance)
+        consumer = self._consumer = BatchConsumer(self.plan.source_consumer, codecs)
         consumer.assign((c.topic, c.topic_id, c.partition, c.read, c.read_epoch) for c in running)
 
     def hold(self, copies: Collection[Copying]) -> None:

@@ -33,6 +33,7 @@ from common.link.positions import Position
 from common.ports import Deadline
 from replicator.lane.halts import Halts
 from replicator.lane.partition_copy import Copying, Cut
+from replicator.lane_plan import ReplicatorPlan
 
 log = logging.getLogger(__name__)
 
@@ -85,19 +86,19 @@ class Way:
 class Writer:
     """One producer for one epoch of a lane."""
 
-    def __init__(self, plan: dict[str, Any], term: LaneTerm, halts: Halts) -> None:
+    def __init__(self, plan: ReplicatorPlan, term: LaneTerm, halts: Halts) -> None:
         self.plan = plan
         self.term = term
         self.halts = halts
-        uncompressed = {} if frame_codec(plan["staging_producer"]) is None else {"compression_type": "none"}
+        uncompressed = {} if frame_codec(plan.staging_producer) is None else {"compression_type": "none"}
         self._producer: Producer = clients.producer(
-            plan["staging_producer"],
+            plan.staging_producer,
             **uncompressed,
             linger_ms=0,
             batch_size=BATCH_BYTES,
             queue_buffering_max_kbytes=QUEUE_BYTES >> 10,
         )
-        clients.connect(self._producer, plan["staging_topic"], Deadline(clients.CONNECT_S))
+        clients.connect(self._producer, plan.staging_topic, Deadline(clients.CONNECT_S))
         self._failed: tuple[Copying, Cut, KafkaError] | None = None
         self._ways: dict[int, Way] = {}
         self._held_bytes = 0
@@ -107,7 +108,7 @@ class Writer:
     def send(self, copy: Copying, cut: Cut) -> None:
         """Append a frame behind all that were sent before it, unless its copy goes back first. Raises WriterFailed."""
         frame = cut.frame
-        to = staging_partition(frame.topic, frame.partition, self.plan["staging_partitions"])
+        to = staging_partition(frame.topic, frame.partition, self.plan.staging_partitions)
         way = self._ways.setdefault(to, Way())
         if not way.held and not way.full():
             self._produce(to, way, copy, cut)
@@ -145,7 +146,7 @@ class Writer:
         while True:
             try:
                 self._producer.produce(
-                    self.plan["staging_topic"],
+                    self.plan.staging_topic,
                     cut.value,
                     staging_key(frame.topic, frame.partition),
                     to,
@@ -183,7 +184,7 @@ class Writer:
         for to, way in self._ways.items():
             if way.messages and now - way.moved > UNACKNOWLEDGED_S:
                 why = (
-                    f"none of {way.messages} frames on their way to {self.plan['staging_topic']}-{to} was acknowledged for"
+                    f"none of {way.messages} frames on their way to {self.plan.staging_topic}-{to} was acknowledged for"
                     f" {UNACKNOWLEDGED_S:.0f} s"
                 )
                 self.halts.replan(why)
@@ -202,7 +203,7 @@ class Writer:
                 copy.acknowledge(cut)
         elif self._failed is None:
             self._failed = (copy, cut, error)
-            self._reported(self.plan["staging_topic"], error, None)
+            self._reported(self.plan.staging_topic, error, None)
 
     @contextlib.contextmanager
     def _naming_the_refused(self) -> Iterator[None]:
@@ -244,7 +245,7 @@ class Writer:
         self._must_may()
         frame = cut.frame
         where = f"{frame.topic}-{frame.partition} [{frame.start}, {frame.next})"
-        staging = self.plan["staging_topic"]
+        staging = self.plan.staging_topic
         if error.code() in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.INVALID_RECORD):
             self.halts.halt(
                 copy,
@@ -268,17 +269,17 @@ class Writer:
                 )
                 with self._naming_the_refused():
                     self._producer.produce(
-                        self.plan["positions_topic"],
+                        self.plan.positions_topic,
                         value,
                         key,
-                        on_delivery=partial(self._reported, self.plan["positions_topic"]),
+                        on_delivery=partial(self._reported, self.plan.positions_topic),
                     )
                 copy.recorded = copy.acked
                 self.halts.resumed(copy)
 
     def write_counters(self, counters: Counters, now: float, counts: Mapping[str, int]) -> None:
         with self._naming_the_refused():
-            reported = partial(self._reported, self.plan["positions_topic"])
+            reported = partial(self._reported, self.plan.positions_topic)
             counters.write(self._producer, now, counts, reported)
 
     def flush(self, timeout_s: float) -> bool:

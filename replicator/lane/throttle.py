@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable
-from typing import Any
 
 from common.link.throttling import Steering
 from replicator.lane.partition_copy import Copying, Cut
 from replicator.lane.source_reader import Source
 from replicator.lane.token_buckets import Pacing
+from replicator.lane_plan import ReplicatorPlan
 
 PARKED_BYTES = 64 << 20
 PARKED_RECORDS = 200_000
@@ -27,11 +27,11 @@ MOST_BYTES, MOST_RECORDS = 4 << 20, 20_000
 class Throttle:
     """One lane's."""
 
-    def __init__(self, plan: dict[str, Any], copies: Collection[Copying], source: Source) -> None:
+    def __init__(self, plan: ReplicatorPlan, copies: Collection[Copying], source: Source) -> None:
         self._copies = copies
         self._source = source
         mine = Counter(copy.topic for copy in copies)
-        self._pacing = Pacing(mine, plan["partitions_of"], plan["partitions_in_all"])
+        self._pacing = Pacing(mine, plan.partitions_of, plan.partitions_in_all)
         self._steering = Steering()
         self._bytes, self._records = MOST_BYTES, MOST_RECORDS
         self._any = False

@@ -21,8 +21,10 @@ from typing import Any
 import pytest
 import yaml
 
+from common.config import loading
 from common.config.client_properties import parse_properties
-from common.config.settings import _FAMILY, FIELDS, Settings
+from common.config.fields import FIELDS
+from common.config.sources import _FAMILY
 from common.spark import jars, worker_python
 from tests.conftest import Kafka, Names
 from tests.deploy.deployed import (
@@ -114,7 +116,7 @@ def test_compose_sets_only_declared_variables(service: str) -> None:
 @pytest.mark.parametrize("service", [*applications()])
 def test_compose_gives_an_application_all_that_it_needs(service: str) -> None:
     variables = {key: str(value) for key, value in applications()[service]["environment"].items()}
-    settings = Settings.load(variables)
+    settings = loading.load(variables)
     assert settings.source_bootstrap_servers.split(":")[0] in compose()["services"]
     assert settings.destination_bootstrap_servers.split(":")[0] in compose()["services"]
     assert settings.warnings == []
@@ -149,7 +151,7 @@ def test_the_config_map_is_a_complete_set_of_settings(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
         assert CLIENT_FILES + name in variables.values()
     there = {k: v.replace(CLIENT_FILES, f"{tmp_path}/") for k, v in variables.items()}
-    assert Settings.load(there).warnings == []
+    assert loading.load(there).warnings == []
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
@@ -160,7 +162,7 @@ def test_manifests_set_only_declared_variables_and_the_settings_load(folder: str
         container = deployment["spec"]["template"]["spec"]["containers"][0]
         given = maps[container["envFrom"][0]["configMapRef"]["name"]]
         assert unknown({**given, **{v["name"]: v for v in container.get("env", [])}}) == set()
-        Settings.load({k: v.replace(CLIENT_FILES, f"{tmp_path}/config/") for k, v in given.items()})
+        loading.load({k: v.replace(CLIENT_FILES, f"{tmp_path}/config/") for k, v in given.items()})
 
 
 def test_executors_have_the_clients_secrets_where_the_drivers_do() -> None:

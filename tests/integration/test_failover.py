@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from common.link import identity as links
 from offsets.group_offsets import decode
 from tests.conftest import Kafka, Names
 from tests.integration.test_cutover import member, refused_at, work
@@ -85,7 +84,7 @@ def test_groups_go_on_at_the_target_when_the_source_is_gone_and_what_is_missing_
 ) -> None:
     """30 records of each partition are delivered, 20 staged, 10 only at the source; the group stopped within what is staged of one, and
     beyond that of the other."""
-    monkeypatch.setattr(links, "SOURCE_S", 0.5)
+    monkeypatch.setattr(identity, "SOURCE_S", 0.5)
     to, topic, group = target.bootstrap_servers, names.topic(), f"{names.link}.g"
 
     def write(begin: int, end: int) -> None:

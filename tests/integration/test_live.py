@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from common.config import loading
 from common.config.live_reload import LiveFile
 from common.config.settings import Settings
 from offsets.service import Service
@@ -82,7 +83,7 @@ def test_offsets_follows_its_file(source: Kafka, target: Kafka, names: Names, tm
     file.write_text(f"CONSUMER_GROUPS: {names.link}.first\nOFFSETS_INTERVAL: 1s\n")
 
     def load() -> Settings:
-        return Settings.load(environ=link.variables, config_file=file)
+        return loading.load(environ=link.variables, config_file=file)
 
     running = Running(Service(load(), False, LiveFile(file, load)))
     try:

@@ -19,7 +19,6 @@ from confluent_kafka.admin import AdminClient
 
 from common.errors import GroupRefused, LinkRefused
 from common.kafka.client import topics as common_topics
-from common.link import identity as links
 from common.ports import Deadline
 from offsets import survey
 from offsets.group_offsets import GroupKey, GroupOffset, decode
@@ -442,7 +441,7 @@ def test_without_the_source_what_was_translated_is_still_there(
     group, link, topic = copied.served(), copied.link, copied.plain
     commit(link.source, group, topic, 30)
     copied.settled(group, topic, 30, "in-step")
-    monkeypatch.setattr(links, "SOURCE_S", 0.5)
+    monkeypatch.setattr(identity, "SOURCE_S", 0.5)
     lines = orjson.loads(run(link, "describe", "--output", "json", **NO_SOURCE))
     (line,) = (line for line in lines if line["group"] == group)
     reached = read_all(link.target, topic)[0][30].offset
@@ -487,7 +486,7 @@ def test_a_restart_knows_what_was_written_and_translated_before(
     assert group_offsets(link)[GroupKey(other, topic, 0)].why == "before-history"
     once(link, GROUP_NAME="from-{source}.{group}")
     assert committed(to, f"from-east.{old}", topic) == here[40].offset
-    monkeypatch.setattr(links, "SOURCE_S", 0.5)
+    monkeypatch.setattr(identity, "SOURCE_S", 0.5)
     monkeypatch.setattr(survey, "SOURCE_S", 0.5)
     with in_step(link, **NO_SOURCE) as service:
         eventually(lambda: service.health.role == "leader" and not service.health.source_reached, "a round")

@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, cast
 
 import click
 import pytest
 
 from common.app.cli import entry
-from common.config.settings import Settings
+from common.config import loading
 from common.errors import KafkaTimeout, LinkRefused, SettingsError, VerbatimError
 from common.kafka.client import cluster_check
 from common.link import identity
@@ -75,7 +76,7 @@ def variables(servers: str, properties: dict[str, str] | None = None) -> dict[st
 
 def looked(servers: str, properties: dict[str, str] | None = None, allowed_s: float = 4.0) -> VerbatimError:
     """What is raised."""
-    settings = Settings.load(environ=variables(servers, properties))
+    settings = loading.load(environ=variables(servers, properties))
     began = time.monotonic()
     with pytest.raises(VerbatimError) as caught:
         cluster_check.cluster_id(settings, "source", Deadline(allowed_s))
@@ -89,7 +90,7 @@ def ways(cluster: ManyListeners, user: dict[str, str]) -> Iterator[dict[str, tup
     """All that can be wrong: bootstrap servers and properties."""
     plain, secure = cluster.bootstrap_servers, cluster.secure_servers
     # The first handshakes of a JVM take their time.
-    settings = Settings.load(environ=variables(secure, user))
+    settings = loading.load(environ=variables(secure, user))
     assert cluster_check.cluster_id(settings, "source", Deadline(30)) == cluster.cluster_id
     tls = {"security.protocol": "ssl", "ssl.ca.location": user["ssl.ca.location"]}
     without = {name: value for name, value in user.items() if name != "ssl.ca.location"}
@@ -203,7 +204,7 @@ def test_with_bad_addresses_among_sound_ones_all_is_well(
         (f"{CLOSED},nowhere.invalid:1,{cluster.bootstrap_servers}", {}),
         (f"{CLOSED},{cluster.bootstrap_servers},{cluster.secure_servers}", user),
     ):
-        settings = Settings.load(environ=variables(servers, properties))
+        settings = loading.load(environ=variables(servers, properties))
         assert cluster_check.cluster_id(settings, "destination", Deadline(10)) == cluster.cluster_id
     assert caplog.messages == []
 
@@ -213,7 +214,7 @@ def test_what_only_one_kind_of_client_comes_in_with_is_tried_too(
 ) -> None:
     """Promise: the password of consumers alone, wrong, is told of as the link starts, not by a lane that reads nothing."""
     given = variables(cluster.secure_servers, user) | {f"{SOURCE}CONSUMER_SASL_PASSWORD": "another"}
-    settings = Settings.load(environ=given)
+    settings = loading.load(environ=given)
     with pytest.raises(LinkRefused, match=r"refuses the credentials of user alice.*its consumer clients"):
         cluster_check.cluster_id(settings, "source", Deadline(10))
     assert cluster_check.cluster_id(settings, "destination", Deadline(10)) == cluster.cluster_id
@@ -223,7 +224,7 @@ def test_a_cluster_that_is_away_for_a_while_is_waited_for_and_told_of_at_once(
     cluster: ManyListeners, caplog: pytest.LogCaptureFixture
 ) -> None:
     (port,) = free_ports(1)
-    settings = Settings.load(environ=variables(f"{HOST}:{port}"))
+    settings = loading.load(environ=variables(f"{HOST}:{port}"))
     began = time.monotonic()
     with ThreadPoolExecutor(1) as pool:
         looking = pool.submit(cluster_check.cluster_id, settings, "source", Deadline(30))
@@ -332,18 +333,18 @@ def test_a_target_that_allows_no_transaction_of_ours_is_refused_by_the_name_of_i
     cluster: ManyListeners,
 ) -> None:
     """Promise: at the start, before anything is made; where its configuration may not be read, by whoever fences. It was tried again for ever."""
-    settings = Settings.load(environ=variables(cluster.bootstrap_servers))
+    settings = loading.load(environ=variables(cluster.bootstrap_servers))
     with pytest.raises(LinkRefused, match=r"transaction.max.timeout.ms=30000, .*60000 ms: set it"):
         identity.prepare(settings, True, Deadline(20))
     create_topic(cluster.bootstrap_servers, "mappings")
     ids = TransactionalIds(SimpleNamespace(state=Control()))  # type: ignore[arg-type]
-    plan = {
-        "mappings_topic": "mappings",
-        "link": "link",
-        "group": "group",
-        "producer": settings.client_config("destination", "producer"),
-    }
-    producer = FencingProducer(plan, 0, "staging-0", ids)
+    plan = SimpleNamespace(
+        mappings_topic="mappings",
+        link="link",
+        group="group",
+        producer=settings.client_config("destination", "producer"),
+    )
+    producer = FencingProducer(cast(Any, plan), 0, "staging-0", ids)
     with pytest.raises(LinkRefused, match=r"transaction.max.timeout.ms"):
         producer.fence(Deadline(20))
     producer.drop(False)

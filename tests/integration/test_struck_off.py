@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
-from common.kafka.client import clients as kafka
+from common.kafka.client.clients import admin
 from common.ports import reconnecting_admin
 from tests.conftest import Names
 from tests.support.brokers import create_topic
@@ -51,7 +51,7 @@ def test_an_admin_client_that_has_struck_all_brokers_off_asks_on_with_another(
     monkeypatch.setattr(reconnecting_admin, "UNANSWERED_S", 3.0)
     at = fenced_at_times.bootstrap_servers
     create_topic(at, names.topic("orders"))
-    clients = [kafka.admin({"bootstrap.servers": at}) for _ in range(CLIENTS)]
+    clients = [admin({"bootstrap.servers": at}) for _ in range(CLIENTS)]
     firsts = [renewed(client) for client in clients]
     again: set[int] = set()
     give_up = time.monotonic() + LOST_S
@@ -63,7 +63,7 @@ def test_an_admin_client_that_has_struck_all_brokers_off_asks_on_with_another(
             if i not in again and answered(client) and renewed(client) is not firsts[i]:
                 again.add(i)
     # What futures tell counts as much as what a call raises.
-    client = kafka.admin({"bootstrap.servers": at})
+    client = admin({"bootstrap.servers": at})
     first = renewed(client)
     while answered(client):
         assert time.monotonic() < give_up + LOST_S

@@ -418,7 +418,7 @@ def test_a_sample_reads_less_and_says_what_it_does_not_tell(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A hundred windows: which ones depends on the topic's name too, another one each time, but some 20 they are.
-    monkeypatch.setattr("verbatim.verify.link.SAMPLE_OFFSETS", 10)
+    monkeypatch.setattr("verbatim.verify.common_part.SAMPLE_OFFSETS", 10)
     records = some_records(1000)
     world.write("source", records)
     world.write("destination", records)

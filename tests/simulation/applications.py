@@ -23,6 +23,7 @@ from common.link.offset_mappings import decode
 from common.spark.lane_query import Plan, Progress, Reports, RunLane
 from deduplicator.driver.acl_replication import CopiedAcls
 from deduplicator.driver.destinations import Destinations
+from deduplicator.lane_plan import DeduplicatorShare
 from deduplicator.main import Deduplicator
 from deduplicator.state.snapshot import FoldResult, PartitionState, Snapshot
 from replicator.main import Replicator
@@ -274,12 +275,12 @@ class SimulatedDeduplicator(Simulated, Deduplicator):
 
         self.world.scheduler.spawn(self.process, "state query", fold)
 
-    def plan(self) -> list[Plan]:
+    def plan(self) -> list[DeduplicatorShare]:
         lanes = super().plan()
         if any(
-            share["folded"] > self.world.table.folded.get(share["partition"], 0)
+            share.snapshot.folded > self.world.table.folded.get(share.partition, 0)
             for lane in lanes
-            for share in lane["partitions"]
+            for share in lane.partitions
         ):
             self.world.visited("began with what an owner left")
         return lanes

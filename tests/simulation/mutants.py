@@ -39,7 +39,9 @@ def _by_name(name: str, killed_by: str | int, *changes: Change) -> Mutant:
     return Mutant(name, changes, killed_by, names=True)
 
 
-_HIGH = 'kafka.watermarks(self._admin, plan["mappings_topic"], self.partition, deadline)[1] - 1'
+_CLIENTS = '__import__("common.kafka.client.clients", fromlist=["_"])'
+_ERRORS = '__import__("common.kafka.errors", fromlist=["_"])'
+_HIGH = f"{_CLIENTS}.watermarks(self._admin, plan.mappings_topic, self.partition, deadline)[1] - 1"
 
 MUTANTS = [
     _of(
@@ -47,8 +49,8 @@ MUTANTS = [
         "a_predecessor_that_commits_during_recovery_is_counted",
         (
             "deduplicator.lane.fencing:FencingProducer.__init__",
-            '(plan["link"], partition, 0)',
-            '(plan["link"], f"{partition}.{id(self)}", 0)',
+            "(plan.link, partition, 0)",
+            '(plan.link, f"{partition}.{id(self)}", 0)',
         ),
     ),
     _of(
@@ -71,7 +73,7 @@ MUTANTS = [
         (
             "deduplicator.lane.delivery:Delivery._recover",
             "until = fencing.fence(deadline)",
-            f"kafka.patiently('', lambda t: fencing.client.init_transactions(t), deadline); until = {_HIGH}",
+            f"{_ERRORS}.patiently('', lambda t: fencing.client.init_transactions(t), deadline); until = {_HIGH}",
         ),
     ),
     _of(
@@ -266,9 +268,9 @@ MUTANTS = [
         "trimmed past what is committed",
         "staging_is_not_trimmed_to_a_position_that_was_only_attempted",
         (
-            "deduplicator.lane.transaction:Transaction._mapping",
-            "self.owned.position,",
-            "self.owned.position + 1,",
+            "deduplicator.lane.transaction:_mapping",
+            "        position,",
+            "        position + 1,",
         ),
     ),
     _of(
@@ -368,7 +370,7 @@ MUTANTS = [
         "a_predecessor_that_commits_during_recovery_is_counted",
         (
             "deduplicator.lane.lane:Lane.run",
-            'kafka.connect(self.consumer, self.plan["staging_topic"], Deadline(CONNECT_S))',
+            "clients.connect(self.consumer, self.plan.staging_topic, Deadline(CONNECT_S))",
             "pass",
         ),
     ),
@@ -536,6 +538,8 @@ def notices(by: str | int, names: bool = False) -> str | None:
         check(by, names)
     except ShowsNothing:
         return None
+    except NameError:
+        raise  # of the mutant's own: it shows nothing
     except Exception as error:  # noqa: BLE001 - whatever it is, it was noticed
         return f"{type(error).__name__}: {error}"
     return None

@@ -25,6 +25,7 @@ import replicator.lane.lane
 import replicator.lane.partition_copy
 import replicator.lane.source_reader
 import replicator.lane.staging_writer
+from common.config import loading
 from common.config.settings import Settings
 from common.errors import VerbatimError
 from common.kafka.client.topics import id_text
@@ -61,7 +62,7 @@ class Instance:
 
 
 def settings(**variables: str) -> Settings:
-    return Settings.load(
+    return loading.load(
         environ={
             "APPLICATION_NAME": "link",
             "KAFKA_CLUSTERS_SOURCE_BOOTSTRAP_SERVERS": "source",

@@ -19,6 +19,7 @@ from typing import Any
 from confluent_kafka import KafkaException
 
 from common.app.application import Application
+from common.config import loading
 from common.config.live_reload import LiveFile
 from common.config.settings import Settings
 from common.kafka.errors import kafka_error, retriable
@@ -181,7 +182,7 @@ class Link:
 
     @property
     def settings(self) -> Settings:
-        return Settings.load(environ=self.variables)
+        return loading.load(environ=self.variables)
 
     def replicate(self, **kwargs: Any) -> int | None:
         """Run the replicator until it has caught up; its exit code."""
@@ -206,7 +207,7 @@ class Link:
         environ = {name: value for name, value in self.variables.items() if name not in left_out}
 
         def load() -> Settings:
-            return Settings.load(environ=environ, config_file=file)
+            return loading.load(environ=environ, config_file=file)
 
         return Running(application(load(), False, LiveFile(file, load)))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from common.config.settings import settings_table
+from common.config.reference import settings_table
 from common.link.halt_reasons import HaltReason
 from common.link.permissions import rights_table
 from offsets import commit_rule, translation_index

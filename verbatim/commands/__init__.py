@@ -1,0 +1,1 @@
+"""The operator's commands: options and output, one file each."""

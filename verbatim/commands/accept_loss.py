@@ -12,7 +12,7 @@ import click
 import orjson
 
 from common.app.cli import settings_options
-from common.config.settings import CLUSTERS
+from common.config.fields import CLUSTERS
 from common.errors import LinkRefused, SettingsError
 from common.kafka.client import clients, cluster_check, topics
 from common.link.control_log import ControlLog

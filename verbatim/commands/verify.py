@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from common.app.cli import Duration, echo_json, settings_options
-from common.config.settings import CLUSTERS, Settings
+from common.config.fields import CLUSTERS
+from common.config.settings import Settings
 from common.errors import SettingsError
 from common.kafka.client import cluster_check
 from common.ports import Deadline

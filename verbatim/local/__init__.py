@@ -1,0 +1,1 @@
+"""Kafka clusters and the applications as processes of this machine."""

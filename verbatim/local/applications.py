@@ -12,7 +12,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from common.config.settings import FIELDS, OLD_VARIABLES
+from common.config.fields import FIELDS
+from common.config.legacy import OLD_VARIABLES
 from common.errors import VerbatimError
 from common.spark.jars import cache_folder
 from verbatim.local.processes import spawn

@@ -1,0 +1,1 @@
+"""Moves of consumers from one cluster to the other: cutover, failover."""

@@ -15,7 +15,7 @@ import orjson
 from confluent_kafka.admin import OffsetSpec
 
 from common.kafka.client import topics
-from common.link import identity as links
+from common.link import identity
 from common.link.control_state import Key
 from common.ports import Deadline
 from offsets.service import NAME as OFFSETS
@@ -67,7 +67,7 @@ class Cutover:
         deadline = Deadline(CALL_S)
         with self.steps.step("link") as step:
             refuse_provenance(self.settings)
-            link, control = links.prepare(self.settings, True, deadline, make=False)
+            link, control = identity.prepare(self.settings, True, deadline, make=False)
             survey = Survey(self.settings, link, control)
             step.found = [f"source cluster {link.source_cluster}, target cluster {link.target_cluster}"]
         with (

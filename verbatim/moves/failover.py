@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka.admin import AdminClient
 
 from common.kafka.client import topics
-from common.link import identity as links
+from common.link import identity
 from common.link.control_state import DEDUPLICATOR, Key
 from common.ports import Deadline
 from offsets.last_known import last_look
@@ -119,7 +119,7 @@ class Failover:
     def run(self) -> None:
         """Raises Doubt, or whatever else stopped it; `steps` says where. It may be run again at any time."""
         with self.steps.step("link") as step:
-            link, control = links.prepare(
+            link, control = identity.prepare(
                 self.settings, False, Deadline(CALL_S), make=False, ask_source=False
             )
             survey = Survey(self.settings, link, control)

@@ -1,0 +1,1 @@
+"""What a link would do, found out by code that changes nothing."""

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from common.config.topic_names import compiled
 from common.errors import VerbatimError
 from common.kafka.client import cluster_check, topics
-from common.link import identity as links
+from common.link import identity
 from common.link.control_state import Control, Destination
 from common.link.identity import Link
 from common.ports import Deadline
@@ -99,7 +99,7 @@ class _Look:
             self.report.target_cluster = cluster_check.cluster_id(
                 self.settings, "destination", Deadline(REACH_S), tell
             )
-            links.check_target(self.target, Deadline(REACH_S))
+            identity.check_target(self.target, Deadline(REACH_S))
 
     def _control(self) -> PretendedControl:
         name = self.settings.control_topic
@@ -112,19 +112,19 @@ class _Look:
     def _own_topics(self, control: PretendedControl) -> Link:
         """Make or check the link's own topics, each by itself, and its identity."""
         s, report = self.settings, self.report
-        for name, wanted in links.own_topics(s).items():
+        for name, wanted in identity.own_topics(s).items():
             found = len(report.failures)
             with self._phase(f"topic {name}"):
-                links.make_topics(s, self.target, {name: wanted}, Deadline(CALL_S))
+                identity.make_topics(s, self.target, {name: wanted}, Deadline(CALL_S))
             if len(report.failures) > found and not self._there(name):
                 # Said; taken for made from now on, so that all the rest is found too.
                 self.target.pretended.topics[name] = NewTopic(name, wanted[0], config=wanted[1])
         with self._phase(f"topic {s.group_offsets_topic}"):
             compact = {"cleanup.policy": "compact"}
-            links.make_topics(s, self.target, {s.group_offsets_topic: (1, compact)}, Deadline(CALL_S))
+            identity.make_topics(s, self.target, {s.group_offsets_topic: (1, compact)}, Deadline(CALL_S))
         source, target = report.source_cluster or "", report.target_cluster or ""
         with self._phase("identity"):
-            links.identify(s, self.target, control, source, target, Deadline(CALL_S), make=True)
+            identity.identify(s, self.target, control, source, target, Deadline(CALL_S), make=True)
         return Link(source, target, s.source_name or source, source_reached=True)
 
     def _there(self, name: str) -> bool:
@@ -139,10 +139,10 @@ class _Look:
         planner = Planner(self.settings, control, False, self.source, self.target, positions)
         try:
             for lane in planner.plan(1):
-                for p in lane["partitions"]:
-                    at, position = (p["topic"], p["partition"]), p["position"]
-                    self.starts[at] = p["origin"] if position is None else max(p["origin"], position)
-                    if position is not None:
+                for p in lane.partitions:
+                    at = (p.topic, p.partition)
+                    self.starts[at] = p.origin if p.position is None else max(p.origin, p.position)
+                    if p.position is not None:
                         self.read.add(at)
             found = planner.planned
         finally:
@@ -229,7 +229,7 @@ class _Look:
 
     def _target_topics(self, deadline: Deadline) -> None:
         s = self.settings
-        needed = dict.fromkeys(links.own_topics(s), granted_rights.OWN_TOPIC)
+        needed = dict.fromkeys(identity.own_topics(s), granted_rights.OWN_TOPIC)
         needed[s.staging_topic] = granted_rights.STAGING_TOPIC
         needed |= {
             t.destination: granted_rights.DESTINATION_TOPIC for t in self.report.topics if t.refused is None

@@ -19,10 +19,10 @@ from types import FrameType
 
 import click
 
+from common.config import loading
 from common.config.settings import Settings
 from common.errors import SettingsError, VerbatimError
-from common.kafka.client import clients as kafka
-from common.kafka.client import topics
+from common.kafka.client import clients, topics
 from common.ports import Deadline
 from common.spark import class_archive, jars
 from verbatim.commands.verify import as_text
@@ -223,8 +223,8 @@ class Quickstart:
             "STAGING_PARTITIONS": str(PARTITIONS),
             "PARALLELISM": "1",
         }
-        settings = _quiet(Settings.load(environ=self._variables))
-        admin = kafka.admin(settings.client_config("source", "admin"))
+        settings = _quiet(loading.load(environ=self._variables))
+        admin = clients.admin(settings.client_config("source", "admin"))
         # The flights are of 2013: by age they would be deleted at once, and each week of theirs would begin a segment.
         config = {"retention.ms": "-1", "segment.ms": _FOREVER_MS}
         topics.create(admin, records.topic, PARTITIONS, 1, config, Deadline(_CALL_S))

@@ -1,0 +1,1 @@
+"""Compares source and destination. Shares no code with what it verifies."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from common.errors import LinkRefused, SettingsError
+from verbatim.verify.common_part import SAMPLE_OFFSETS, Plan, can_sample, common_part, windows
 from verbatim.verify.compacted import check_compacted_mappings, compare_compacted
 from verbatim.verify.comparison import Batch, Kind, PartitionReport
 from verbatim.verify.control import Said, report_halts
@@ -16,13 +16,20 @@ from verbatim.verify.gone import Gone
 from verbatim.verify.mappings import MappingCheck, Runs, check_shape
 from verbatim.verify.partition import Comparison
 from verbatim.verify.provenance import Provenance
-from verbatim.verify.reading import Cluster, LogStartMoved, Mappings, TopicState, read_control, read_mappings
+from verbatim.verify.reading import (
+    Cluster,
+    LogStartMoved,
+    Mappings,
+    PartitionMappings,
+    TopicState,
+    read_control,
+    read_mappings,
+)
 from verbatim.verify.several import Claims, claimed, report_unclaimed
 
 if TYPE_CHECKING:
     from common.config.settings import Settings
 
-SAMPLE_OFFSETS = 50_000
 _ATTEMPTS = 3
 
 
@@ -47,18 +54,6 @@ class Options:
     timeout_s: float = 60.0
     # (records read, records to read in all, what is being read)
     on_progress: Callable[[int, int, str], None] = lambda done, total, what: None
-
-
-@dataclass
-class Plan:
-    """What is to be read of one partition, and what the comparison may overlook at its head."""
-
-    source: tuple[int, int]
-    destination: tuple[int, int]
-    lenient_source: bool = False
-    lenient_destination: bool = False
-    gone: tuple[int, int] = (0, 0)
-    """Source offsets that the destination has no more."""
 
 
 def verify_link(settings: Settings, options: Options) -> LinkReport:
@@ -224,19 +219,7 @@ class _Link:
         runs = self._mappings.runs(topic, partition)
         report_halts(self._said.halts(state.topic_id, partition), report)
         sound = runs is not None and check_shape(runs, report)
-        for begin, end in entry.holes:
-            report.add(
-                Kind.MAPPING,
-                min(begin, end),
-                None,
-                "covered twice" if end < begin else "a range that no mapping covers",
-            )
-        if entry.other_destinations:
-            report.note(
-                f"mappings to {', '.join(sorted(entry.other_destinations))} were left out: the template says {target}/{partition}"
-            )
-        if entry.accepted_loss:
-            report.note(f"an operator accepted the loss of {entry.accepted_loss} source offsets")
+        self._note_mappings(report, entry)
         searchable = runs if sound else None
         self._claims = None
         if self._mappings.several and self._others(topic, target):
@@ -247,7 +230,14 @@ class _Link:
                 target, partition, target_state, int(searchable.destination[-1] + searchable.length[-1])
             )
         ours, theirs = self._bounds(topic, state, target, target_state, partition)
-        plan = self._plan(report, state, ours, theirs, searchable)
+        origin = self._said.origins.get((topic, state.topic_id, partition))
+        earliest = self._settings.start_offsets == "earliest"
+        others = self._said.topic_ids.get(topic, set()) - {state.topic_id}
+        plan = common_part(
+            report, ours, theirs, entry, origin, earliest, others | (entry.other_topic_ids - {state.topic_id})
+        )
+        if (plan.lenient_source or plan.lenient_destination) and searchable:
+            plan = self._hinted(report, plan, searchable)
         if self._claims is not None:
             self._leave_out_untold(report, plan, runs)
         elif runs is None or runs.start > plan.source[0]:
@@ -269,13 +259,31 @@ class _Link:
                 self._tell_provenance(report)
         elif compacted:
             self._compacted(report, state, plan, searchable, delivered)
-        elif self._options.sample is not None and self._can_sample(report, plan, searchable):
+        elif self._options.sample is not None and can_sample(report, plan, searchable):
             assert searchable is not None
-            self._sample(report, plan, searchable, self._options.sample, delivered or 0)
+            for window in windows(report, plan, searchable, self._options.sample, self._options.seed):
+                self._run(report, window, searchable, min(window.source[1], delivered or 0))
         else:
             self._run(report, plan, searchable, delivered, gone)
         if gone is not None:
             gone.finish()
+
+    @staticmethod
+    def _note_mappings(report: PartitionReport, entry: PartitionMappings) -> None:
+        target, partition = report.destination_topic, report.partition
+        for begin, end in entry.holes:
+            report.add(
+                Kind.MAPPING,
+                min(begin, end),
+                None,
+                "covered twice" if end < begin else "a range that no mapping covers",
+            )
+        if entry.other_destinations:
+            report.note(
+                f"mappings to {', '.join(sorted(entry.other_destinations))} were left out: the template says {target}/{partition}"
+            )
+        if entry.accepted_loss:
+            report.note(f"an operator accepted the loss of {entry.accepted_loss} source offsets")
 
     def _gone(
         self, report: PartitionReport, state: TopicState, plan: Plan, start: int | None, delivered: int | None
@@ -300,48 +308,6 @@ class _Link:
             if self._destination.bounds(target, partition)[1] >= end:
                 return
             time.sleep(0.2)
-
-    def _plan(
-        self,
-        report: PartitionReport,
-        state: TopicState,
-        ours: tuple[int, int],
-        theirs: tuple[int, int],
-        runs: Runs | None,
-    ) -> Plan:
-        topic, partition = report.topic, report.partition
-        entry = self._mappings.of(topic, partition)
-        origin = self._said.origins.get((topic, state.topic_id, partition))
-        if origin is None and entry.complete:
-            origin = entry.start
-        begin, target_begin = max(ours[0], origin or 0), theirs[0]
-        if begin > ours[0]:
-            report.note(f"copying began at source offset {origin}: what lies below is not compared")
-        trimmed = ours[0] > (origin or 0)
-        if trimmed:
-            report.note(f"the source begins at offset {ours[0]}: what was deleted there is not compared")
-        if theirs[0] > 0:
-            report.note(
-                f"the destination begins at offset {theirs[0]}: what was deleted there is not compared"
-            )
-        others = (entry.other_topic_ids | self._said.topic_ids.get(topic, set())) - {state.topic_id}
-        if others:
-            report.note(
-                "the source topic was deleted and made again: only the records of the present one can be compared"
-            )
-        unknown = origin is None and self._settings.start_offsets != "earliest"
-        if unknown:
-            report.note(
-                "the origin is not known: source records before the first that is at the destination are not compared"
-            )
-        plan = Plan(
-            (begin, ours[1]), (target_begin, theirs[1]), theirs[0] > 0 or unknown, trimmed or bool(others)
-        )
-        return (
-            self._hinted(report, plan, runs)
-            if (plan.lenient_source or plan.lenient_destination) and runs
-            else plan
-        )
 
     def _hinted(self, report: PartitionReport, plan: Plan, runs: Runs) -> Plan:
         """Lets the mappings say where the common part begins, if the records there prove them right."""
@@ -465,34 +431,3 @@ class _Link:
         )
         if runs is not None:
             check_compacted_mappings(*self._sides(report, plan), runs, report)
-
-    def _can_sample(self, report: PartitionReport, plan: Plan, runs: Runs | None) -> bool:
-        covered = (
-            runs is not None
-            and runs.start <= plan.source[0]
-            and not plan.lenient_source
-            and not plan.lenient_destination
-        )
-        if not covered:
-            report.note(
-                "read whole: only mappings that reach back to the beginning tell where a sample's counterpart lies"
-            )
-        return covered
-
-    def _sample(
-        self, report: PartitionReport, plan: Plan, runs: Runs, fraction: float, delivered: int
-    ) -> None:
-        # A sample that can be drawn again, from the seed that was printed.
-        chance = random.Random(f"{self._options.seed}/{report.topic}/{report.partition}")  # noqa: S311
-        begins = range(plan.source[0], plan.source[1], SAMPLE_OFFSETS)
-        chosen = [begin for begin in begins if chance.random() < fraction] or (
-            [chance.choice(begins)] if begins else []
-        )
-        for begin in chosen:
-            end = min(begin + SAMPLE_OFFSETS, plan.source[1])
-            first, last = runs.first_at_or_after(begin), runs.first_at_or_after(end)
-            target_end = plan.destination[1]
-            target = (target_end if first is None else first, target_end if last is None else last)
-            if begin == plan.source[0]:
-                target = (plan.destination[0], target[1])
-            self._run(report, Plan((begin, end), target), runs, min(end, delivered))

@@ -28,7 +28,8 @@ from common.ports import Deadline
 
 if TYPE_CHECKING:
     from common.config.client_properties import Kind
-    from common.config.settings import Cluster, Settings
+    from common.config.fields import Cluster
+    from common.config.settings import Settings
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,1 @@
+"""Kafka's protocol, spoken directly: connections, record batches, a consumer and a transactional producer of them."""

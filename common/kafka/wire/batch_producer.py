@@ -19,32 +19,20 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from common import ports
 from common.config.client_properties import COMPRESSION
 from common.kafka.errors import NO_RIGHTS
 from common.kafka.wire import protocol, record_batch
 from common.kafka.wire.batch_sender import PATIENCE_S, REQUEST_BYTES, Batch, BatchSender, Reported
-from common.kafka.wire.broker_connections import BrokerConnections, NoCoordinator, Partition, Unreachable
-from common.kafka.wire.protocol import Answer, Api, KnownTransaction, Piece
+from common.kafka.wire.broker_connections import BrokerConnections, Partition
+from common.kafka.wire.coordinators import Coordinators
+from common.kafka.wire.protocol import KnownTransaction, Piece
 from common.kafka.wire.record_batch import BatchHeader, Records
 from common.kafka.wire.record_encoder import encode_records
 from common.kafka.wire.records import encode_rows
 from common.ports import Deadline
 
-LEAST_PAUSE_S, MOST_PAUSE_S = 0.001, 0.02
-UNREACHABLE_PAUSE_S = 0.25
 SEQUENCES = 1 << 31
 
-_MOVED = frozenset({KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE})
-_NOT_READY = _MOVED | {
-    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-    KafkaError.CONCURRENT_TRANSACTIONS,
-    # Of a topic that is new, one broker hears later than another.
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-}
-_UNKNOWN_ID = frozenset({105, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED})
-"""TRANSACTIONAL_ID_NOT_FOUND, which the client has no name for; and whoever may use an id may describe it, so of one that may not be described
-nobody has made use."""
 _FENCED = frozenset({KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.INVALID_PRODUCER_ID_MAPPING})
 
 
@@ -102,6 +90,7 @@ class BatchProducer:
         self._number, self._epoch = -1, -1
         self._sequences: dict[Partition, int] = {}
         self._single: dict[Partition, _Single] = {}
+        self._coordinators = Coordinators(self._brokers, transactional_id, group, self._end)
         self._batches = BatchSender(self._brokers, transactional_id, self._register, self._end)
         self._registered: set[Partition] = set()
         self._with_offsets = False
@@ -126,11 +115,11 @@ class BatchProducer:
         body = [protocol.init_producer_id(self._id, self._timeout_ms)]
 
         def ask() -> int:
-            answer = self._ask(protocol.TRANSACTION, protocol.INIT_PRODUCER_ID, body, deadline)
+            answer = self._coordinators.ask(protocol.TRANSACTION, protocol.INIT_PRODUCER_ID, body, deadline)
             error, self._number, self._epoch = protocol.producer_id(answer)
             return error
 
-        self._until_ready("InitProducerId", ask, protocol.TRANSACTION, deadline)
+        self._coordinators.until_ready("InitProducerId", ask, protocol.TRANSACTION, deadline)
         self._sequences = {}
 
     def begin_transaction(self) -> None:
@@ -170,7 +159,9 @@ class BatchProducer:
             return
         body = [protocol.end(self._id, self._number, self._epoch, commit)]
         try:
-            error = protocol.throttled(self._ask(protocol.TRANSACTION, protocol.END_TXN, body, deadline))
+            error = protocol.throttled(
+                self._coordinators.ask(protocol.TRANSACTION, protocol.END_TXN, body, deadline)
+            )
         except KafkaException as exception:
             # Whether it has ended, and how, is not known: nothing more may be said of it.
             raise self._end(exception.args[0]) from None
@@ -195,16 +186,18 @@ class BatchProducer:
         ]
 
         def add() -> int:
-            answer = self._ask(protocol.TRANSACTION, protocol.ADD_OFFSETS_TO_TXN, added, deadline)
+            answer = self._coordinators.ask(
+                protocol.TRANSACTION, protocol.ADD_OFFSETS_TO_TXN, added, deadline
+            )
             return protocol.throttled(answer)
 
         def commit() -> int:
-            answer = self._ask(protocol.GROUP, protocol.TXN_OFFSET_COMMIT, committed, deadline)
+            answer = self._coordinators.ask(protocol.GROUP, protocol.TXN_OFFSET_COMMIT, committed, deadline)
             return next(filter(None, protocol.by_partition(answer).values()), 0)
 
-        self._until_ready("AddOffsetsToTxn", add, protocol.TRANSACTION, deadline)
+        self._coordinators.until_ready("AddOffsetsToTxn", add, protocol.TRANSACTION, deadline)
         self._with_offsets = True
-        self._until_ready("TxnOffsetCommit", commit, protocol.GROUP, deadline)
+        self._coordinators.until_ready("TxnOffsetCommit", commit, protocol.GROUP, deadline)
 
     # records
 
@@ -309,21 +302,7 @@ class BatchProducer:
 
     def known_transaction(self, transactional_id: str, timeout: float) -> KnownTransaction | None:
         """What the cluster knows of a transactional id, this one's or another; None: nothing, or nothing that may be told."""
-        deadline = Deadline(timeout)
-        found: list[KnownTransaction] = []
-
-        def ask() -> int:
-            at = self._brokers.find_coordinator(protocol.TRANSACTION, transactional_id, deadline)
-            body = [protocol.describe_transaction(transactional_id)]
-            answer = self._brokers.ask(at, protocol.DESCRIBE_TRANSACTIONS, body, deadline)
-            error, known = protocol.known_transaction(answer)
-            if error in _UNKNOWN_ID:
-                return 0
-            found[:] = [known]
-            return error
-
-        self._until_ready("DescribeTransactions", ask, protocol.TRANSACTION, deadline)
-        return found[0] if found else None
+        return self._coordinators.known_transaction(transactional_id, timeout)
 
     # inside
 
@@ -338,33 +317,6 @@ class BatchProducer:
         self._ended = KafkaException(error)
         self.close()
         return self._ended
-
-    def _until_ready(self, what: str, ask: Callable[[], int], kind: int, deadline: Deadline) -> None:
-        """Ask until the answer is no refusal of somebody who isn't ready, or isn't the one to ask."""
-        pause = LEAST_PAUSE_S
-        while True:
-            try:
-                error = ask()
-            except NoCoordinator as none:
-                error = none.args[0].code()
-                if error not in _NOT_READY:
-                    raise
-            except Unreachable:
-                # Nothing was sent, and another broker may coordinate by now: the others say which.
-                if deadline.left() <= UNREACHABLE_PAUSE_S:
-                    raise
-                ports.sleep(UNREACHABLE_PAUSE_S)
-                continue
-            if not error:
-                return
-            if error in _MOVED:
-                self._brokers.forget_coordinator(kind)
-            elif error not in _NOT_READY:
-                raise self._end(KafkaError(error))
-            if deadline.left() <= pause:
-                raise KafkaException(KafkaError(error, f"{what}: {KafkaError(error).str()}"))
-            ports.sleep(pause)
-            pause = min(MOST_PAUSE_S, 2 * pause)
 
     def _batch_singles(self) -> None:
         now = int(time.time() * 1000)
@@ -390,7 +342,9 @@ class BatchProducer:
         refused: dict[Partition, int] = {}
 
         def ask() -> int:
-            answer = self._ask(protocol.TRANSACTION, protocol.ADD_PARTITIONS_TO_TXN, body, deadline)
+            answer = self._coordinators.ask(
+                protocol.TRANSACTION, protocol.ADD_PARTITIONS_TO_TXN, body, deadline
+            )
             refused.clear()
             refused.update((at, error) for at, error in protocol.by_partition(answer).items() if error)
             # Where one is refused, the others are said not to have been attempted.
@@ -400,7 +354,7 @@ class BatchProducer:
             return next(iter(errors), 0)
 
         try:
-            self._until_ready("AddPartitionsToTxn", ask, protocol.TRANSACTION, deadline)
+            self._coordinators.until_ready("AddPartitionsToTxn", ask, protocol.TRANSACTION, deadline)
         except KafkaException:
             self._batches.blame(
                 (at for at, error in refused.items() if error == KafkaError.UNKNOWN_TOPIC_OR_PART),
@@ -414,11 +368,6 @@ class BatchProducer:
         error = KafkaError(code, f"{KafkaError(code).str()} ({', '.join(topics)})")
         self._ended = Refused(error, topics)
         return self._ended
-
-    def _ask(self, kind: int, api: Api, body: Sequence[Piece], deadline: Deadline) -> Answer:
-        """Ask a coordinator."""
-        key = self._group if kind == protocol.GROUP else self._id
-        return self._brokers.ask(self._brokers.coordinator(kind, key, deadline), api, body, deadline)
 
 
 def _each(reports: Sequence[Callable[..., None] | None]) -> Reported:

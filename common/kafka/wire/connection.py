@@ -22,9 +22,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from common import ports
 from common.config.wire_properties import sasl_mechanism
-from common.kafka.wire import handshake as opening
-from common.kafka.wire import oauth_tokens as tokens
-from common.kafka.wire import protocol, sasl, tls
+from common.kafka.wire import handshake, oauth_tokens, protocol, sasl, tls
 from common.kafka.wire.handshake import Waits
 from common.kafka.wire.protocol import Answer, Api, MalformedAnswer, Piece
 from common.ports import Deadline
@@ -53,7 +51,7 @@ class Access:
     user: str = ""
     password: str = field(default="", repr=False)
     family: int = socket.AF_UNSPEC
-    tokens: tokens.Tokens | None = field(default=None, repr=False)
+    tokens: oauth_tokens.Tokens | None = field(default=None, repr=False)
 
 
 def access(config: Mapping[str, Any]) -> Access:
@@ -69,7 +67,7 @@ def access(config: Mapping[str, Any]) -> Access:
         str(config.get("sasl.username", "")),
         str(config.get("sasl.password", "")),
         families.get(str(config.get("broker.address.family", "any")), socket.AF_UNSPEC),
-        tokens.of(config) if mechanism == "OAUTHBEARER" else None,
+        oauth_tokens.of(config) if mechanism == "OAUTHBEARER" else None,
     )
 
 
@@ -175,7 +173,7 @@ class Connection:
 
     def _open(self) -> Generator[Waits, None, None]:
         self._stage = "TCP or TLS" if self._to.tls is not None else "TCP"
-        self._socket = yield from opening.connected(self._to, self.address, self._tries)
+        self._socket = yield from handshake.connected(self._to, self.address, self._tries)
         # With SASL too: brokers take it before one is let in.
         error, versions = protocol.versions((yield from self._exchange(protocol.API_VERSIONS, [])))
         if error:
@@ -186,7 +184,7 @@ class Connection:
 
     def _authenticate(self) -> Generator[Waits, None, None]:
         try:
-            life_s = yield from opening.authenticated(self._to, self._exchange)
+            life_s = yield from handshake.authenticated(self._to, self._exchange)
         except sasl.Refused as refused:
             raise self._not_let_in(str(refused)) from None
         except MalformedAnswer as malformed:

@@ -1,4 +1,4 @@
-"""The few requests of Kafka's protocol that Verbatim speaks by itself. Pure: bytes in, bytes out; sockets are common/kafka/wire/connection.py's.
+"""The few requests of Kafka's protocol that Verbatim speaks by itself. Bytes in, bytes out; sockets are common/kafka/wire/connection.py's.
 
 All else goes through the client library. It takes and hands out records one by one, though, and what moves whole record batches needs to say so
 itself: see deduplicator/batch_producer.py. Versions are the newest without tagged fields, which all brokers know that Verbatim accepts

@@ -248,7 +248,7 @@ def test_verbatim_starts_with_the_classes_its_images_hold(
     (tmp_path / "verbatim").chmod(0o755)
     monkeypatch.setattr("bench.copiers.sys.executable", str(tmp_path / "python"))
     monkeypatch.setattr("bench.copiers.classpath", lambda *_: "")
-    monkeypatch.setattr("bench.copiers.class_data.of_spark", lambda _: archive)
+    monkeypatch.setattr("bench.copiers.class_archive.of_spark", lambda _: archive)
     said: list[str] = []
     with pytest.raises(VerbatimError, match=r"quickstart.*no broker"):
         copiers.lay_by_classes(said.append)

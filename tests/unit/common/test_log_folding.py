@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from common import log_folding
-from common.kafka.client import clients as kafka
+from common.kafka.client import clients
 from common.log_folding import EVERY_S, MOST, Folding
 from verbatim.local.processes import HOST, free_ports
 
@@ -95,7 +95,7 @@ def test_debugging_leaves_nothing_out_and_memory_is_bounded(
 def test_a_client_without_a_broker_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
     """Of the library as it is: some tens of lines a second."""
     (port,) = free_ports(1)
-    clients = [kafka.consumer({"bootstrap.servers": f"{HOST}:{port}"}) for _ in range(2)]
+    clients = [clients.consumer({"bootstrap.servers": f"{HOST}:{port}"}) for _ in range(2)]
     end = time.monotonic() + 1.0
     while time.monotonic() < end:
         for client in clients:

@@ -13,7 +13,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from common.app.cli import INTERRUPTED, Duration, LineFormatter, entry, settings_options, setup_logging
-from common.config.settings import FIELDS, OLD_VARIABLES, Settings, flag_of
+from common.config.fields import FIELDS, flag_of
+from common.config.legacy import OLD_VARIABLES
+from common.config.settings import Settings
 from common.errors import LinkRefused, PartitionsHalted, SettingsError, VerbatimError
 from verbatim.main import cli
 
@@ -177,7 +179,7 @@ def test_warnings_are_logged_before_the_command_begins(
     monkeypatch.setenv("STREAMS_NUM_STANDBY_REPLICAS", "1")
     assert ended(show) == 0
     assert re.fullmatch(
-        r"\S+Z WARNING common\.cli: STREAMS_NUM_STANDBY_REPLICAS: .+\n", capsys.readouterr().err
+        r"\S+Z WARNING common\.app\.cli: STREAMS_NUM_STANDBY_REPLICAS: .+\n", capsys.readouterr().err
     )
 
 

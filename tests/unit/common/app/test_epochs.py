@@ -6,7 +6,7 @@ import json
 import threading
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -17,10 +17,11 @@ from common.app.health import Health
 from common.app.lane_term import LaneTerm
 from common.errors import Deposed, KafkaTimeout, VerbatimError
 from common.link.control_state import Control, encode
+from common.link.lane_plan import LaneShare
 from common.ports import Deadline
 from common.spark.lane_query import Behind, Plan, Progress, Reports
 
-LANES: list[Plan] = [{"lane": 0}, {"lane": 1}]
+LANES = [LaneShare(), LaneShare()]
 
 
 class FakeLog:
@@ -103,7 +104,7 @@ class Driven(Application):
     def took_over(self) -> None:
         pass
 
-    def plan(self) -> list[Plan]:
+    def plan(self) -> list[LaneShare]:
         return self.planned
 
     def must_replan(self) -> bool:
@@ -119,8 +120,8 @@ class Driven(Application):
         self.query = FakeQuery(self.reports, self.said, self.script)
         return self.query
 
-    def _complete(self, plan: Plan, lane: int) -> Plan:
-        return {**plan, "term": self.term, "epoch": self.epoch}
+    def lane_plan(self, share: LaneShare, lane: int) -> Plan:
+        return {"lane": lane, "term": self.term, "epoch": self.epoch}
 
     def epochs(self) -> int:
         return len([line for line in self.said if line.startswith("epoch")])
@@ -231,8 +232,8 @@ def test_a_lane_of_an_epoch_that_is_over_fences_nobody() -> None:
     """Promise: who was fenced by the next epoch's lane, of the same term, finds the end of its own on record, and does not fence in turn."""
     control: Any = FakeLog([])
     term = control.append("leader", None, application="deduplicator", instance="i")
-    plan = {"application": "deduplicator", "term": term, "epoch_s": 600.0}
-    lane, successor = (LaneTerm(plan | {"epoch": epoch}, control) for epoch in (1, 2))
+    plan = {"application": "deduplicator", "term": term, "epoch_s": 600.0, "again": False}
+    lane, successor = (LaneTerm(cast(Any, SimpleNamespace(**plan, epoch=epoch)), control) for epoch in (1, 2))
     lane.must_lead(Deadline(1))
     control.append("end-epoch", None, application="deduplicator", term=term, epoch=1)
     successor.must_lead(Deadline(1))

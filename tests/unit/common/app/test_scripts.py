@@ -13,11 +13,11 @@ SCRIPTS = ("replicator", "deduplicator", "offsets")
 # Told while it imports what takes seconds, which is played by an import that only tells.
 TOLD = """
 import os, signal, sys, time
-from common import starting
+from common.app import scripts
 heavy = {"click", "confluent_kafka", "logging", "pyarrow", "pyspark"} & sys.modules.keys()
 assert not heavy, heavy
-starting.import_module = lambda _: (os.kill(os.getpid(), signal.SIGNAL), time.sleep(20))
-starting.APPLICATION()
+scripts.import_module = lambda _: (os.kill(os.getpid(), signal.SIGNAL), time.sleep(20))
+scripts.APPLICATION()
 """
 
 
@@ -48,7 +48,7 @@ def test_without_a_temporary_folder_help_is_given_and_what_needs_one_ends_in_one
     """Promise: on a read-only file system nothing asks for a folder at import, and whoever needs one says so; it was a traceback of `--help` too."""
     script = (
         "import sys, tempfile; tempfile._candidate_tempdir_list = lambda: []\n"
-        "import click; from common import cli, spark; from replicator.main import command\n"
+        "import click; from common.app import cli; from common.spark import session; from replicator.main import command\n"
         "needs = click.Command('it', callback=tempfile.gettempdir)\n"
         "cli.entry(command, sys.argv[1:]) if sys.argv[1:] else cli.entry(needs, [])"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.app.application import Application
-from common.config import credentials
+from common.config import credentials, loading
 from common.config.client_properties import KNOWN, is_secret
-from common.config.settings import CLUSTERS, KINDS, Settings
+from common.config.fields import CLUSTERS, KINDS
+from common.config.settings import Settings
 from common.errors import SettingsError
+from common.link.lane_plan import LaneShare
 from deduplicator.lane import lane as deduplicator_lane
+from deduplicator.lane_plan import DeduplicatorPlan
 from deduplicator.state.mappings_source import options
 from deduplicator.state.table import StateTable
 from replicator.lane import lane as replicator_lane
+from replicator.lane_plan import ReplicatorPlan
 from tests.support.harness import ThreadDeduplicator, ThreadReplicator
 
 REQUIRED = {
@@ -60,7 +65,7 @@ def load(given: dict[tuple[str, str, str], str], folder: Path) -> tuple[Settings
         (folder / name).write_text(text)
     for cluster in ("SOURCE", "DESTINATION"):
         environ[f"KAFKA_CLUSTERS_{cluster}_CLIENT_CONFIG"] = str(folder / cluster)
-    return Settings.load(environ, folder / "config"), environ
+    return loading.load(environ, folder / "config"), environ
 
 
 @given(GIVEN)
@@ -90,7 +95,7 @@ def test_no_plan_and_no_option_given_to_spark_has_a_secret(tmp_path: Path) -> No
         instance: Any = application.__new__(application)
         instance.settings, instance.instance, instance.term, instance.epoch = settings, "i", 1, 1
         instance.bounded, instance.link = False, _Link()
-        assert "hidden-" not in json.dumps(Application._complete(instance, {}, 0))
+        assert "hidden-" not in json.dumps(Application.lane_plan(instance, LaneShare(), 0))
     table = StateTable.of(_Spark(), settings)  # type: ignore[arg-type]
     assert "hidden-" not in json.dumps(options(table.config, table.topic))
 
@@ -103,14 +108,17 @@ class _Spark:
     dataSource = type("", (), {"register": staticmethod(lambda _: None)})  # noqa: N815 - Spark's
 
 
-@pytest.mark.parametrize("lane", [replicator_lane, deduplicator_lane])
+@pytest.mark.parametrize(
+    ("lane", "of"), [(replicator_lane, ReplicatorPlan), (deduplicator_lane, DeduplicatorPlan)]
+)
 def test_a_lane_without_its_secrets_refuses_by_the_variables_name(
-    lane: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lane: Any, of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Promise: one row, which ends the application with that line; no client is made that would try without."""
     settings, _ = load({("DESTINATION", "file", "sasl.password"): "hidden"}, tmp_path)
-    plan = {
+    plan: dict[str, Any] = {field.name: {} for field in fields(of)} | {
         "log_level": "INFO",
+        "partitions": [],
         "control_consumer": credentials.for_plan(settings, "destination", "consumer"),
     }
     file = tmp_path / "DESTINATION"
@@ -128,8 +136,8 @@ def test_a_lane_without_its_secrets_refuses_by_the_variables_name(
 class _Found:
     """In a lane's place: what properties it was given."""
 
-    def __init__(self, plan: dict[str, Any]) -> None:
-        self.config = plan["control_consumer"]
+    def __init__(self, plan: Any) -> None:
+        self.config = plan.control_consumer
 
     def run(self) -> Any:
         yield "found", {"password": self.config["sasl.password"]}

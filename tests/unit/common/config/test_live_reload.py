@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from common import ports
-from common.config import live_reload
+from common.config import live_reload, loading
+from common.config.fields import FIELDS, LIVE
 from common.config.live_reload import LiveFile
-from common.config.settings import FIELDS, LIVE, Settings
+from common.config.settings import Settings
 
 REQUIRED = """\
 KAFKA_CLUSTERS_SOURCE_BOOTSTRAP_SERVERS: s:1
@@ -27,7 +28,7 @@ class Process:
         monkeypatch.setattr(ports, "monotonic", lambda: self.now)
 
         def load() -> Settings:
-            return Settings.load({"OFFSETS_INTERVAL": "7s"}, file, flags)
+            return loading.load({"OFFSETS_INTERVAL": "7s"}, file, flags)
 
         self.live = LiveFile(file, load)
         self.settings = load()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from common.config.settings import FIELDS, OLD_VARIABLES, Settings
+from common.config import loading
+from common.config.fields import FIELDS
+from common.config.legacy import OLD_VARIABLES
 from common.errors import SettingsError
 
 SOURCE, TARGET = "KAFKA_CLUSTERS_SOURCE_", "KAFKA_CLUSTERS_DESTINATION_"
@@ -54,7 +56,7 @@ HISTSIZE HISTFILE HISTCONTROL INPUTRC DEBIAN_FRONTEND WSLENV WSL_DISTRO_NAME TER
 
 
 def warnings(**variables: str) -> list[str]:
-    return Settings.load(environ=REQUIRED | variables).warnings
+    return loading.load(environ=REQUIRED | variables).warnings
 
 
 @pytest.mark.parametrize(
@@ -109,6 +111,6 @@ def test_an_empty_name_of_the_link_is_an_error_and_so_is_whatever_is_required(
 ) -> None:
     """APPLICATION_NAME=${NAME} with no NAME would be the link `verbatim`, whoever's that is."""
     with pytest.raises(SettingsError, match=f"^{variable}: is empty"):
-        Settings.load(environ=REQUIRED | {variable: empty})
+        loading.load(environ=REQUIRED | {variable: empty})
     flags = {variable: "other:1" if "SERVERS" in variable else "other"}
-    Settings.load(environ=REQUIRED | {variable: empty}, flags=flags)
+    loading.load(environ=REQUIRED | {variable: empty}, flags=flags)

@@ -19,8 +19,11 @@ from confluent_kafka.admin import AdminClient
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.config import client_properties, topic_names
-from common.config.settings import CLUSTERS, FIELDS, KINDS, OLD_VARIABLES, Settings, flag_of, settings_table
+from common.config import client_properties, loading, topic_names
+from common.config.fields import CLUSTERS, FIELDS, KINDS, flag_of
+from common.config.legacy import OLD_VARIABLES
+from common.config.reference import settings_table
+from common.config.settings import Settings
 from common.errors import SettingsError
 
 SOURCE = "KAFKA_CLUSTERS_SOURCE_"
@@ -77,7 +80,7 @@ legal_name = st.text("abcXYZ019._-", min_size=1, max_size=40).filter(lambda name
 def load(
     config_file: Path | None = None, flags: dict[str, str | None] | None = None, /, **variables: str
 ) -> Settings:
-    return Settings.load({**REQUIRED, **variables}, config_file, flags or {})
+    return loading.load({**REQUIRED, **variables}, config_file, flags or {})
 
 
 def refusal(
@@ -117,7 +120,7 @@ def test_every_row_of_the_table_has_the_columns_of_its_head() -> None:
 def test_the_module_prints_the_table() -> None:
     root = Path(__file__).parents[4]
     shown = subprocess.run(
-        [sys.executable, "-m", "common.config.settings"],
+        [sys.executable, "-m", "common.config.reference"],
         cwd=root,
         capture_output=True,
         text=True,
@@ -184,7 +187,7 @@ def test_a_file_alone_configures_a_link(tmp_path: Path) -> None:
         f"{SOURCE}BOOTSTRAP_SERVERS: a:1\n{TARGET}BOOTSTRAP_SERVERS: b:2\n{SOURCE}TOPIC: 'o.*'\n"
         f"START_OFFSETS: 2024-05-01T00:00:00Z\nPARALLELISM: 3\n{SOURCE}PROPERTIES_SOCKET_KEEPALIVE_ENABLE: true\n"
     )
-    settings = Settings.load({}, file)
+    settings = loading.load({}, file)
     assert settings.selects("orders")
     assert settings.start_offsets == 1714521600000
     assert settings.parallelism == 3
@@ -222,7 +225,7 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("variable", REQUIRED)
 def test_a_missing_required_variable_is_named(variable: str) -> None:
     with pytest.raises(SettingsError, match=f"^{variable}: not set"):
-        Settings.load({name: value for name, value in REQUIRED.items() if name != variable})
+        loading.load({name: value for name, value in REQUIRED.items() if name != variable})
 
 
 @pytest.mark.parametrize(
@@ -539,7 +542,7 @@ def test_a_host_that_only_begins_like_localhost_is_another_machine() -> None:
 
 def test_the_master_can_not_be_set_behind_the_settings_back() -> None:
     with pytest.raises(SettingsError, match="^SPARK_MASTER: "):
-        Settings.load(REQUIRED, spark_conf={"spark.master": "yarn"})
+        loading.load(REQUIRED, spark_conf={"spark.master": "yarn"})
 
 
 # --- client properties
@@ -955,7 +958,7 @@ def test_what_has_no_meaning_here_is_accepted_with_a_warning(variable: str, valu
 
 
 def secretive() -> Settings:
-    return Settings.load(
+    return loading.load(
         {
             **REQUIRED,
             SOURCE + "PROPERTIES_SASL_PASSWORD": "hunter2",

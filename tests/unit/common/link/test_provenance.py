@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.config.settings import Settings
+from common.config import loading
 from common.kafka.wire.records import Header
 from common.link import provenance
 from common.link.frame import decode_rows
@@ -118,5 +118,5 @@ def test_a_cutover_is_refused_and_a_failover_moves_no_groups_where_others_write_
     assert found.exit_code == 2 and "PROVENANCE_HEADERS" in found.stdout
     step = Step("groups")
     survey: Any = None  # not even looked at
-    Failover(Settings.load(environ=ON), FailoverOptions(1.0))._groups(survey, step)
+    Failover(loading.load(environ=ON), FailoverOptions(1.0))._groups(survey, step)
     assert step.found == [UNTRANSLATED]

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
+from common.config import loading
 from common.config.settings import Settings
 from common.errors import ControlError, SettingsError
 from common.link.control_state import Control, encode
@@ -114,7 +115,7 @@ def test_an_older_records_steering_is_not_changed_by_a_newer_one() -> None:
 
 
 def settings_of(topics: str) -> Settings:
-    return Settings.load(
+    return loading.load(
         {
             "KAFKA_CLUSTERS_SOURCE_BOOTSTRAP_SERVERS": "s:1",
             "KAFKA_CLUSTERS_DESTINATION_BOOTSTRAP_SERVERS": "t:1",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from common.config.settings import Settings
+from common.config import loading
 from common.errors import LinkRefused
 from common.link.control_state import Control, SourceTopic, encode
 from deduplicator.driver.destinations import Destinations
@@ -23,7 +23,7 @@ def destinations(copied: dict[str, str], **variables: str) -> Destinations:
     for topic, to in copied.items():
         said = {"topic": topic, "topic_id": topic, "partitions": 1, "max_message_bytes": 1}
         state.apply(state.position, encode("destination", destination=to, **said))
-    settings = Settings.load(
+    settings = loading.load(
         environ={
             "KAFKA_CLUSTERS_SOURCE_BOOTSTRAP_SERVERS": "127.0.0.1:1",
             "KAFKA_CLUSTERS_DESTINATION_BOOTSTRAP_SERVERS": "127.0.0.1:1",

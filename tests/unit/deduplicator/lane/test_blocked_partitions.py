@@ -34,7 +34,7 @@ def troubles(position: int, reached: int) -> tuple[Troubles, Owned, Log]:
     owned.position, owned.next = position, {KEY: reached}
     term: Any = SimpleNamespace(control=log, state=log.state)
     nobody: Any = SimpleNamespace(aside={}, look=lambda: None)
-    return Troubles({"staging_partitions": 1}, term, owned, SimpleNamespace(), nobody), owned, log  # type: ignore[arg-type]
+    return Troubles(SimpleNamespace(staging_partitions=1), term, owned, SimpleNamespace(), nobody), owned, log  # type: ignore[arg-type]
 
 
 def frame(start: int, end: int) -> Frame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -87,7 +87,11 @@ def judgement() -> tuple[Judgement, Recorder, Control]:
     recorder: Any = Recorder()
     term: Any = SimpleNamespace(state=control)
     unavailable: Any = SimpleNamespace(aside={}, unclosed=SimpleNamespace(outcomes={}))
-    return Judgement({"cluster": "c"}, term, owned, recorder, recorder, unavailable), recorder, control
+    return (
+        Judgement(cast(Any, SimpleNamespace(cluster="c")), term, owned, recorder, recorder, unavailable),
+        recorder,
+        control,
+    )
 
 
 def go_to(control: Control, destination: str, **more: Any) -> None:
@@ -222,7 +226,7 @@ def test_a_frame_that_brings_up_a_bug_is_left_out_by_name_and_all_under_way_is_g
     take(judge, Message(1, 1, [b"k"]))
     assert recorder.skipped == [(HaltReason.INTERNAL, None)] and judge.owned.position == 2
     assert caplog.text.count("Traceback") == 1
-    assert "ZeroDivisionError at test_judgement.py" in judge._bugs[KEY, 1]
+    assert "ZeroDivisionError at test_frame_handler.py" in judge._bugs[KEY, 1]
     assert "secret" not in judge._bugs[KEY, 1], "it may quote a record"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 from deduplicator.lane.lane import TOGETHER_S, Lane
 
@@ -25,7 +25,7 @@ class Assigned:
 
 def lane(*partitions: int) -> tuple[Lane, Assigned]:
     made = Lane.__new__(Lane)
-    made.plan = {"staging_topic": "s"}
+    made.plan = cast(Any, SimpleNamespace(staging_topic="s"))
     deliveries: Any = {p: SimpleNamespace(read_from=deque()) for p in partitions}
     consumer: Any = Assigned()
     made.deliveries, made.consumer = deliveries, consumer

@@ -4,7 +4,8 @@ refusal leads to."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -110,16 +111,10 @@ class Broker:
 
 
 def begun(broker: Broker, marked: bool = False, several: bool = False) -> tuple[Transaction, Moved]:
-    plan = {
-        "provenance": marked,
-        "cluster": "c",
-        "mappings_topic": "m",
-        "staging_topic": "s",
-        "group": "g",
-    }
+    plan = SimpleNamespace(provenance=marked, cluster="c", mappings_topic="m", staging_topic="s", group="g")
     owned = Owned("staging-0", 0)
     owned.position = 1
-    transaction = Transaction(plan, owned, None, lambda topic, ask: several)
+    transaction = Transaction(cast(Any, plan), owned, None, lambda topic, ask: several)
     transaction.use(broker, (0, None))  # type: ignore[arg-type]
     return transaction, under_way(transaction)
 

@@ -179,7 +179,7 @@ def test_a_plan_goes_by_what_the_epoch_before_left_and_reads_the_table_for_the_r
 
     def folded() -> dict[int, int]:
         return {
-            share["partition"]: share["folded"] for lane in application.plan() for share in lane["partitions"]
+            share.partition: share.snapshot.folded for lane in application.plan() for share in lane.partitions
         }
 
     assert (folded(), table.read) == ({0: 10, 1: 10}, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from common.app.health import Health, Heartbeat
+from common.config import loading
 from common.config.settings import Settings
 from common.errors import SettingsError
 from replicator.driver.heartbeats import Delays
@@ -17,7 +18,7 @@ REQUIRED = {
 
 
 def load(**variables: str) -> Settings:
-    return Settings.load(environ={**REQUIRED, **variables})
+    return loading.load(environ={**REQUIRED, **variables})
 
 
 def test_the_delay_is_that_of_the_last_one_that_came_or_grows_while_none_comes() -> None:

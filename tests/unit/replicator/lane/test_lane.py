@@ -172,7 +172,7 @@ def test_a_bug_in_one_partition_halts_it_by_name_and_no_other(
             lane._cut(True)
     kind, fields = said[0]
     assert (kind, fields["partition"], fields["reason"]) == ("halted", 0, "internal-error")
-    assert "t-0: IndexError at test_replicator_lane.py" in fields["detail"]
+    assert "t-0: IndexError at test_lane.py" in fields["detail"]
     assert "secret" not in fields["detail"] and "Traceback" in caplog.text
     assert ("t", 0) not in lane.uncut
     assert cuts == ["frame"] * (1 if step == "cut" else 0) or step == "cut"

@@ -18,12 +18,9 @@ from replicator.lane.partition_copy import Copying, Cut
 from replicator.lane.staging_writer import Writer, WriterFailed, frame_codec
 from tests.support.strategies import Record, chunk_of
 
-PLAN = {
-    "staging_producer": {},
-    "staging_topic": "l.staging",
-    "staging_partitions": 2,
-    "positions_topic": "l.positions",
-}
+PLAN = SimpleNamespace(
+    staging_producer={}, staging_topic="l.staging", staging_partitions=2, positions_topic="l.positions"
+)
 
 
 class Client:
@@ -239,7 +236,7 @@ def test_either_frames_are_compressed_or_the_producer_does_what_it_has_been_told
         return Client()
 
     monkeypatch.setattr(clients, "producer", producer)
-    Writer({**PLAN, "staging_producer": config}, Term(), None)  # type: ignore[arg-type]
+    Writer(SimpleNamespace(**{**vars(PLAN), "staging_producer": config}), Term(), None)  # type: ignore[arg-type]
     found = frame_codec(config)
     assert (found and found.name) == codec
     assert [(theirs, own.get("compression_type")) for theirs, own in made] == [(config, producers)]

@@ -16,7 +16,7 @@ from verbatim.local.processes import HOST, free_ports
 def given_elsewhere(port: int) -> subprocess.CompletedProcess[str]:
     """Another process asks for one port, of those that begin with `port` and end there."""
     program = (
-        f"from verbatim import processes; processes._PORTS = range({port}, {port + 1});"
+        f"from verbatim.local import processes; processes._PORTS = range({port}, {port + 1});"
         " print(processes.free_ports(1))"
     )
     return subprocess.run(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from common.config.settings import Settings
+from common.config import loading
 from common.errors import PartitionsHalted
 from common.kafka.client import clients, topics
 from common.link.control_state import Control, encode
@@ -147,7 +147,7 @@ def test_a_group_that_would_be_left_behind_is_a_doubt() -> None:
         "new": Group("queue", True),
         "x": Group("share", True),
     }
-    settings = Settings.load(
+    settings = loading.load(
         {
             "KAFKA_CLUSTERS_SOURCE_BOOTSTRAP_SERVERS": "s:1",
             "KAFKA_CLUSTERS_DESTINATION_BOOTSTRAP_SERVERS": "t:1",

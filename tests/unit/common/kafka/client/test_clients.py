@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
+from common.config import loading
 from common.config.settings import Settings
 from common.errors import LinkRefused, SettingsError
 from common.kafka.client import clients, topics
@@ -73,7 +74,7 @@ def test_the_end_of_a_log_without_a_leader_is_waited_for_and_never_taken_for_an_
 
 
 def settings() -> Settings:
-    return Settings.load(
+    return loading.load(
         environ={
             "APPLICATION_NAME": "link",
             "KAFKA_CLUSTERS_SOURCE_BOOTSTRAP_SERVERS": "a:1",

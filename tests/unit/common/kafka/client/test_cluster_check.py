@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException
 
+from common.config import loading
 from common.config.settings import Settings
 from common.errors import KafkaTimeout
 from common.kafka.client import cluster_check
@@ -18,7 +19,7 @@ from verbatim.local.processes import HOST, free_ports
 
 @pytest.fixture
 def settings() -> Settings:
-    return Settings.load(
+    return loading.load(
         environ={
             "KAFKA_CLUSTERS_SOURCE_BOOTSTRAP_SERVERS": f"{HOST}:1",
             "KAFKA_CLUSTERS_SOURCE_TOPIC": "orders",

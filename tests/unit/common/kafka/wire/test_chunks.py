@@ -319,7 +319,7 @@ def test_a_batch_that_can_t_be_taken_apart_halts_its_partition_by_name_behind_wh
     lane.uncut, lane.unreadable = {("orders", 0): copy}, {}
     lane.throttle = SimpleNamespace(limits=lambda _: True, affordable=lambda *_: 10, spend=lambda _: None)
     lane.halts = SimpleNamespace(halt=halt)
-    lane.source = SimpleNamespace(begun=1)
+    lane.source = SimpleNamespace(begun=1, by_id=lambda: True)
     lane.confirming = SimpleNamespace(hold_back=sent.append)
     for _ in range(3):
         lane._cut(True)

@@ -270,13 +270,13 @@ def test_what_is_read_at_once_takes_little_memory_whatever_has_come(tmp_path: Pa
     ]
     code = """
 import re
-from tests.unit import test_answers as t
+from tests.unit.common.kafka.wire import test_fetch_answers as t
 def most():
     return int(re.search("VmHWM:[^0-9]*([0-9]+)", open("/proc/self/status").read())[1]) >> 10
 def look(name, end):
     data = open(name, "rb").read()
     at, part = t.At(0), t.Part(0, end, end, [], memoryview(data), None)
-    count = sum(chunk.count for chunk in t.answers.chunks(at, part, set(), t.WHOLE, t.Budget()))
+    count = sum(chunk.count for chunk in t.fetch_answers.chunks(at, part, set(), t.WHOLE, t.Budget()))
     assert 0 < count < end, count
 t.reading(t.batch(0, 100), 100)
 before = most()

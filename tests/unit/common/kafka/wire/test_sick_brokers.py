@@ -12,6 +12,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -418,7 +419,7 @@ def test_frames_wait_for_their_topics_id_once_a_broker_was_asked_by_name(
         }
         monkeypatch.setattr("common.kafka.client.clients.admin", lambda _: None)
         clients = {"source_consumer": servers(old.address), "staging_producer": {}, "source_admin": {}}
-        source = Source({**clients, "whole_batches": True, "provenance": False}, [])
+        source = Source(cast(Any, SimpleNamespace(**clients, provenance=False)), [])
         source.read_from_positions()
         assert source.by_id(), "nothing was read yet"
         of_it = cast(BatchConsumer, source._consumer)

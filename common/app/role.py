@@ -1,0 +1,91 @@
+"""What the replicator and the deduplicator are to their main loop: what each does when it leads, and how its lanes run on Spark."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql import SparkSession
+
+from common.link.lane_plan import LaneShare
+from common.spark.lane_query import Behind, LaneQuery, Progress, Reports, RunLane, rehearse
+from common.spark.session import build_session, lanes_of, stop_session
+
+if TYPE_CHECKING:
+    from common.config.settings import Settings
+
+
+class Role(ABC):
+    """What the main loop asks of an application."""
+
+    name: str
+    needs_source: bool
+    extra_slots = 0
+    uses_delta = False
+    run_lane: RunLane
+    settings: Settings
+    spark: SparkSession
+    lanes_wanted = 1
+    term = -1
+    reports: Reports
+
+    @abstractmethod
+    def took_over(self) -> None:
+        """This instance leads from now on: do what must be done before the first plan."""
+
+    @abstractmethod
+    def plan(self) -> Sequence[LaneShare]:
+        """The lanes of the next epoch, without what all lanes' plans have in common."""
+
+    @abstractmethod
+    def must_replan(self) -> bool:
+        """Asked every TOPIC_REFRESH_INTERVAL while lanes run: whether there is something new to plan for."""
+
+    @abstractmethod
+    def behind(self, rows: list[Progress]) -> dict[str, Behind]:
+        """In a bounded run, after an epoch: by name what is not copied up to the end that the plan gave, and not known to stand still for a
+        reason. Asked of Kafka: what the lanes said counts for those reasons alone."""
+
+    @abstractmethod
+    def caught_up(self, rows: list[Progress]) -> int | None:
+        """In a bounded run, after an epoch that left nothing behind: the exit code, or None to go on with another epoch."""
+
+    def tick(self) -> None:
+        """Called several times a second while leading."""
+
+    def stepped_down(self) -> None:
+        """This instance leads no longer, or stops."""
+
+    def take_over(self, settings: Settings) -> bool:
+        """Go by these settings from now on; False where they are not fit."""
+        return True
+
+    # on Spark
+
+    def start_spark(self) -> None:
+        """Start the session, and count the lanes it has slots for."""
+        self.spark = build_session(
+            self.settings,
+            lanes=self.settings.parallelism,
+            extra_slots=self.extra_slots,
+            delta=self.uses_delta,
+            worker_imports=type(self).run_lane.__module__,
+        )
+        self.lanes_wanted = lanes_of(self.spark)
+
+    def stand_by(self) -> None:
+        """Another instance leads: be ready to take over."""
+        rehearse(self.spark, f"{self.name}-rehearsal", type(self).run_lane, self.lanes_wanted)
+
+    def stop_spark(self) -> None:
+        if hasattr(self, "spark"):
+            stop_session(self.spark, timeout_s=3.0)
+
+    def make_query(self) -> LaneQuery:
+        """The query that runs the lanes, and reports to this term."""
+        return LaneQuery(self.spark, self.name, type(self).run_lane, self.reports.put)
+
+    def make_reports(self) -> Reports:
+        """For the term that begins."""
+        return Reports(self.term)
