@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from common.link import identity
 from offsets.group_offsets import decode
 from tests.conftest import Kafka, Names
 from tests.integration.test_cutover import member, refused_at, work

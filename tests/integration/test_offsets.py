@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient
 
 from common.errors import GroupRefused, LinkRefused
 from common.kafka.client import topics as common_topics
+from common.link import identity
 from common.ports import Deadline
 from offsets import survey
 from offsets.group_offsets import GroupKey, GroupOffset, decode

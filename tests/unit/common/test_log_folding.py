@@ -95,12 +95,12 @@ def test_debugging_leaves_nothing_out_and_memory_is_bounded(
 def test_a_client_without_a_broker_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
     """Of the library as it is: some tens of lines a second."""
     (port,) = free_ports(1)
-    clients = [clients.consumer({"bootstrap.servers": f"{HOST}:{port}"}) for _ in range(2)]
+    made = [clients.consumer({"bootstrap.servers": f"{HOST}:{port}"}) for _ in range(2)]
     end = time.monotonic() + 1.0
     while time.monotonic() < end:
-        for client in clients:
+        for client in made:
             client.poll(0.05)
-    for client in clients:
+    for client in made:
         client.close()
     lines = [text for text in caplog.messages if str(port) in text]
     assert len(lines) == 1
