@@ -144,10 +144,10 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 @click.option(
     "--into",
     type=click.Path(dir_okay=False, path_type=Path),
-    default=Path("BENCHMARKS.md"),
+    default=Path("docs/internals/performance.md"),
     show_default=True,
 )
 def report_command(file: Path, into: Path) -> None:
-    """Write the figures of a JSON FILE into BENCHMARKS.md, between its generated markers, and plot them beside it."""
+    """Write the figures of a JSON FILE into the page on performance, between its generated markers, and plot them beside it."""
     report.write(file, into)
     click.echo(f"{into} and its plot hold the figures of {file}")

@@ -352,7 +352,7 @@ class Application(Role):
         for partition in halts.keys() - self._known_halts:
             halt = halts[partition]
             log.error(
-                "%s is halted, the others go on: %s; what to do: README, Troubleshooting, %s",
+                "%s is halted, the others go on: %s; what to do is in docs: operations/halts#%s",
                 partition,
                 halt.detail,
                 halt.reason,

@@ -65,7 +65,7 @@ def found(config: Mapping[str, Any], environ: Mapping[str, str] | None = None) -
             variable = f"KAFKA_CLUSTERS_{wanted['cluster']}_PROPERTIES_{name.replace('.', '_')}".upper()
             also = f", nor in {wanted['file']} there" if wanted["file"] else ""
             raise SettingsError(
-                f"{variable}: not set on {socket.gethostname()}, where a lane runs{also}; secrets don't travel with plans: README, Security"
+                f"{variable}: not set on {socket.gethostname()}, where a lane runs{also}; secrets don't travel with plans (docs: guides/several-machines#secrets-do-not-travel)"
             )
     return rest | {name: here[name] for name in wanted["names"]}
 

@@ -1,6 +1,6 @@
-"""The rights that each principal of a link needs, declared once: for the README, and for the tests that prove them enough and needed.
+"""The rights that each principal of a link needs, declared once: for the reference, and for the tests that prove them enough and needed.
 
-`python -m common.link.permissions` prints the README's table. Kafka's READ, WRITE, DELETE and ALTER include DESCRIBE, ALTER_CONFIGS includes
+`python -m common.link.permissions` prints the reference's table. Kafka's READ, WRITE, DELETE and ALTER include DESCRIBE, ALTER_CONFIGS includes
 DESCRIBE_CONFIGS.
 """
 

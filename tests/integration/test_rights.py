@@ -1,6 +1,6 @@
 """The least rights of each principal, on brokers with Kafka's own authorizer and SCRAM over TLS: enough, and nothing else is tried.
 
-The rights are those of common/link/permissions.py, which the README shows. That each is needed is proved in test_rights_needed.py.
+The rights are those of common/link/permissions.py, which the reference shows. That each is needed is proved in test_rights_needed.py.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def link(guarded: tuple[SecuredCluster, SecuredCluster]) -> Guarded:
 def test_the_rights_in_the_readme_are_enough_and_nothing_else_is_tried(
     link: Guarded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Promise: with the rights of the README, and not one more, a link makes its topics, copies, follows a topic that grows and changes,
+    """Promise: with the rights of the reference, and not one more, a link makes its topics, copies, follows a topic that grows and changes,
     trims staging and translates groups; none of its principals ever tries what it has no right to; the source is left as it was. Its lanes
     come in as users with passwords, none of which is in a plan."""
     plans: list[str] = []
@@ -214,7 +214,7 @@ def test_nothing_at_all_can_be_done_without_rights(guarded: tuple[SecuredCluster
 def test_heartbeats_need_their_own_rights_and_no_other(
     guarded: tuple[SecuredCluster, SecuredCluster],
 ) -> None:
-    """Promise: with the rights that the README lists for heartbeats the replicator makes their topic at the source, writes to it and reads the
+    """Promise: with the rights that the reference lists for heartbeats the replicator makes their topic at the source, writes to it and reads the
     copy, and tries nothing else; without the right to make it, the link is refused by name."""
     link = Guarded(guarded, "beats")
     create_topic(guarded[0].bootstrap_servers, link.topic("orders"))

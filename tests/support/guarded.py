@@ -1,6 +1,6 @@
 """A link whose applications come in as users of their own, with rights that can be taken away; whoever asserts something is elsewhere.
 
-The rights are those of common/link/permissions.py, which the README shows.
+The rights are those of common/link/permissions.py, which the reference shows.
 """
 
 from __future__ import annotations

@@ -1,37 +1,44 @@
-"""The documents say what the program does: settings, commands, reasons for halts."""
+"""The documents say what the program does, name what is there, and are where the program sends its reader."""
 
 from __future__ import annotations
 
+import inspect
 import re
-from pathlib import Path
+from collections.abc import Iterator
 
-from common.config.reference import settings_table
+import pytest
+
+from common.app.health import Health, Heartbeat
 from common.link.halt_reasons import HaltReason
-from common.link.permissions import rights_table
+from common.link.throttling import Limit
+from deduplicator.lane import lane as deduplicator_lane
 from offsets import commit_rule, translation_index
-from tests import versions
-from verbatim.main import cli
+from replicator.lane import lane as replicator_lane
+from tests import documents, versions
+from tests.documents import BLOCKS, DOCS, ROOT
 
-ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
+PAGES = sorted(DOCS.rglob("*.md"))
+CODE = ("common", "replicator", "deduplicator", "offsets", "verbatim", "k8s", "container")
 
 
-def test_the_readme_holds_the_generated_settings_table() -> None:
-    assert settings_table().strip() in README
+def page(name: str) -> str:
+    return (DOCS / name).read_text()
 
 
-def test_the_readme_holds_the_generated_table_of_rights() -> None:
-    assert rights_table().strip() in README
+@pytest.mark.parametrize("name", BLOCKS)
+def test_what_a_page_takes_from_the_code_is_as_the_code_has_it(name: str) -> None:
+    title, block = BLOCKS[name]
+    assert documents.written(page(name), title, block()) == page(name), "run: python -m tests.documents"
 
 
-def test_every_command_is_in_the_readme() -> None:
-    for command in cli.commands:
-        assert f"verbatim {command}" in README
+def test_a_page_without_its_markers_is_refused() -> None:
+    with pytest.raises(ValueError, match="each once"):
+        documents.written("no markers", "settings", "block")
 
 
-def test_every_outcome_of_a_group_and_every_reason_against_exactness_is_explained_in_the_readme() -> None:
-    for outcome in commit_rule.MEANINGS:
-        assert f"| `{outcome}` |" in README, outcome
+def test_every_outcome_of_a_group_and_every_reason_against_exactness_is_explained() -> None:
+    text = page("guides/consumer-groups.md")
     whys = (
         translation_index.AHEAD,
         translation_index.BEFORE_ORIGIN,
@@ -40,27 +47,109 @@ def test_every_outcome_of_a_group_and_every_reason_against_exactness_is_explaine
         translation_index.MISSING,
         translation_index.NOTHING_COPIED,
     )
-    for why in whys:
-        assert f"`{why}`" in README, why
+    for word in (*commit_rule.MEANINGS, *whys):
+        assert f"| `{word}` |" in text, word
 
 
-def test_every_reason_for_a_halt_has_a_way_on_in_the_readme() -> None:
-    reasons = list(HaltReason)
-    assert len(reasons) >= 10
-    for reason in reasons:
-        assert f"| `{reason}` |" in README, reason
+def test_every_reason_for_a_halt_has_a_runbook_and_every_runbook_a_reason() -> None:
+    assert len(list(HaltReason)) >= 10
+    assert documents.runbooks().keys() == {str(reason) for reason in HaltReason}
 
 
-def test_every_file_that_the_design_names_is_there() -> None:
-    for row in re.findall(r"^\| (`[^|]+) \|", (ROOT / "DESIGN.md").read_text(), re.MULTILINE):
-        folder = ""
-        for name in re.findall(r"`([^`]+)`", row):
-            folder = name.rpartition("/")[0] + "/" if "/" in name else folder
-            path = ROOT / (name if "/" in name else folder + name)
-            assert path.exists(), name
+def metrics() -> set[str]:
+    """What is on /metrics when there is all that can be there."""
+    health = Health("replicator", "leader", True, True)
+    health.heartbeat, health.limits = Heartbeat(1.0, 1), {"*": Limit(1, 1)}
+    counts = [inspect.getsource(lane.Lane._counts) for lane in (replicator_lane, deduplicator_lane)]
+    names = set(re.findall(r'"(\w+)"', "".join(counts))) - {"provenance"}
+    health.counters = {f"{name}_total": 1 for name in names | {"offsets_written", "rounds"}} | {"lag": 1}
+    return set(re.findall(r"^(\w+)\{", health.metrics(), re.MULTILINE))
 
 
-def test_the_readme_tells_which_versions_were_tried_and_none_failed() -> None:
-    text = versions.README.read_text()
+def test_every_metric_is_explained_and_no_other() -> None:
+    assert len(metrics()) > 15
+    assert (
+        set(re.findall(r"^\| `(verbatim_\w+)` \|", page("reference/metrics.md"), re.MULTILINE)) == metrics()
+    )
+
+
+def test_every_field_of_the_health_endpoint_is_explained() -> None:
+    health = Health("replicator", "leader", True, True, heartbeat=Heartbeat(1.0, 1))
+    fields = page("reference/metrics.md").partition("## `/healthz`")[2]
+    for name in health.report():
+        assert f"`{name}`" in fields, name
+
+
+def test_the_reference_tells_which_versions_were_tried_and_none_failed() -> None:
+    text = versions.PAGE.read_text()
     assert versions.BEGIN + versions.table() + "\n" + versions.END in text
     assert not [r for r in versions.results() if r["outcome"].startswith("failed")]
+
+
+def test_the_invariants_have_their_numbers_as_anchors_and_are_listed_once_each() -> None:
+    text = page("internals/invariants.md")
+    headings = re.findall(r"^## (\d+)\. .* \{#inv-(\d+)\}$", text, re.MULTILINE)
+    numbers = [int(number) for number, anchor in headings if number == anchor]
+    assert len(numbers) == text.count("\n## ") >= 86
+    assert numbers == sorted(set(numbers))
+    listed = [
+        int(n) for row in re.findall(r"^\| .* \| ([\d, ]+) \|$", text, re.MULTILINE) for n in row.split(", ")
+    ]
+    assert sorted(listed) == numbers
+
+
+def cited() -> Iterator[tuple[str, str, str]]:
+    """(page, file, name or nothing) of all files that pages name by their path."""
+    for path in PAGES:
+        for file, name in re.findall(r"`([\w.-]+/[\w./-]+\.\w+)(?::(\w+))?`", path.read_text()):
+            if file.partition("/")[0] in (*documents.ROOMS, "tests", "container", "k8s", "docs"):
+                yield path.relative_to(DOCS).as_posix(), file, name
+
+
+def test_every_file_that_a_page_names_is_there_and_defines_what_it_is_named_for() -> None:
+    found = list(cited())
+    assert len(found) > 100
+    assert [(where, file) for where, file, _ in found if not (ROOT / file).exists()] == []
+    undefined = [
+        (where, file, name)
+        for where, file, name in found
+        if name and not re.search(rf"^\s*(def |class )?{name}\b", (ROOT / file).read_text(), re.MULTILINE)
+    ]
+    assert undefined == []
+
+
+def test_every_class_and_method_that_the_internals_name_is_there() -> None:
+    source = "\n".join(path.read_text() for room in CODE for path in (ROOT / room).rglob("*.py"))
+    for path in sorted((DOCS / "internals").glob("*.md")):
+        for owner, name in re.findall(r"`([A-Z]\w+)\.(\w+)`", path.read_text()):
+            body = re.search(rf"^class {owner}\b.*?(?=^\S|\Z)", source, re.MULTILINE | re.DOTALL)
+            assert body and re.search(rf"\b{name}\b", body[0]), f"{path.name}: {owner}.{name}"
+
+
+def sent_to() -> Iterator[tuple[str, str, str]]:
+    """(file, page, anchor or nothing) of all places in the code that name a page."""
+    for room in CODE:
+        for path in (ROOT / room).rglob("*"):
+            if path.suffix in (".py", ".yaml", ".env"):
+                for name, anchor in re.findall(r"docs: ([\w-]+/[\w-]+)(?:#([\w-]+))?", path.read_text()):
+                    yield path.relative_to(ROOT).as_posix(), name, anchor
+
+
+def test_every_page_that_the_program_sends_its_reader_to_is_there() -> None:
+    found = list(sent_to())
+    assert len(found) > 4
+    for where, name, anchor in found:
+        assert (DOCS / f"{name}.md").exists(), (where, name)
+        slugs = {
+            re.sub(r"[^\w]+", "-", h.lower())
+            for h in re.findall(r"^#+ (.*)$", page(f"{name}.md"), re.MULTILINE)
+        }
+        assert not anchor or anchor in slugs, (where, name, anchor)
+
+
+def test_the_readme_is_short_and_leads_on() -> None:
+    assert len(README.encode()) < 8192
+    assert "uv run verbatim quickstart " in README and "uv run pytest " in README
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", README)
+    assert len(links) > 20
+    assert [link for link in links if "://" not in link and not (ROOT / link).exists()] == []

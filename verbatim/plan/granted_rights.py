@@ -1,4 +1,4 @@
-"""What a link must be allowed to do, and what the brokers say that it may; changes nothing. README, Security, has the same list."""
+"""What a link must be allowed to do, and what the brokers say that it may; changes nothing. docs: reference/rights has the same list."""
 
 from __future__ import annotations
 

@@ -158,7 +158,7 @@ class _Look:
             )
         for (_, key), halt in sorted(control.state.halts.items(), key=lambda item: item[1].at):
             self.report.failures.append(
-                f"{halt.topic}-{key[1]} is halted or would be, {halt.reason}: {halt.detail or 'see README, Troubleshooting'}"
+                f"{halt.topic}-{key[1]} is halted or would be, {halt.reason}: {halt.detail or 'see docs: operations/halts'}"
             )
         for info in sorted(found, key=lambda t: t.name):
             self.leaderless |= {(info.name, p) for p in info.leaderless}

@@ -325,7 +325,7 @@ def test_a_watch_that_could_not_see_is_no_figure_but_an_error(
 def test_a_report_replaces_only_what_is_between_its_markers(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     figures = tmp_path / "figures.json"
-    document = tmp_path / "BENCHMARKS.md"
+    document = tmp_path / "performance.md"
     document.write_text(f"above\n{report.BEGIN}\nold\n{report.END}\nbelow\n")
     sitting.save(figures, _sitting(), [_throughput("verbatim", 100_000)], append=False)
     sitting.save(figures, _sitting(), [_throughput("floor", 300_000)], append=True)
@@ -338,7 +338,7 @@ def test_a_report_replaces_only_what_is_between_its_markers(tmp_path: Path) -> N
 
 
 def test_a_document_without_markers_is_left_alone(tmp_path: Path) -> None:
-    figures, document = tmp_path / "figures.json", tmp_path / "BENCHMARKS.md"
+    figures, document = tmp_path / "figures.json", tmp_path / "performance.md"
     figures.write_text('{"sittings": []}')
     document.write_text("by hand")
     with pytest.raises(ValueError, match="must hold"):
