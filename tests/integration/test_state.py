@@ -29,6 +29,7 @@ from deduplicator.state.snapshot import FoldPlan, FoldResult, Snapshot
 from deduplicator.state.table import StateTable
 
 PARTITIONS = 2
+GOLDEN = Path(__file__).parents[1] / "unit/golden"
 KEY = ("source-cluster", "topic-id", 0)
 
 
@@ -168,6 +169,24 @@ def test_a_fold_moves_rows_and_m_in_one_commit_and_history_keeps_every_run(
     row = table.spark.read.format("delta").load(table.history_path).where("mappings_offset = 3").first()
     assert row is not None
     assert [tuple(run) for run in row.runs] == [(3, 103, 1), (4, 110, 1)]
+
+
+def test_a_fold_goes_on_from_a_table_that_an_earlier_version_wrote(
+    table: StateTable, mappings: Mappings
+) -> None:
+    """Promise: version N folds into the tables of version N-1; tests/unit/test_persisted_formats.py says what this one holds."""
+    shutil.copytree(GOLDEN / "state-table", folder(table))
+    mappings.write(mapping(0, 10))
+    mappings.write(*(mapping(0, 5, partition=1) for _ in range(8)), to=1)
+    mappings.write(mapping(10, 20))
+
+    result = table.fold()
+
+    assert (result.start, result.end) == ({0: 2, 1: 9}, {0: 4, 1: 9})
+    snapshot = table.load()
+    assert (snapshot.folded, snapshot.holes) == ({0: 4, 1: 9}, {1: 5})
+    state = snapshot.states[KEY]
+    assert (state.next, state.records, state.duplicates) == (20, 20, 2)
 
 
 def test_a_fold_with_nothing_new_commits_nothing(table: StateTable, mappings: Mappings) -> None:

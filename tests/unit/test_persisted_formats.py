@@ -1,7 +1,7 @@
 """What the link's topics hold stays readable, byte for byte as it was first written: tests/unit/golden has records as releases wrote them.
 
 Promise: version N reads what version N-1 wrote, and a format that is not new is written as it always was. A golden file is never changed; a new
-format gets a new one. `python -m tests.unit.test_persisted_formats` writes the files that are missing.
+format gets a new one. `python -m tests.unit.test_persisted_formats` writes the files that are missing; the state table Spark has written.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock, patch
 
 import orjson
 import pytest
@@ -18,8 +19,11 @@ import pytest
 from common.kafka.wire import record_batch
 from common.kafka.wire.record_encoder import encode_records
 from common.kafka.wire.records import NO_ROWS, encode_rows
-from common.link import control_state, frame, offset_mappings, positions
+from common.link import control_state, frame, lane_counters, offset_mappings, positions
 from common.link.batch_frame import decode as decode_batches
+from deduplicator.state import local_reader
+from deduplicator.state.delta_rows import STATE_DDL
+from deduplicator.state.snapshot import PartitionState, Snapshot
 from offsets import group_offsets
 from offsets.commit_rule import Written
 
@@ -115,6 +119,27 @@ def _batch() -> bytes:
     return b"".join(bytes(piece) for piece in record_batch.seal(records, "none"))
 
 
+STATE_TABLE = Snapshot(
+    exists=True,
+    folded={0: 2, 1: 9},
+    staging={0: 100, 1: 400},
+    states={
+        ("source-cluster", "topic-id", 0): PartitionState(10, "orders", "copy", 0, 0, 10, 1, 0, False),
+        ("source-cluster", "topic-id", 1): PartitionState(40, "orders", "copy", 1, 1, 13, 1, 7, False),
+    },
+    holes={1: 5},
+)
+"""What golden/state-table says: two folds, the second of partition 1 alone, whose mappings below 5 had been lost before the first."""
+COUNTERS = {"records": 12, "frames": 3, "lag": 7}
+
+
+def _counters() -> list[dict[str, Any]]:
+    producer = Mock()
+    lane_counters.Counters("replicator", 4, 9, 2, "link.positions").write(producer, 0.0, COUNTERS)
+    _, value, key = producer.produce.call_args.args
+    return [{"key": key.decode(), "value": value.decode()}]
+
+
 WRITTEN: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "control": lambda: [
         {"record": control_state.encode(kind, link="link", **fields).decode()} for kind, fields in CONTROL
@@ -137,6 +162,7 @@ WRITTEN: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "frames-2": lambda: [
         _frame_line(frame.Frame("east", "orders", ID, 3, 0, 1, 1, "host/1.0.0.ab", batches=True), _batch())
     ],
+    "counters": _counters,
     "control-state": lambda: [_plain(_state())],
 }  # fmt: skip
 
@@ -182,6 +208,33 @@ def test_a_golden_frame_of_batches_is_read() -> None:
     assert found.batches
     rows = decode_batches(found, crc, bytes.fromhex(line["value"])).rows()
     assert (rows.keys, rows.values, rows.timestamps) == ([b"k"], [b"v"], [-1])
+
+
+def test_golden_counters_of_a_lane_are_summed_up_and_no_position() -> None:
+    (line,) = _golden("counters")
+    key, value = line["key"].encode(), line["value"].encode()
+    consumer = Mock(consume=lambda *_: [Mock(error=lambda: None, key=lambda: key, value=lambda: value)])
+    with patch.object(lane_counters.CounterTail, "_reader", return_value=consumer):
+        tail = lane_counters.CounterTail("replicator", "link.positions", {})
+    assert tail.sums(term=4, epoch=9) == COUNTERS
+    assert tail.sums(term=3, epoch=9) == {}
+    assert positions.decode(key, value) is None
+
+
+def test_a_golden_state_table_is_read() -> None:
+    """tests/integration/test_state.py folds on from it."""
+    found = Snapshot.of(local_reader.rows(GOLDEN / "state-table"))
+    assert found.updated is not None
+    assert dataclasses.replace(found, updated=None) == STATE_TABLE
+
+
+def test_every_column_of_the_golden_state_table_is_still_written_with_its_type() -> None:
+    first = (GOLDEN / "state-table/_delta_log/00000000000000000000.json").read_bytes().splitlines()
+    (about,) = (found["metaData"] for found in map(orjson.loads, first) if "metaData" in found)
+    columns = {field["name"]: field["type"] for field in orjson.loads(about["schemaString"])["fields"]}
+    declared = dict(column.split() for column in STATE_DDL.split(", "))
+    spark_names = {"integer": "int", "long": "bigint"}
+    assert {name: spark_names.get(kind, kind) for name, kind in columns.items()}.items() <= declared.items()
 
 
 def main() -> int:
