@@ -18,7 +18,7 @@ from common.link.halt_reasons import HaltReason
 from common.link.identity import own_topics
 from common.link.permissions import rights_table
 from replicator.driver.heartbeats import CONFIG as HEARTBEATS
-from verbatim.main import cli
+from verbatim.main import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -29,6 +29,7 @@ ROOMS = (
     "deduplicator",
     "offsets",
     "verbatim",
+    "verbatim_kafka",
     "bench",
     "tests/support",
     "tests/simulation",
@@ -59,7 +60,7 @@ def first_paragraph(text: str | None) -> str:
 
 
 def commands() -> str:
-    rows = ((f"`verbatim {name}`", first_paragraph(c.help)) for name, c in sorted(cli.commands.items()))
+    rows = ((f"`verbatim {c.name}`", first_paragraph(c.load().help)) for c in COMMANDS)
     return table(("command", "what it does"), rows)
 
 
