@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
+import tomllib
 
 import pytest
 import yaml
@@ -52,3 +53,17 @@ def test_every_target_of_the_makefile_is_listed_told_and_can_be_made() -> None:
         assert done.returncode == 0, done.stderr
         for path in re.findall(r"(?:tests|\.ci)/[\w/.]+", done.stdout):
             assert (ROOT / path).exists(), path
+
+
+def test_the_changelog_keeps_to_its_conventions() -> None:
+    """Keep a Changelog 1.1.0: the newest first, each release with its date, what changed by kind. The version here is released, or to be."""
+    text = (ROOT / "CHANGELOG.md").read_text()
+    releases = re.findall(r"^## (.*)$", text, re.MULTILINE)
+    assert releases[0] == "[Unreleased]"
+    assert all(re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", release) for release in releases[1:])
+    kinds = ["Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"]
+    for section in re.split(r"^## ", text, flags=re.MULTILINE)[1:]:
+        found = re.findall(r"^### (.*)$", section, re.MULTILINE)
+        assert found == [kind for kind in kinds if kind in found]
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert f"## [{version}] - " in text or version in text.split("\n## ")[1]
