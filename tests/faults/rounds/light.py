@@ -125,7 +125,7 @@ def run_application(application: str) -> None:
     light = {"replicator": LightReplicator, "deduplicator": LightDeduplicator}[application]
     setattr(main, light.__name__.replace("Light", ""), light)
     sys.argv = [application]
-    main.cli()
+    importlib.import_module(f"{application}.command").cli()
 
 
 def run_lane(application: str, asked: Path, rows: Path) -> None:
