@@ -8,9 +8,12 @@ from typing import Any, cast
 import pytest
 
 from common import ports
+from deduplicator.lane import delivery as delivery_module
 from deduplicator.lane.delivery import LEAST_REST_S, MOST_REST_S, Delivery
 from deduplicator.lane.inbox import Inbox
+from deduplicator.lane.partition_state import Owned as StagingState
 from deduplicator.lane.transaction import MUCH_BYTES
+from deduplicator.lane.unclosed import Unclosed
 
 
 @pytest.fixture
@@ -75,3 +78,42 @@ def test_who_waits_for_nothing_is_not_held_up_by_an_empty_inbox(monkeypatch: pyt
     inbox = Inbox()
     monkeypatch.setattr(inbox._arrived, "wait", lambda _: pytest.fail("waited"))
     assert inbox.take(0.0) is None
+
+
+def test_a_partition_that_may_lack_a_marker_gets_it_before_anything_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Promise: what hangs of a transaction that ended without a marker there is decided as that one was, by a transaction without records; aborts
+    first, each outcome by itself, and not in partitions that are set aside."""
+    done: list[object] = []
+    fencing = SimpleNamespace(fence=lambda _: 7, unmarked=set(), unclosed={("hangs", 0): False})
+    monkeypatch.setattr(delivery_module, "FencingProducer", lambda *_: fencing)
+    found = SimpleNamespace(position=3, staging_start=0, staging_offset=None, next={}, complete=True)
+    monkeypatch.setattr(delivery_module, "recover", lambda *_: found)
+    made = cast(Any, delivery(0))
+    made.plan = SimpleNamespace(mappings_topic="m", staging_topic="s", reader={}, group="g")
+    made.partition, made.end, made.snapshot = 0, None, None
+    made._resume_at = made._pending = made._admin = made._ids = None
+    made.owned = StagingState("s-0", 0)
+    made.term = SimpleNamespace(must_lead=lambda _: None, state=SimpleNamespace(destinations={}))
+    unclosed = Unclosed({("committed", 1): True, ("aside", 2): False})
+    made._unavailable = SimpleNamespace(unclosed=unclosed, aside={("aside", 2)}, without_marker=lambda *_: ())
+    made._troubles = SimpleNamespace(
+        inherit_holds=lambda _: None,
+        stay=lambda _: None,
+        first_returning=lambda start: start,
+        forget_closing=lambda: None,
+    )
+    made._transaction = SimpleNamespace(
+        open=False, drop=lambda: None, use=lambda *_: None, mark=lambda *what: done.append(what)
+    )
+
+    def restart() -> int:
+        done.append("reads")
+        return 1
+
+    made.inbox = SimpleNamespace(restart=restart)
+    made.read_from = []
+    made._recover()
+    assert done == [([("hangs", 0)], False), ([("committed", 1)], True), "reads"]
+    assert unclosed.outcomes == {("aside", 2): False}
