@@ -322,7 +322,7 @@ def test_a_topic_made_again_is_not_read_on(source: Kafka, names: Names) -> None:
     create_topic(at, topic, config=FOREVER)
     produce(at, topic, [Record(b"new %d" % i) for i in range(50)])
     (event,) = read(consumer, 50)
-    assert event.error().code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+    assert event.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
     consumer.close()
 
 
@@ -333,7 +333,7 @@ def test_a_position_outside_of_the_log_is_an_event(source: Kafka, names: Names, 
     produce(at, topic, [Record(b"%d" % i) for i in range(5)])
     consumer = reading(at, topic, offset)
     (event,) = read(consumer, 1 << 40)
-    assert event.error().code() == KafkaError.OFFSET_OUT_OF_RANGE
+    assert event.error.code() == KafkaError.OFFSET_OUT_OF_RANGE
     consumer.close()
 
 

@@ -64,7 +64,9 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, lis
     with cluster:
         create_topic(cluster.bootstrap_servers, TOPIC, 3, {"retention.ms": "-1"})
         segments = [cluster.folder / "node-1" / f"{TOPIC}-{p}" / f"{0:020}.log" for p in range(len(logs))]
-        # The controller answers before the broker has made them.
+        # The controller answers before the broker has made them, and written down whose they are: a folder without that is a stray one.
+        whose = [segment.parent / "partition.metadata" for segment in segments]
+        wait_until(lambda: all(file.exists() and file.stat().st_size for file in whose), "segments")
         wait_until(lambda: all(segment.exists() for segment in segments), "segments")
         cluster.kill()
         for segment, (data, _) in zip(segments, logs, strict=True):

@@ -42,9 +42,6 @@ REACHED = [
 ]
 """What must happen somewhere in this slice: a simulation that never gets there shows nothing about it."""
 
-BY_NAME = 200
-"""Schedules in which topics are asked for by name."""
-
 _visited: Counter[str] = Counter()
 
 
@@ -64,35 +61,6 @@ def test_the_interesting_states_are_visited() -> None:
     if sum(_visited.values()) == 0:
         pytest.skip("says something about the whole slice only")
     assert [state for state in REACHED if not _visited[state]] == []
-
-
-def test_the_same_where_topics_are_asked_for_by_name() -> None:
-    visited: Counter[str] = Counter()
-    for seed in range(FIRST, FIRST + BY_NAME):
-        try:
-            visited.update(by_seed(seed, names=True))
-        except Exception as error:
-            error.add_note(f"schedule {seed}, --names")
-            raise
-    assert visited["topic made again"]
-
-
-def test_two_sources_in_one_destination_arrive_once_and_each_in_its_order() -> None:
-    """The same for a link that merges two topics, each with an owner of its own, under the same faults."""
-    visited: Counter[str] = Counter()
-    for seed in range(FIRST, FIRST + 80):
-        try:
-            visited.update(by_seed(seed, merged=True))
-        except Exception as error:
-            error.add_note(f"schedule {seed}, --merged")
-            raise
-    reached = [
-        "records of several sources interleave",
-        "another writer's records came between two batches",
-        "rolled forward from the mappings",
-        "topic made again",
-    ]
-    assert [state for state in reached if not visited[state]] == []
 
 
 @pytest.mark.parametrize("disturbance", range(len(exhaustive.DISTURBANCES)))

@@ -6,7 +6,6 @@ leave open is asked of the listeners (common/kafka/client/listener_check.py). Wh
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -67,7 +66,9 @@ def cluster_id(
             seen.append(way_in)
             # Whatever else only a consumer or a producer understands, this client would not.
             own = config if kind == "admin" else {"bootstrap.servers": config["bootstrap.servers"], **way_in}
-            found = _Look(own, cluster, kind, tell).until(topic, deadline)
+            look = _Look(own, cluster, kind, tell)
+            look.check(deadline)
+            found = look.until(topic, deadline)
     return found
 
 
@@ -92,9 +93,12 @@ class _Look:
         self._said = ""
         self._brokers: dict[Address, int] = {}
         """Where they say that they are, and their ids."""
+
+    def check(self, deadline: Deadline) -> None:
+        """What the library would not say, or not so that anybody understands it; then make the client."""
         self._check_files()
         self._check_followed()
-        self._check_token()
+        self._check_token(deadline)
         self._client = self._made()
 
     def until(self, topic: str | None, deadline: Deadline) -> str:
@@ -233,7 +237,7 @@ class _Look:
                     f"{self._setting(name)}: {name} of the {self._side}: can't read {place}: {error.strerror}"
                 ) from None
 
-    def _check_token(self) -> None:
+    def _check_token(self, deadline: Deadline) -> None:
         """Without a word, the client library waits for ever for somebody to hand it a token."""
         config = self._config
         if (name := config.get(oauth_tokens.PROVIDER)) is not None:
@@ -241,9 +245,7 @@ class _Look:
                 oauth_tokens.provider(str(name))
             except ValueError as error:
                 raise SettingsError(f"{self._setting(oauth_tokens.PROVIDER)}: {error}") from None
-            return
-        self._check_secret()
-        if (
+        elif (
             str(config.get("sasl.mechanism", "")).upper() == "OAUTHBEARER"
             and config.get("sasl.oauthbearer.method", "default") == "default"
             and str(config.get("enable.sasl.oauthbearer.unsecure.jwt", "false")).lower() != "true"
@@ -253,22 +255,25 @@ class _Look:
                 "sasl.oauthbearer.method=oidc, with sasl.oauthbearer.token.endpoint.url, client id and client secret, or sasl.oauthbearer.provider"
             )
 
-    def _check_secret(self) -> None:
-        """The client library would ask an endpoint that refuses it again and again."""
-        config = {name: str(value) for name, value in self._config.items()}
-        if (
-            wire_properties.sasl_mechanism(config) != "OAUTHBEARER"
-            or config.get("sasl.oauthbearer.method") != "oidc"
-        ):
-            return
-        # Who is away for a while is waited for, as brokers are.
-        with contextlib.suppress(OSError):
+        asked = oauth_tokens.PROVIDER in config or config.get("sasl.oauthbearer.method") == "oidc"
+        if asked and wire_properties.sasl_mechanism(config) == "OAUTHBEARER":
+            self._wait_for_token(deadline)
+
+    def _wait_for_token(self, deadline: Deadline) -> None:
+        """The one that the connections will use. Who gives tokens may be away for a while, and is waited for, as brokers are."""
+        provided = oauth_tokens.PROVIDER in self._config
+        tokens = oauth_tokens.of(self._config)
+        while True:
             try:
-                oauth_tokens.fetched(config)
+                tokens.waited_for()
+                return
             except sasl.Refused as error:
-                raise LinkRefused(
-                    f"{self._setting('sasl.oauthbearer.client.secret')}: no token for the {self._side}: {error}"
-                ) from None
+                setting, words, passing = "PROVIDER" if provided else "CLIENT_SECRET", str(error), False
+            except OSError as error:
+                setting, words, passing = "PROVIDER" if provided else "TOKEN_ENDPOINT_URL", str(error), True
+            at = f"{self._config['bootstrap.servers']}: no token: {words}"
+            self._tell([Reason(f"PROPERTIES_SASL_OAUTHBEARER_{setting}", at, passing)], deadline)
+            ports.sleep(deadline.left(0.1))
 
     def _check_followed(self) -> None:
         if (found := wire_properties.refused(self._config)) is not None:

@@ -58,7 +58,9 @@ def why(config: Mapping[str, Any], address: Address, heard: Mapping[int, str]) -
         what = "does not speak TLS" if tls else "speaks TLS"
         words = f"{at} {what}, and security.protocol is {wanted}: set {_protocol(not tls, sasl)}, or give the port of another listener"
         return Reason("PROPERTIES_SECURITY_PROTOCOL", words, False)
-    if (words_heard := heard.get(KafkaError._SSL)) is not None:
+    # With TLS 1.3 a broker refuses a client's certificate when the handshake is over for the client: its alert comes as a failed receive.
+    alert = next((words for words in heard.values() if "tls alert" in words), None)
+    if (words_heard := heard.get(KafkaError._SSL, alert)) is not None:
         return _handshake(config, address, words_heard)
     words_heard = heard.get(KafkaError._AUTHENTICATION)
     if words_heard is not None and "acquire" in words_heard:

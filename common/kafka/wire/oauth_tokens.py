@@ -35,6 +35,10 @@ PROVIDER = "sasl.oauthbearer.provider"
 _RENEWED_AT = 0.8
 """Of a token's life."""
 _CALL_S = 10.0
+_WAITED_S = 8.0
+"""For a token: the client library gives up a client that has none after ten."""
+_NOT_SECONDS = 1e11
+"""In the year 5138; as milliseconds, in 1973."""
 _AGAIN_S, _AGAIN_MOST_S = 1.0, 30.0
 _UNSECURED = {"principalClaimName": "sub", "scopeClaimName": "scope", "lifeSeconds": "3600"}
 
@@ -71,7 +75,8 @@ class Tokens:
         return token
 
     def waited_for(self) -> Token:
-        """The same for a thread of its own."""
+        """The same for a thread of its own, which gives up after `_WAITED_S`: a provider may never return."""
+        deadline = ports.Deadline(_WAITED_S)
         waits = self.current()
         while True:
             try:
@@ -81,7 +86,9 @@ class Tokens:
                 return found
             poll = select.poll()
             poll.register(descriptor, events)
-            poll.poll()
+            if not poll.poll(1000 * deadline.left()):
+                waits.close()
+                raise TimeoutError(f"no token within {_WAITED_S:g} s")
 
     def _usable(self) -> Token | None:
         now = ports.monotonic()
@@ -130,7 +137,9 @@ class Tokens:
                 return
             result = OSError("the token that was given has expired already: compare the clocks")
         self._error, self._again_at = result, now + self._pause_s
-        log.warning("no token for %s: %s; next try in %.0f s", self._whose, result, self._pause_s)
+        # Of the first one whoever waits for it tells.
+        if self._token is not None:
+            log.warning("no token for %s: %s; next try in %.0f s", self._whose, result, self._pause_s)
         self._pause_s = min(_AGAIN_MOST_S, 2 * self._pause_s)
 
 
@@ -149,7 +158,11 @@ def _shared(given: tuple[tuple[str, str], ...]) -> Tokens:
 
 
 def for_library(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A client's properties as the client library takes them: a provider of tokens as its callback."""
+    """A client's properties as the client library takes them: a provider of tokens as its callback.
+
+    With a callback confluent_kafka (2.16) sleeps for a whole second in each constructor, before it looks whether the token has been set, which it
+    was at once. From an OIDC endpoint the library therefore fetches its tokens itself.
+    """
     if PROVIDER not in config:
         return dict(config)
 
@@ -214,19 +227,29 @@ def provider(name: str) -> Callable[[], Any]:
 
 
 def _provided(given: Any) -> Token:
-    token, expires, *rest = given
-    principal, extensions = [*rest, "", {}][:2] if len(rest) < 2 else rest
-    return Token(str(token), float(expires), str(principal), dict(extensions or {}))
+    """Raises Refused, without the words of what was given: there may be a token among them."""
+    try:
+        token, expires, *rest = given
+        principal, extensions = (*rest, "", {})[:2] if len(rest) == 0 else (*rest, {})[:2]
+        made = Token(token, float(expires), str(principal), dict(extensions or {}))
+    except (TypeError, ValueError):
+        made = None
+    if made is None or not isinstance(made.value, str) or not made.value or made.expires > _NOT_SECONDS:
+        raise Refused(
+            "what the provider returns is not (token, expires), with a principal and a dictionary of extensions if need be; "
+            "expires in seconds since 1970"
+        )
+    return made
 
 
 def _aws_msk_iam() -> tuple[str, float]:
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     if not region:
-        raise OSError("aws-msk-iam needs the variable AWS_REGION")
+        raise Refused("aws-msk-iam needs the variable AWS_REGION")
     try:
-        signer = importlib.import_module("aws_msk_iam_sasl_signer").MSKAuthTokenProvider
+        signer = importlib.import_module("aws_msk_iam_sasl_signer.MSKAuthTokenProvider")
     except ImportError:
-        raise OSError("aws-msk-iam needs the extra msk-iam (aws-msk-iam-sasl-signer-python)") from None
+        raise Refused("aws-msk-iam needs the extra msk-iam (aws-msk-iam-sasl-signer-python)") from None
     token, expires_ms = signer.generate_auth_token(region)
     return token, expires_ms / 1000
 

@@ -130,7 +130,7 @@ def run_application(application: str) -> None:
 
 def run_lane(application: str, asked: Path, rows: Path) -> None:
     """A lane for one epoch, its rows written down."""
-    run: Any = importlib.import_module(f"{application}.lane").run
+    run: Any = importlib.import_module(f"{application}.lane.lane").run
     found = list(run(json.loads(asked.read_text()) | {"again": False}))
     rows.write_text(json.dumps(found))
 

@@ -1,0 +1,40 @@
+"""Seeded schedules of other links: whose source is asked for topics by name, and which merge two topics into one."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from tests.simulation.schedules import by_seed
+
+FIRST = 1_000_000
+BY_NAME, MERGED = 120, 60
+"""Schedules of each."""
+
+
+def test_the_same_where_topics_are_asked_for_by_name() -> None:
+    visited: Counter[str] = Counter()
+    for seed in range(FIRST, FIRST + BY_NAME):
+        try:
+            visited.update(by_seed(seed, names=True))
+        except Exception as error:
+            error.add_note(f"schedule {seed}, --names")
+            raise
+    assert visited["topic made again"]
+
+
+def test_two_sources_in_one_destination_arrive_once_and_each_in_its_order() -> None:
+    """The same for a link that merges two topics, each with an owner of its own, under the same faults."""
+    visited: Counter[str] = Counter()
+    for seed in range(FIRST, FIRST + MERGED):
+        try:
+            visited.update(by_seed(seed, merged=True))
+        except Exception as error:
+            error.add_note(f"schedule {seed}, --merged")
+            raise
+    reached = [
+        "records of several sources interleave",
+        "another writer's records came between two batches",
+        "rolled forward from the mappings",
+        "topic made again",
+    ]
+    assert [state for state in reached if not visited[state]] == []
