@@ -243,7 +243,7 @@ class Control:
             and to.refused is None
         }
 
-    def several_into(self, destination: str) -> bool:
+    def has_several_sources(self, destination: str) -> bool:
         """Whether a destination holds, or may come to hold, the records of several source topics."""
         return len(self.copied_into.get(destination, ())) > 1
 

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
 ENVELOPE_BYTES = 1 << 20
 
 
-class Telling:
+class TopicReporter:
     """Tells what is new, while this driver leads."""
 
     def __init__(

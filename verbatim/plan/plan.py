@@ -24,7 +24,7 @@ from replicator.driver.planner import Planner
 from replicator.driver.topic_reporter import ENVELOPE_BYTES
 from verbatim.plan import granted_rights, sampling
 from verbatim.plan.dry_run_clients import NoPositions, PretendedControl, PretendingAdmin
-from verbatim.plan.loops import going_round
+from verbatim.plan.loops import copied_back
 from verbatim.plan.report import Action, Change, PlanReport, TopicPlan
 from verbatim.plan.sampling import At, Sampler, unread
 
@@ -294,7 +294,7 @@ class _Look:
         try:
             if granted_rights.has_groups(self.source, "source", Deadline(CALL_S)):
                 copies = {t.topic: t.destination for t in self.report.topics if t.refused is None}
-                self.report.warnings += going_round(
+                self.report.warnings += copied_back(
                     self.settings,
                     self.source,
                     self.group,
