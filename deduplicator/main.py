@@ -20,7 +20,7 @@ from common.app.cli import entry, live_file, settings_options
 from common.config.credentials import for_plan
 from common.errors import LinkRefused, StateError, VerbatimError
 from common.kafka.client import clients, topics
-from common.link.control_state import Key
+from common.link.control_records import Key
 from common.link.partitioning import spread
 from common.ports import Deadline
 from common.spark.lane_query import Behind, Progress

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from common import ports
 from common.app.lane_term import LaneTerm
 from common.kafka.client import clients
-from common.link.control_state import DEDUPLICATOR, Key, Request
+from common.link.control_records import DEDUPLICATOR, Key, Request
 from common.link.frame import Frame
 from common.link.halt_reasons import AT_THE_DESTINATION, HaltReason
 from common.link.partitioning import staging_partition

@@ -21,7 +21,7 @@ from common.app.lane_term import LaneTerm
 from common.errors import Deposed, KafkaTimeout, LinkRefused, UncleanTransaction
 from common.kafka.client.clients import Received
 from common.kafka.errors import NO_RIGHTS, denied, kafka_error
-from common.link.control_state import Key
+from common.link.control_records import Key
 from common.ports import Deadline
 from deduplicator.lane.blocked_partition import BlockedPartition
 from deduplicator.lane.blocked_partitions import BlockedPartitions

@@ -16,7 +16,8 @@ from common.kafka.wire.record_batch import BatchError
 from common.kafka.wire.records import MAX_RECORDS, Rows
 from common.link import batch_frame
 from common.link.batch_frame import BatchFrame
-from common.link.control_state import DEDUPLICATOR, Control, Destination, Key
+from common.link.control_records import DEDUPLICATOR, Destination, Key
+from common.link.control_state import Control
 from common.link.frame import Frame, decode_headers, decode_rows
 from common.link.halt_reasons import HaltReason
 from common.ports import Deadline

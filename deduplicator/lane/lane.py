@@ -19,7 +19,7 @@ from common.kafka.client.clients import Received
 from common.kafka.client.stall_detector import StallDetector
 from common.kafka.errors import NO_RIGHTS, denied, retriable
 from common.link.control_log import ControlLog
-from common.link.control_state import DEDUPLICATOR
+from common.link.control_records import DEDUPLICATOR
 from common.link.halt_reasons import HaltReason
 from common.link.lane_counters import Counters, lag
 from common.ports import Deadline

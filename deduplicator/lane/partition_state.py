@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from common.link.control_state import Key
+from common.link.control_records import Key
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from common.errors import KafkaTimeout
 from common.kafka.client import clients
 from common.kafka.errors import NO_RIGHTS, denied, retriable, retrying
 from common.link import offset_mappings
-from common.link.control_state import Key
+from common.link.control_records import Key
 from common.ports import Deadline
 
 

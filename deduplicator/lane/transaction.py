@@ -21,7 +21,7 @@ from common.kafka.wire.record_encoder import encode_records
 from common.kafka.wire.records import Rows
 from common.link import offset_mappings, provenance
 from common.link.batch_frame import BatchFrame
-from common.link.control_state import Destination, Key
+from common.link.control_records import Destination, Key
 from common.link.frame import Frame
 from common.link.halt_reasons import HaltReason
 from common.link.offset_mappings import Mapping

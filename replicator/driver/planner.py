@@ -18,7 +18,8 @@ from common.kafka.client.topics import TopicInfo
 from common.kafka.errors import NO_RIGHTS, denied
 from common.link import positions
 from common.link.control_log import ControlLog
-from common.link.control_state import REPLICATOR, Control, Key
+from common.link.control_records import REPLICATOR, Key
+from common.link.control_state import Control
 from common.link.halt_reasons import HaltReason
 from common.link.identity import refuse_own_copies
 from common.link.partitioning import spread

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaException
 
 from common.app.lane_term import LaneTerm
 from common.errors import KafkaTimeout
-from common.link.control_state import REPLICATOR
+from common.link.control_records import REPLICATOR
 from common.link.halt_reasons import HaltReason
 from common.ports import Deadline
 from replicator.lane.partition_copy import PartitionCopy, Status

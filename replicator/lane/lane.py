@@ -26,7 +26,7 @@ from common.kafka.wire.chunks import Chunk
 from common.kafka.wire.record_batch import BatchError
 from common.link import provenance
 from common.link.control_log import ControlLog
-from common.link.control_state import REPLICATOR
+from common.link.control_records import REPLICATOR
 from common.link.halt_reasons import HaltReason
 from common.link.lane_counters import Counters
 from common.ports import Deadline

@@ -20,7 +20,7 @@ from common.kafka.wire.chunks import Chunk, Chunks, Whole
 from common.kafka.wire.record_batch import BatchError
 from common.kafka.wire.record_decoder import UNPACKED_BYTES, leading
 from common.kafka.wire.records import Header, headers_of
-from common.link.control_state import Key
+from common.link.control_records import Key
 from common.link.frame import Frame, pack
 from common.link.provenance import came_from
 

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError
 
 from common import ports
 from common.app.lane_term import LaneTerm
-from common.link.control_state import Consent, Request
+from common.link.control_records import Consent, Request
 from common.link.halt_reasons import HaltReason
 from common.ports import Deadline
 from replicator.lane.halts import Halts

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from common.kafka.client import topics
 from common.link import identity
-from common.link.control_state import DEDUPLICATOR, Key
+from common.link.control_records import DEDUPLICATOR, Key
 from common.ports import Deadline
 from offsets.last_known import last_look
 from offsets.service import NAME as OFFSETS

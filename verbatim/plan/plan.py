@@ -15,7 +15,8 @@ from common.config.topic_names import compiled
 from common.errors import VerbatimError
 from common.kafka.client import cluster_check, topics
 from common.link import identity
-from common.link.control_state import Control, Destination
+from common.link.control_records import Destination
+from common.link.control_state import Control
 from common.link.identity import Link
 from common.ports import Deadline
 from deduplicator.driver.destinations import Destinations

@@ -12,19 +12,18 @@ from hypothesis import strategies as st
 
 from common.errors import ControlError
 from common.link.control_log import ControlLog
-from common.link.control_state import (
+from common.link.control_records import (
     DEDUPLICATOR,
     REPLICATOR,
     Consent,
-    Control,
     Destination,
     Halt,
     Origin,
     Request,
     Settled,
     SourceTopic,
-    encode,
 )
+from common.link.control_state import Control, encode
 from common.ports import Deadline
 from tests.support import strategies
 

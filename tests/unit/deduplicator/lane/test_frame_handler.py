@@ -11,7 +11,8 @@ import pytest
 from common.errors import KafkaTimeout
 from common.kafka.wire.records import MAX_RECORDS, Rows, encode_rows
 from common.link.batch_frame import BatchFrame
-from common.link.control_state import Control, Destination, encode
+from common.link.control_records import Destination
+from common.link.control_state import Control, encode
 from common.link.frame import Frame, encode_headers, pack
 from common.link.halt_reasons import HaltReason
 from deduplicator.lane.frame_handler import FrameHandler

@@ -17,7 +17,7 @@ from common.kafka.wire.batch_producer import Refused
 from common.kafka.wire.record_batch import BatchHeader, Records, decode, seal
 from common.link import provenance
 from common.link.batch_frame import BatchFrame
-from common.link.control_state import Destination
+from common.link.control_records import Destination
 from common.link.frame import Frame
 from common.link.offset_mappings import decode as mapping
 from deduplicator.lane.offset_runs import Run
