@@ -406,7 +406,7 @@ MUTANTS = [
         "another_writers_records_do_not_spoil_the_mappings",
         (
             "deduplicator.lane.transaction:Transaction._check_reports",
-            "if foreseen is not None and foreseen[i] != moved.runs:",
+            "if predicted is not None and predicted[i] != moved.runs:",
             "if False:",
         ),
     ),
@@ -441,7 +441,7 @@ MUTANTS = [
         ),
         (
             "deduplicator.lane.transaction:Transaction._check_reports",
-            "if foreseen is not None and foreseen[i] != moved.runs:",
+            "if predicted is not None and predicted[i] != moved.runs:",
             "moved.runs = [run for run in moved.runs if run.first is not None]\n        if False:",
         ),
     ),
