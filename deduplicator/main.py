@@ -19,11 +19,11 @@ from common.app.bounded_run import halted_lines
 from common.config.credentials import for_plan
 from common.errors import LinkRefused, StateError, VerbatimError
 from common.kafka.client import clients, topics
-from common.link.control_state import Key
+from common.link.control_records import Key
 from common.link.partitioning import spread
 from common.ports import Deadline
 from common.spark.lane_query import Behind, Progress
-from deduplicator.driver.acl_replication import CopiedAcls
+from deduplicator.driver.acl_replication import AclReplication
 from deduplicator.driver.destinations import Destinations
 from deduplicator.driver.staging_trim import limits, trim
 from deduplicator.lane import lane, recovery
@@ -61,7 +61,7 @@ class Deduplicator(Application):
     run_lane = staticmethod(lane.run)
     state: StateTable
     destinations: Destinations
-    acls: CopiedAcls
+    acls: AclReplication
 
     def __init__(self, settings: Settings, until_caught_up: bool, live: LiveFile | None = None) -> None:
         super().__init__(settings, until_caught_up, live)
@@ -78,7 +78,7 @@ class Deduplicator(Application):
         self._left: dict[int, recovery.Snapshot] = {}
         """What the lanes of the epoch that just ended left of each staging partition, for the next plan alone."""
 
-    def took_over(self) -> None:
+    def became_leader(self) -> None:
         self.state = StateTable.of(self.spark, self.settings)
         try:
             self.state.check()
@@ -86,7 +86,7 @@ class Deduplicator(Application):
             log.warning("%s; it is tried again before anything is written there", error)
         self.destinations = Destinations(self.settings, self.link, self.control)
         self.destinations.settle(again=True)
-        self.acls = CopiedAcls(self.settings, self.control)
+        self.acls = AclReplication(self.settings, self.control)
         self.acls.settle(again=True)
         self._fold_again_at = ports.monotonic() + FOLD_FIRST_S
         self._folded_at = -math.inf

@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient
 
 from common.errors import KafkaTimeout
 from common.kafka.client.clients import Config
-from common.kafka.errors import NO_RIGHTS, future_result, kafka_error, patiently, retriable
+from common.kafka.errors import NO_RIGHTS, future_result, kafka_error, retriable, retrying
 from common.ports import Deadline
 from offsets import group_calls
 from offsets.group_protocol import At, Committed, Group
@@ -57,7 +57,7 @@ class Groups:
     def listed(self, deadline: Deadline) -> dict[str, Group]:
         """Every group that can be seen and consumes, of whatever kind. Raises KafkaTimeout, KafkaException, LinkRefused."""
 
-        return patiently(
+        return retrying(
             f"listing the {self._which}'s consumer groups",
             lambda t: group_calls.listed(self._config, t),
             deadline,
@@ -85,7 +85,7 @@ class Groups:
         for group in groups:
             if _only_direct(group):
                 continue  # nobody grants a right on it by that name
-            patiently(f"describing the {self._which}'s group {group}", partial(ask, group), deadline)
+            retrying(f"describing the {self._which}'s group {group}", partial(ask, group), deadline)
         return out
 
     def committed(
@@ -102,7 +102,7 @@ class Groups:
             what = f"reading the {self._which}'s offsets of group {shown(left[0])}"
             ask = partial(self._read, left, out, failed)
             try:
-                patiently(what, ask, deadline if failed is None else Deadline(deadline.left() / 2))
+                retrying(what, ask, deadline if failed is None else Deadline(deadline.left() / 2))
             except KafkaTimeout as error:
                 if failed is None or not (out or failed):
                     raise

@@ -215,7 +215,7 @@ class Survey:
         A group has read all of its topic, and nothing of the other one; the other's records stand before the end at the destination. Moved
         there, it would never read them; moved to before them, it would read its own again.
         """
-        return self.control.state.several_into(known.destination.topic)
+        return self.control.state.has_several_sources(known.destination.topic)
 
     def origin(self, at: At) -> int | None:
         """Where the copying of a source partition began, if that is on record."""

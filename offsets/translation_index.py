@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from common.link.control_state import Key
+from common.link.control_records import Key
 from common.link.offset_mappings import Mapping
 
 COARSE = 0

@@ -37,7 +37,7 @@ class Replicator(Application):
     def take_over(self, settings: Settings) -> bool:
         return not hasattr(self, "planner") or self.planner.take_over(settings)
 
-    def took_over(self) -> None:
+    def became_leader(self) -> None:
         if self.settings.heartbeats_interval_s and not self.bounded:
             self.heartbeats = Heartbeats(self.settings, self.control, self.health, self.instance)
         self.planner = Planner(self.settings, self.control, self.bounded, self.source)

@@ -84,7 +84,7 @@ class Application(Role):
         """Whether an epoch runs."""
         self.failures = 0
         """Epochs one after the other that failed, or in a bounded run left things as they were."""
-        self._untold = False
+        self._lanes_not_told = False
         """Whether the lanes of an epoch that failed must be told to end before there is another one."""
         self._behind: dict[str, Behind] = {}
         self.totals: dict[str, int] = {}
@@ -154,11 +154,11 @@ class Application(Role):
         self.health.role = "leader"
         log.info("leading as %s, term %d, %d lanes", self.instance, self.term, self.lanes_wanted)
         self.reports = self.make_reports()
-        self.running, self.failures, self._untold, self._behind = False, 0, False, {}
+        self.running, self.failures, self._lanes_not_told, self._behind = False, 0, False, {}
         query = self.make_query()
         try:
             query.start()  # Spark plans it meanwhile
-            self.took_over()
+            self.became_leader()
             return self._epochs_until_the_end(query)
         except LinkRefused:
             if self.epoch and query.active:
@@ -197,7 +197,7 @@ class Application(Role):
                     self._end_epoch()
 
     def _begin_epoch(self, query: LaneQuery) -> None:
-        if self._untold and not self._tell_end():
+        if self._lanes_not_told and not self._tell_end():
             return
         self.epoch += 1
         shares = self.plan()
@@ -245,7 +245,7 @@ class Application(Role):
             log.warning("the next epoch waits until the control topic takes the end of the last: %s", error)
             ports.sleep(1.0)
             return False
-        self._untold = False
+        self._lanes_not_told = False
         return True
 
     def _ended_rows(self) -> list[Progress] | None:
@@ -274,7 +274,7 @@ class Application(Role):
         return None
 
     def _after_failure(self, query: LaneQuery) -> None:
-        self.running, self._untold = False, True
+        self.running, self._lanes_not_told = False, True
         if denied := missing_right(query.failure()):
             raise LinkRefused(f"the {self.name} may not do all that it must: {denied}")
         self._fails(first_line(query.failure()))

@@ -31,7 +31,7 @@ class Role(ABC):
     reports: Reports
 
     @abstractmethod
-    def took_over(self) -> None:
+    def became_leader(self) -> None:
         """This instance leads from now on: do what must be done before the first plan."""
 
     @abstractmethod

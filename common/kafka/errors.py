@@ -93,7 +93,7 @@ def too_short(longest: object = "a shorter time") -> LinkRefused:
     )
 
 
-def patiently(what: str, call: Callable[[float], T], deadline: Deadline) -> T:
+def retrying(what: str, call: Callable[[float], T], deadline: Deadline) -> T:
     """Call until it succeeds, riding out what is retriable; `call` gets a time-out in seconds for one try.
 
     Raises LinkRefused where rights are missing, KafkaTimeout at the deadline, the KafkaException otherwise.

@@ -17,7 +17,7 @@ from common.link.frame import Frame, must_match
 
 
 @dataclass(frozen=True, slots=True)
-class Wholes:
+class BatchFrame:
     """Batches in which no offset is missing, as a frame has them: where they lie in its value, and their headers."""
 
     value: pa.Buffer
@@ -60,7 +60,7 @@ def _columns(value: pa.Buffer, batches: list[tuple[int, BatchHeader]]) -> pa.Rec
         return pa.concat_batches([_columns(value, batches[:half]), _columns(value, batches[half:])])
 
 
-def decode(frame: Frame, crc: int, value: bytes | None) -> Wholes:
+def decode(frame: Frame, crc: int, value: bytes | None) -> BatchFrame:
     """The batches of a frame. Raises FrameError unless its checksum, the batches' own, their offsets and counts are as they must be."""
     value = value or b""
     must_match(frame, crc, value)
@@ -82,7 +82,7 @@ def decode(frame: Frame, crc: int, value: bytes | None) -> Wholes:
         raise _wrong(
             frame, f"says {frame.count} records and holds {count}, {len(data) - end} bytes left over"
         )
-    return Wholes(data, batches)
+    return BatchFrame(data, batches)
 
 
 def _wrong(frame: Frame, what: str) -> FrameError:

@@ -12,7 +12,7 @@ from common.errors import KafkaTimeout, LinkRefused
 from common.kafka.client import clients
 from common.kafka.client.appender import Appender
 from common.kafka.client.clients import Received
-from common.kafka.client.stall_detector import Silence
+from common.kafka.client.stall_detector import StallDetector
 from common.kafka.errors import NO_RIGHTS, denied
 from common.link.control_state import Control, encode
 from common.link.lane_plan import LanePlan
@@ -51,7 +51,7 @@ class ControlLog:
         self._consumer_config = consumer_config
         self._group = consumer_config.get("group.id")
         self._consumer = self._reader()
-        self._silence = Silence(self.admin)
+        self._silence = StallDetector(self.admin)
         self._tell_skipped = TELL_SKIPPED
 
     @classmethod

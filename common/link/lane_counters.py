@@ -98,13 +98,13 @@ class CounterTail:
             return  # a position, or nothing of ours
 
 
-class Hears(Protocol):
+class KnowsWatermarks(Protocol):
     """A consumer: its partition's log start and high watermark, as it heard of them last."""
 
     def get_watermark_offsets(self, partition: TopicPartition, *, cached: bool) -> tuple[int, int] | None: ...
 
 
-def lag(consumer: Hears, positions: Mapping[TopicPartition, int]) -> int:
+def lag(consumer: KnowsWatermarks, positions: Mapping[TopicPartition, int]) -> int:
     """Offsets between positions and the high watermarks that the consumer heard of last: no request is made."""
     behind = 0
     for partition, position in positions.items():

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import orjson
 
 from common.errors import StateError
-from common.link.control_state import Key
+from common.link.control_records import Key
 
 VERSION = 1
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from common.link.control_state import Key
+from common.link.control_records import Key
 
 
 @dataclass(frozen=True, slots=True)

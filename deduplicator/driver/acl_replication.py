@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 CALL_S = 30.0
 
 
-class CopiedAcls:
+class AclReplication:
     """The access rules of a link's destinations, while this driver leads."""
 
     def __init__(self, settings: Settings, control: ControlLog) -> None:

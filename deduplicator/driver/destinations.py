@@ -20,7 +20,7 @@ from common.kafka.errors import kafka_error, retriable
 from common.kafka.model import Value
 from common.link import topic_config_sync
 from common.link.control_log import ControlLog
-from common.link.control_state import Destination, SourceTopic
+from common.link.control_records import Destination, SourceTopic
 from common.link.halt_reasons import gone
 from common.link.identity import Link
 from common.link.topic_config_sync import Change, Rules

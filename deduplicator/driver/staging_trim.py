@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from common.kafka.errors import future_result, kafka_error, patiently
+from common.kafka.errors import future_result, kafka_error, retrying
 from common.link.control_state import Control
 from common.ports import Deadline
 
@@ -43,4 +43,4 @@ def trim(admin: AdminClient, topic: str, offsets: Mapping[int, int], deadline: D
                 if error is None or error.code() != error.OFFSET_OUT_OF_RANGE:
                     raise
 
-    patiently(f"trimming {topic}", delete, deadline)
+    retrying(f"trimming {topic}", delete, deadline)

@@ -13,7 +13,7 @@ LAST_ASK_AGAIN_S = 600.0
 
 
 @dataclass(slots=True)
-class Stuck:
+class BlockedPartition:
     """`held` is the staging offset of the first frame skipped and `held_start` where that frame begins at the source; `held_end` is
     where the skipped frames end; `until` the staging position that must be reached again before they may be trimmed;
     `returning` says that they are being read again, and must be once more after a recovery."""

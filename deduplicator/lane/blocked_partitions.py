@@ -13,13 +13,13 @@ from confluent_kafka.admin import AdminClient
 from common import ports
 from common.app.lane_term import LaneTerm
 from common.kafka.client import clients
-from common.link.control_state import DEDUPLICATOR, Key, Request
+from common.link.control_records import DEDUPLICATOR, Key, Request
 from common.link.frame import Frame
 from common.link.halt_reasons import AT_THE_DESTINATION, HaltReason
 from common.link.partitioning import staging_partition
 from common.ports import Deadline
-from deduplicator.lane.blocked_partition import Stuck
-from deduplicator.lane.partition_state import Owned
+from deduplicator.lane.blocked_partition import BlockedPartition
+from deduplicator.lane.partition_state import StagingPartitionState
 from deduplicator.lane.transaction import Again
 from deduplicator.lane.unavailable import Unavailable
 from deduplicator.lane_plan import DeduplicatorPlan
@@ -29,21 +29,21 @@ log = logging.getLogger(__name__)
 CALL_S = 30.0
 
 
-class Troubles:
+class BlockedPartitions:
     """Partitions that stand still, and what the replicator is asked and told about them."""
 
     def __init__(
         self,
         plan: DeduplicatorPlan,
         term: LaneTerm,
-        owned: Owned,
+        owned: StagingPartitionState,
         admin: AdminClient,
         unavailable: Unavailable,
     ) -> None:
         self.plan = plan
         self.term = term
         self.owned = owned
-        self.stuck: dict[Key, Stuck] = {}
+        self.stuck: dict[Key, BlockedPartition] = {}
         self._admin = admin
         self._unavailable = unavailable
         self._answered: dict[Key, int] = {}
@@ -65,7 +65,7 @@ class Troubles:
         now = ports.monotonic()
         if trouble is None or (trouble.reason != reason and reason != HaltReason.MISSING):
             held, start = (offset, frame.start) if trouble is None else (trouble.held, trouble.held_start)
-            trouble = self.stuck[key] = Stuck(reason, held, start, frame.next)
+            trouble = self.stuck[key] = BlockedPartition(reason, held, start, frame.next)
             if reason != HaltReason.MISSING:
                 self._tell_halt(key, frame, trouble, detail, available)
         trouble.held_end = max(trouble.held_end, frame.next)
@@ -93,7 +93,9 @@ class Troubles:
         halt = self.term.state.halts.get(("replicator", key))
         return halt is not None and halt.next == self.owned.next.get(key)
 
-    def _tell_halt(self, key: Key, frame: Frame, trouble: Stuck, detail: str, available: int | None) -> None:
+    def _tell_halt(
+        self, key: Key, frame: Frame, trouble: BlockedPartition, detail: str, available: int | None
+    ) -> None:
         halt = self.term.state.halts.get((DEDUPLICATOR, key))
         next_offset = self.owned.next.get(key)
         if halt is not None and (halt.reason, halt.next, halt.detail) == (
@@ -204,7 +206,7 @@ class Troubles:
                 # frames reach, and thus when they need not be held any more. Not before that frame itself is read: the position may
                 # lie below it, and what comes between, seen, would close the gap.
                 until = max(position, hold.held[1] + 1)
-                self.stuck[key] = Stuck(reason, hold.held[1], start, start, until, returning=True)
+                self.stuck[key] = BlockedPartition(reason, hold.held[1], start, start, until, returning=True)
                 destination = state.destinations.get(key[0])
                 if halt is not None and reason in AT_THE_DESTINATION and destination is not None:
                     self._unavailable.stood_still((destination.topic, key[1]), reason, halt.detail)

@@ -21,14 +21,14 @@ from common.app.lane_term import LaneTerm
 from common.errors import Deposed, KafkaTimeout, LinkRefused, UncleanTransaction
 from common.kafka.client.clients import Received
 from common.kafka.errors import NO_RIGHTS, denied, kafka_error
-from common.link.control_state import Key
+from common.link.control_records import Key
 from common.ports import Deadline
-from deduplicator.lane.blocked_partition import Stuck
-from deduplicator.lane.blocked_partitions import Troubles
+from deduplicator.lane.blocked_partition import BlockedPartition
+from deduplicator.lane.blocked_partitions import BlockedPartitions
 from deduplicator.lane.fencing import FencingProducer
-from deduplicator.lane.frame_handler import GoBack, Judgement, Waiting
+from deduplicator.lane.frame_handler import FrameHandler, GoBack, Waiting
 from deduplicator.lane.inbox import Inbox
-from deduplicator.lane.partition_state import Owned
+from deduplicator.lane.partition_state import StagingPartitionState
 from deduplicator.lane.recovery import Snapshot, recover
 from deduplicator.lane.transaction import MAX_BATCH_BYTES, MUCH_BYTES, Again, Transaction, batch_within
 from deduplicator.lane.transactional_ids import TransactionalIds
@@ -80,14 +80,14 @@ class Delivery:
         self.stopping = False
         self.turned = ports.monotonic()
         """When it last began to gather a transaction or to recover: each of its calls is bounded, so it does so again before long."""
-        self.owned = Owned(f"{plan.staging_topic}-{self.partition}", self.partition)
+        self.owned = StagingPartitionState(f"{plan.staging_topic}-{self.partition}", self.partition)
         self._admin = admin
-        self._transaction = Transaction(plan, self.owned, group_metadata, self._several_into)
+        self._transaction = Transaction(plan, self.owned, group_metadata, self._has_several_sources)
         self._ids = TransactionalIds(term.control)
         self._unavailable = Unavailable(admin, self._topic_id)
-        self._troubles = Troubles(plan, term, self.owned, admin, self._unavailable)
-        self._judgement = Judgement(
-            plan, term, self.owned, self._transaction, self._troubles, self._unavailable
+        self._blocked = BlockedPartitions(plan, term, self.owned, admin, self._unavailable)
+        self._frame_handler = FrameHandler(
+            plan, term, self.owned, self._transaction, self._blocked, self._unavailable
         )
         self._unavailable.unclosed.outcomes |= self.snapshot.unclosed
         self._committed_at = ports.monotonic()
@@ -104,9 +104,9 @@ class Delivery:
         return self.owned.name
 
     @property
-    def stuck(self) -> dict[Key, Stuck]:
+    def stuck(self) -> dict[Key, BlockedPartition]:
         """The source partitions that can't go on for now."""
-        return self._troubles.stuck
+        return self._blocked.stuck
 
     def done(self) -> bool:
         """In a bounded run: whether everything up to the end it was given is committed, and all questions are answered."""
@@ -114,12 +114,12 @@ class Delivery:
             self.end is not None
             and self.owned.position >= self.end
             and self.owned.committed >= self.end
-            and not self._troubles.asked()
+            and not self._blocked.asked()
         )
 
-    def _several_into(self, destination: str, ask: bool) -> bool:
+    def _has_several_sources(self, destination: str, ask: bool) -> bool:
         state = self.term.control.refresh(Deadline(CALL_S)) if ask else self.term.state
-        return state.several_into(destination)
+        return state.has_several_sources(destination)
 
     def _topic_id(self, destination: str) -> str | None:
         return self.term.state.settled_id(destination)
@@ -167,7 +167,7 @@ class Delivery:
             self._transaction.send_alone()
         refused = self._transaction.refused()
         self._abandon()
-        self._troubles.stay(self._unavailable.refused(refused, (self.plan.mappings_topic,)))
+        self._blocked.stay(self._unavailable.refused(refused, (self.plan.mappings_topic,)))
         if not self.stopping:
             log.warning("%s: transaction given up, going through recovery: %s", self.name, error)
             ports.sleep(self._pause)
@@ -177,8 +177,8 @@ class Delivery:
         """Gather one transaction and commit it."""
         if self.restart:
             raise Again("staging was cut under the reader")
-        self._troubles.answer_asks()
-        self._troubles.go_back_where_cleared()
+        self._blocked.answer_asks()
+        self._blocked.go_back_where_cleared()
         # A message with an empty value counts as false.
         message = self._pending if self._pending is not None else self.inbox.take(IDLE_S)
         self._pending = None
@@ -188,7 +188,7 @@ class Delivery:
             return
         while message is not None:
             try:
-                self._judgement.take(message)
+                self._frame_handler.take(message)
             except Waiting:
                 self._pending = message
                 break
@@ -203,7 +203,7 @@ class Delivery:
             self._commit()
             self._rest(ports.monotonic() - begun)
         else:
-            self._troubles.settle()
+            self._blocked.settle()
             if self.owned.position != self.owned.committed:
                 self._when_idle(ports.monotonic())
         if self._pending is not None:
@@ -242,7 +242,7 @@ class Delivery:
         self._pause = 0.1
         self._unavailable.took(taken)
         self._unavailable.unclosed.committed(taken)
-        self._troubles.settle()
+        self._blocked.settle()
 
     # recovery
 
@@ -281,14 +281,14 @@ class Delivery:
         self._transaction.use(fencing, (until + 1, found.staging_offset))
         self.owned.next = found.next
         self.owned.complete = found.complete
-        self._troubles.inherit_holds(found.position)
-        self._troubles.stay(self._unavailable.without_marker(fencing.unmarked, plan.mappings_topic))
+        self._blocked.inherit_holds(found.position)
+        self._blocked.stay(self._unavailable.without_marker(fencing.unmarked, plan.mappings_topic))
         self._unavailable.unclosed.decided(fencing.unclosed, found.next)
         self._close()
         start = found.position
         if self._resume_at is not None:
             start = min(start, self._resume_at)
-        start = self._troubles.first_returning(start)
+        start = self._blocked.first_returning(start)
         self._resume_at = None
         # Not the start of staging as it is by now: it moves with what another owner delivers, who may have fenced this one since.
         start = max(start, found.staging_start)
@@ -315,5 +315,5 @@ class Delivery:
                 transaction.reached(), transaction.registered(), transaction.refused()
             )
         self._pending = None
-        self._troubles.forget_closing()
+        self._blocked.forget_closing()
         transaction.drop()

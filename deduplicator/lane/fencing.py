@@ -10,7 +10,7 @@ import logging
 from confluent_kafka import KafkaError, KafkaException
 
 from common.errors import UncleanTransaction
-from common.kafka.errors import NO_RIGHTS, TRANSACTION_TIMEOUT_MS, denied, kafka_error, patiently, too_short
+from common.kafka.errors import NO_RIGHTS, TRANSACTION_TIMEOUT_MS, denied, kafka_error, retrying, too_short
 from common.kafka.wire.batch_producer import BatchProducer, Delivered, Refused
 from common.kafka.wire.protocol import KnownTransaction
 from common.ports import Deadline
@@ -94,7 +94,7 @@ class FencingProducer:
             first.close()
 
     def _known(self, client: BatchProducer, tid: str, deadline: Deadline) -> KnownTransaction | None:
-        return patiently(
+        return retrying(
             f"looking up transactional id {tid}", lambda t: client.known_transaction(tid, t), deadline
         )
 
@@ -112,7 +112,7 @@ class FencingProducer:
             self._ids.have(tid, *producer.id)
             return True
 
-        return patiently(f"fencing {self._name} as transactional id {tid}", ask, deadline)
+        return retrying(f"fencing {self._name} as transactional id {tid}", ask, deadline)
 
     def _nobodys(
         self, tid: str, before: KnownTransaction | None, after: KnownTransaction | None

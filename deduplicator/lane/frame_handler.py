@@ -15,14 +15,15 @@ from common.kafka.client.clients import Received
 from common.kafka.wire.record_batch import BatchError
 from common.kafka.wire.records import MAX_RECORDS, Rows
 from common.link import batch_frame
-from common.link.batch_frame import Wholes
-from common.link.control_state import DEDUPLICATOR, Control, Destination, Key
+from common.link.batch_frame import BatchFrame
+from common.link.control_records import DEDUPLICATOR, Destination, Key
+from common.link.control_state import Control
 from common.link.frame import Frame, decode_headers, decode_rows
 from common.link.halt_reasons import HaltReason
 from common.ports import Deadline
-from deduplicator.lane.blocked_partitions import Troubles
+from deduplicator.lane.blocked_partitions import BlockedPartitions
 from deduplicator.lane.dedup import Action, Decision, decide
-from deduplicator.lane.partition_state import Owned
+from deduplicator.lane.partition_state import StagingPartitionState
 from deduplicator.lane.transaction import Again, Moved, Transaction, batch_within
 from deduplicator.lane.unavailable import Unavailable
 from deduplicator.lane_plan import DeduplicatorPlan
@@ -47,23 +48,23 @@ class GoBack(Exception):
         self.position = position
 
 
-class Judgement:
+class FrameHandler:
     """Judges the frames of one staging partition, in order."""
 
     def __init__(
         self,
         plan: DeduplicatorPlan,
         term: LaneTerm,
-        owned: Owned,
+        owned: StagingPartitionState,
         transaction: Transaction,
-        troubles: Troubles,
+        troubles: BlockedPartitions,
         unavailable: Unavailable,
     ) -> None:
         self.plan = plan
         self.term = term
         self.owned = owned
         self._transaction = transaction
-        self._troubles = troubles
+        self._blocked = troubles
         self._refused: dict[Key, tuple[int, int]] = {}
         """Of each partition, the frame that could not be read last: where it lies in staging, and its checksum."""
         self._unavailable = unavailable
@@ -117,7 +118,7 @@ class Judgement:
             )
             return
         if (bug := self._bugs.get((key, frame.start))) is not None:
-            self._troubles.skip(key, frame, offset, HaltReason.INTERNAL, bug)
+            self._blocked.skip(key, frame, offset, HaltReason.INTERNAL, bug)
             return
         try:
             self._judge_frame(key, frame, crc, message)
@@ -143,7 +144,7 @@ class Judgement:
             self._close_gap(key)
             return
         if decision.action is Action.HOLE:
-            self._troubles.skip(
+            self._blocked.skip(
                 key,
                 frame,
                 offset,
@@ -168,7 +169,7 @@ class Judgement:
         except BatchError as error:
             name = f"{frame.topic}-{frame.partition}"
             why = f"a batch of {name} in [{frame.start}, {frame.next}) can't be taken apart, which {destination.topic} needs: {error}"
-            self._troubles.skip(key, frame, offset, HaltReason.UNREADABLE, why)
+            self._blocked.skip(key, frame, offset, HaltReason.UNREADABLE, why)
             return
         self._deliver(key, frame, rows, decision, destination, offset)
         self._transaction.bytes += max(len(message), rows.unpacked)
@@ -186,11 +187,11 @@ class Judgement:
         before = self._refused.setdefault(key, (offset, crc))
         if before[0] < offset and before[1] == crc:
             why = f"{error}; sent again, it was the same (checksum {crc:08x}): the replicator is of another release, or has a fault"
-            self._troubles.skip(key, frame, offset, HaltReason.UNREADABLE, why)
+            self._blocked.skip(key, frame, offset, HaltReason.UNREADABLE, why)
             return
         self._refused[key] = (offset, crc)
         log.error("%s offset %d: %s; asking for it again", self.owned.name, offset, error)
-        self._troubles.skip(key, frame, offset, HaltReason.MISSING, str(error))
+        self._blocked.skip(key, frame, offset, HaltReason.MISSING, str(error))
 
     def _decoded(
         self,
@@ -200,7 +201,7 @@ class Judgement:
         value: bytes | None,
         from_offset: int,
         destination: Destination,
-    ) -> Rows | Wholes:
+    ) -> Rows | BatchFrame:
         """A frame's records from an offset on; as whole batches, if they are, and can go as they are. Raises FrameError; BatchError where
         batches that are as they were at the source must be taken apart, and can't be."""
         if not frame.batches:
@@ -217,7 +218,7 @@ class Judgement:
     def _unknown(self, key: Key, frame: Frame, offset: int) -> None:
         if self.owned.complete:
             # Its origin frame was lost from staging: everything from the origin is asked for.
-            self._troubles.skip(
+            self._blocked.skip(
                 key,
                 frame,
                 offset,
@@ -225,7 +226,7 @@ class Judgement:
                 "the first frame of the partition is missing from staging",
             )
             return
-        self._troubles.skip(
+        self._blocked.skip(
             key,
             frame,
             offset,
@@ -239,12 +240,12 @@ class Judgement:
         destination = self.term.state.destinations.get(frame.topic_id)
         if destination is not None and destination.refused is not None:
             reason = HaltReason.GONE if destination.gone else HaltReason.REFUSED
-            self._troubles.skip(key, frame, offset, reason, destination.refused)
+            self._blocked.skip(key, frame, offset, reason, destination.refused)
             return None
         if destination is not None and (
             aside := self._unavailable.aside.get((destination.topic, frame.partition))
         ):
-            self._troubles.skip(key, frame, offset, aside.reason, aside.detail)
+            self._blocked.skip(key, frame, offset, aside.reason, aside.detail)
             return None
         if (
             destination is not None
@@ -280,7 +281,7 @@ class Judgement:
         self,
         key: Key,
         frame: Frame,
-        rows: Rows | Wholes,
+        rows: Rows | BatchFrame,
         decision: Decision,
         destination: Destination,
         offset: int,
@@ -309,9 +310,9 @@ class Judgement:
             if rows.count:
                 self._transaction.produce(moved, rows)
         if bad is not None:
-            self._troubles.skip(key, frame, offset, bad[1], bad[2], available=bad[0] + 1)
-        elif frame.gap and key in self._troubles.stuck:
-            trouble = self._troubles.stuck[key]
+            self._blocked.skip(key, frame, offset, bad[1], bad[2], available=bad[0] + 1)
+        elif frame.gap and key in self._blocked.stuck:
+            trouble = self._blocked.stuck[key]
             trouble.until = max(trouble.until, offset)
             trouble.returning = True
             self._transaction.bad.pop(key, None)
@@ -335,7 +336,7 @@ class Judgement:
 
     def _close_gap(self, key: Key) -> None:
         moved = self._transaction.moved.get(key)
-        self._troubles.close_gap(key, moved.frame.topic if moved is not None else "")
+        self._blocked.close_gap(key, moved.frame.topic if moved is not None else "")
 
 
 def _missing_key(frame: Frame, rows: Rows, destination: Destination) -> Bad | None:

@@ -16,10 +16,10 @@ from common.config import credentials
 from common.errors import KafkaTimeout, SettingsError
 from common.kafka.client import clients
 from common.kafka.client.clients import Received
-from common.kafka.client.stall_detector import Silence
+from common.kafka.client.stall_detector import StallDetector
 from common.kafka.errors import NO_RIGHTS, denied, retriable
 from common.link.control_log import ControlLog
-from common.link.control_state import DEDUPLICATOR
+from common.link.control_records import DEDUPLICATOR
 from common.link.halt_reasons import HaltReason
 from common.link.lane_counters import Counters, lag
 from common.ports import Deadline
@@ -88,7 +88,7 @@ class Lane:
         self._next: dict[tuple[str, int], int] = {}
         """The offset of each staging partition that is to come next."""
         self._together_until = math.inf
-        self._silence = Silence(self.admin, SILENCE_S)
+        self._silence = StallDetector(self.admin, SILENCE_S)
 
     def run(self) -> Iterator[tuple[str, dict[str, Any]]]:
         self.control.refresh(Deadline(CALL_S))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from common.link.control_state import Key
+from common.link.control_records import Key
 
 
 @dataclass(slots=True)
-class Owned:
+class StagingPartitionState:
     """`next`, `complete`, `position` and `committed` are loaded together, by recovery alone; frames move them on.
 
     `next` says of each source partition how far it is delivered, `complete` whether an unknown one is new. `position` is the staging

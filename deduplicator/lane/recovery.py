@@ -17,9 +17,9 @@ from confluent_kafka.admin import AdminClient
 
 from common.errors import KafkaTimeout
 from common.kafka.client import clients
-from common.kafka.errors import NO_RIGHTS, denied, patiently, retriable
+from common.kafka.errors import NO_RIGHTS, denied, retriable, retrying
 from common.link import offset_mappings
-from common.link.control_state import Key
+from common.link.control_records import Key
 from common.ports import Deadline
 
 
@@ -96,7 +96,7 @@ def recover(
     try:
         of_group = committed(reader, group, staging_topic, partition, deadline)
         # Else the client, which has not heard of the topic yet, lets a second pass before it fetches (librdkafka 2.16).
-        patiently(
+        retrying(
             f"looking up {mappings_topic}", lambda t: reader.list_topics(mappings_topic, timeout=t), deadline
         )
         reaches = snapshot.folded >= low
@@ -145,7 +145,7 @@ def _read(
 
 def committed(reader: Consumer, group: str, topic: str, partition: int, deadline: Deadline) -> int | None:
     """The offset that the group has committed, None without one. Waits where a transaction that commits one is being completed."""
-    answer = patiently(
+    answer = retrying(
         f"reading the offset of {topic}-{partition} that group {group} has committed",
         lambda t: reader.committed([TopicPartition(topic, partition)], timeout=t)[0],
         deadline,

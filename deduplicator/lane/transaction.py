@@ -20,15 +20,15 @@ from common.kafka.wire.batch_producer import BatchProducer, Delivered, Refused
 from common.kafka.wire.record_encoder import encode_records
 from common.kafka.wire.records import Rows
 from common.link import offset_mappings, provenance
-from common.link.batch_frame import Wholes
-from common.link.control_state import Destination, Key
+from common.link.batch_frame import BatchFrame
+from common.link.control_records import Destination, Key
 from common.link.frame import Frame
 from common.link.halt_reasons import HaltReason
 from common.link.offset_mappings import Mapping
 from common.ports import Deadline
 from deduplicator.lane.fencing import FencingProducer
 from deduplicator.lane.offset_runs import Run, merge, placed, segments
-from deduplicator.lane.partition_state import Owned
+from deduplicator.lane.partition_state import StagingPartitionState
 from deduplicator.lane_plan import DeduplicatorPlan
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ MUCH_S, LINGER_S = 0.1, 0.03
 transactions of a delivery that is faster than what comes would be small ones otherwise, and each costs the brokers as much as megabytes of records."""
 TRANSACTION_RUNS = 20_000
 """Runs go into mapping records: on sparse sources each record is one."""
-FORESEEN_RUNS = 1000
+PREDICTED_RUNS = 1000
 """Of more runs, comparing what was foreseen takes longer than what it saves."""
 POSITION_S = 15.0
 """How often a transaction commits the group's offset too. Recovery goes by the mappings, which tell the position of every transaction; the
@@ -106,11 +106,11 @@ class Transaction:
     def __init__(
         self,
         plan: DeduplicatorPlan,
-        owned: Owned,
+        owned: StagingPartitionState,
         group_metadata: Any,
-        several_into: Callable[[str, bool], bool],
+        has_several_sources: Callable[[str, bool], bool],
     ) -> None:
-        """`several_into` says of a destination whether other owners write there too, for other source topics; asked anew if wanted."""
+        """`has_several_sources` says of a destination whether other owners write there too, for other source topics; asked anew if wanted."""
         self.plan = plan
         self.owned = owned
         self.open = False
@@ -122,7 +122,7 @@ class Transaction:
         self.bad: dict[Key, tuple[int, str, str]] = {}
         """Records that can't be delivered: source offset, reason, detail."""
         self._group_metadata = group_metadata
-        self._several_into = several_into
+        self._has_several_sources = has_several_sources
         self._fencing: FencingProducer | None = None
         self._producer: BatchProducer | None = None
         self._opened = 0.0
@@ -205,7 +205,7 @@ class Transaction:
 
     # records
 
-    def takes_whole(self, wholes: Wholes, destination: Destination) -> bool:
+    def takes_whole(self, wholes: BatchFrame, destination: Destination) -> bool:
         """Whether batches may go to a destination as they are."""
         return (
             self._mark is None
@@ -214,10 +214,10 @@ class Transaction:
             and all(header.size <= destination.max_message_bytes for _, header in wholes.batches)
         )
 
-    def produce(self, moved: Moved, rows: Rows | Wholes) -> None:
+    def produce(self, moved: Moved, rows: Rows | BatchFrame) -> None:
         """Produce records of a source partition to the same partition of its destination."""
         assert self._producer is not None
-        if isinstance(rows, Wholes):
+        if isinstance(rows, BatchFrame):
             self._produce_wholes(self._producer, moved, rows)
         else:
             self._produce_batches(self._producer, moved, rows)
@@ -236,7 +236,7 @@ class Transaction:
             most_bytes = moved.destination.max_message_bytes
             producer.produce_batch(topic, moved.frame.partition, records, reported, most_bytes)
 
-    def _produce_wholes(self, producer: BatchProducer, moved: Moved, wholes: Wholes) -> None:
+    def _produce_wholes(self, producer: BatchProducer, moved: Moved, wholes: BatchFrame) -> None:
         topic, partition = moved.destination.topic, moved.frame.partition
         for header, batch in wholes.each():
             run = Run(header.base_offset, header.count)
@@ -266,15 +266,15 @@ class Transaction:
         producer = self._producer
         deadline = Deadline(CALL_S)
         if self.moved:
-            foreseen = self._foreseen()
-            if foreseen is not None:
-                self._produce_mappings(foreseen)
+            predicted = self._predicted()
+            if predicted is not None:
+                self._produce_mappings(predicted)
             while self._flush(producer, deadline.left(1.0)) > 0 and not self._failed:
                 if deadline.passed():
                     producer.blame_unanswered()
                     raise UncleanTransaction("records were not acknowledged in time")
-            self._check_reports(foreseen)
-            if foreseen is None:
+            self._check_reports(predicted)
+            if predicted is None:
                 self._produce_mappings([moved.runs for moved in self.moved.values()])
         now = ports.monotonic()
         with_position = not self.moved or now - self._position_sent >= POSITION_S
@@ -319,27 +319,27 @@ class Transaction:
                 raise UncleanTransaction(f"a record was refused: {error.str()}") from None
             raise
 
-    def _foreseen(self) -> list[list[Run]] | None:
+    def _predicted(self) -> list[list[Run]] | None:
         """The runs of all that is moved, with the offsets that they will have if nobody else writes to their destinations. None where that can't
         be said, or was wrong before.
 
         A mapping that need not wait for the reports of its records goes with them: two round trips less, for its partition is registered with the
         transaction meanwhile, too. It says what the reports must confirm, or nothing is committed.
         """
-        if self._runs > FORESEEN_RUNS:
+        if self._runs > PREDICTED_RUNS:
             return None
         ends = dict(self._ends)
-        foreseen = []
+        predicted = []
         for moved in self.moved.values():
             topic, at = moved.destination.topic, (moved.destination.topic, moved.frame.partition)
             runs: list[Run] = []
             if moved.runs:
-                if at not in ends or topic in self._shared or self._several_into(topic, False):
+                if at not in ends or topic in self._shared or self._has_several_sources(topic, False):
                     return None
                 runs = placed(moved.runs, ends[at])
                 ends[at] += sum(run.length for run in runs)
-            foreseen.append(runs)
-        return foreseen
+            predicted.append(runs)
+        return predicted
 
     def _remember_ends(self) -> None:
         """Behind the last record of each destination partition stands the transaction's marker."""
@@ -361,8 +361,8 @@ class Transaction:
                 on_delivery=self._mapping_reported,
             )
 
-    def _check_reports(self, foreseen: list[list[Run]] | None) -> None:
-        """Raise unless each run was reported, and as `foreseen`, where the mappings say so already."""
+    def _check_reports(self, predicted: list[list[Run]] | None) -> None:
+        """Raise unless each run was reported, and as `predicted`, where the mappings say so already."""
         if self._failed:
             run, error = self._failed[0]
             if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
@@ -372,9 +372,9 @@ class Transaction:
             topic = moved.destination.topic
             if any(run.first is None for run in moved.runs):
                 raise UncleanTransaction(f"records of {topic}-{moved.frame.partition} were not all reported")
-            if foreseen is not None and foreseen[i] != moved.runs:
+            if predicted is not None and predicted[i] != moved.runs:
                 # Otherwise others are expected to write there.
-                if self._mark is None and not self._several_into(topic, True):
+                if self._mark is None and not self._has_several_sources(topic, True):
                     log.warning(
                         "%s-%d: another writer's records came between, and transactions take longer from now on. Nobody else should write to "
                         "a copied topic",

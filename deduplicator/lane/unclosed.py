@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from common.link.control_state import Key
+from common.link.control_records import Key
 
 Partition = tuple[str, int]
 

@@ -18,14 +18,15 @@ from common.kafka.client.topics import TopicInfo
 from common.kafka.errors import NO_RIGHTS, denied
 from common.link import positions
 from common.link.control_log import ControlLog
-from common.link.control_state import REPLICATOR, Control, Key
+from common.link.control_records import REPLICATOR, Key
+from common.link.control_state import Control
 from common.link.halt_reasons import HaltReason
 from common.link.identity import refuse_own_copies
 from common.link.partitioning import spread
 from common.link.positions import Position
 from common.ports import Deadline
 from replicator.driver.origins import Origins
-from replicator.driver.topic_reporter import Telling
+from replicator.driver.topic_reporter import TopicReporter
 from replicator.lane_plan import ReplicatorShare, SourcePartition
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ class Planner:
         self.positions = positions or PositionLog(
             settings.positions_topic, settings.client_config("destination", "consumer"), self.target
         )
-        self.telling = Telling(settings, control, self.source, self.target)
+        self.topic_reporter = TopicReporter(settings, control, self.source, self.target)
         self.planned: set[TopicInfo] = set()
         self._given: dict[tuple[str, int], tuple[Key, int, int]] = {}
         """In a bounded run, of each partition of the last plan: its key, where its copying begins, and the end that the plan gave."""
@@ -139,7 +140,7 @@ class Planner:
         except (KafkaException, KafkaTimeout, LinkRefused) as error:
             log.warning("the new settings are not taken over: topic %s of the source: %s", name, error)
             return False
-        self.settings = self.telling.settings = self.origins.settings = settings
+        self.settings = self.topic_reporter.settings = self.origins.settings = settings
         return True
 
     def leave_out(self, key: Key) -> None:
@@ -156,8 +157,8 @@ class Planner:
         self.planned = set(found)
         state = self.control.refresh(deadline)
         found = self._without_halted_recreations(found, state, deadline)
-        self.telling.describe(found, state, deadline)
-        self.telling.look_for_missing(found, state, deadline)
+        self.topic_reporter.describe(found, state, deadline)
+        self.topic_reporter.look_for_missing(found, state, deadline)
         self.origins.decide(found, state, deadline)
         known = self.positions.refresh(deadline)
         ends = self._ends(found, deadline) if self.bounded else {}
@@ -218,7 +219,7 @@ class Planner:
         led = {(i.name, p) for i in found for p in range(i.partitions) if p not in i.leaderless}
         if self._due() or set(found) != self.planned or self.origins.undecided & led:
             return True
-        self.telling.describe(found, self.control.refresh(deadline), deadline)
+        self.topic_reporter.describe(found, self.control.refresh(deadline), deadline)
         return False
 
     def _same_name(self, topic: str, state: Control) -> bool:

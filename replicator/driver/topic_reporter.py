@@ -17,7 +17,8 @@ from common.kafka.client import topics
 from common.kafka.client.topics import TopicInfo
 from common.link import acl_sync
 from common.link.control_log import ControlLog
-from common.link.control_state import REPLICATOR, Control
+from common.link.control_records import REPLICATOR
+from common.link.control_state import Control
 from common.link.halt_reasons import HaltReason
 from common.link.source_topics import source_topics
 from common.ports import Deadline
@@ -30,7 +31,7 @@ log = logging.getLogger(__name__)
 ENVELOPE_BYTES = 1 << 20
 
 
-class Telling:
+class TopicReporter:
     """Tells what is new, while this driver leads."""
 
     def __init__(

@@ -47,7 +47,7 @@ class Rate:
             self._since, self._came = now, 0
 
 
-class Rest:
+class BatchingDelay:
     """When a lane may ask for the topics of its frames again, and cut what doesn't fill one."""
 
     def __init__(self) -> None:

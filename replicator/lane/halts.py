@@ -10,10 +10,10 @@ from confluent_kafka import KafkaException
 
 from common.app.lane_term import LaneTerm
 from common.errors import KafkaTimeout
-from common.link.control_state import REPLICATOR
+from common.link.control_records import REPLICATOR
 from common.link.halt_reasons import HaltReason
 from common.ports import Deadline
-from replicator.lane.partition_copy import Copying, Status
+from replicator.lane.partition_copy import PartitionCopy, Status
 
 log = logging.getLogger(__name__)
 
@@ -23,13 +23,13 @@ CALL_S = 30.0
 class Halts:
     """Says each thing once. `rows` are the lane's progress rows."""
 
-    def __init__(self, term: LaneTerm, copies: Iterable[Copying]) -> None:
+    def __init__(self, term: LaneTerm, copies: Iterable[PartitionCopy]) -> None:
         self.term = term
         self.copies = list(copies)
         self.rows: list[tuple[str, dict[str, Any]]] = []
 
     def halt(
-        self, copy: Copying, reason: str, detail: str, next_offset: int | None, available: int | None
+        self, copy: PartitionCopy, reason: str, detail: str, next_offset: int | None, available: int | None
     ) -> None:
         copy.status = Status.HALTED
         copy.rewind(copy.acked)
@@ -50,17 +50,17 @@ class Halts:
             available=available,
         )
 
-    def internal(self, copy: Copying, detail: str, error: Exception) -> None:
+    def internal(self, copy: PartitionCopy, detail: str, error: Exception) -> None:
         """Stop a partition for a bug, whose traceback is told once."""
         halt = self.term.state.halts.get((REPLICATOR, copy.key))
         if halt is None or halt.detail != detail:
             log.error("%s", detail, exc_info=error)
         self.halt(copy, HaltReason.INTERNAL, detail, copy.cut_at, None)
 
-    def row_halted(self, copy: Copying, detail: str) -> None:
+    def row_halted(self, copy: PartitionCopy, detail: str) -> None:
         self.rows.append(("halted", {"topic": copy.topic, "partition": copy.partition, "detail": detail}))
 
-    def resumed(self, copy: Copying) -> None:
+    def resumed(self, copy: PartitionCopy) -> None:
         """Take back a halt of a partition that moves again."""
         if (REPLICATOR, copy.key) in self.term.state.halts and copy.status is Status.RUNNING:
             try:

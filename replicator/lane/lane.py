@@ -26,18 +26,18 @@ from common.kafka.wire.chunks import Chunk
 from common.kafka.wire.record_batch import BatchError
 from common.link import provenance
 from common.link.control_log import ControlLog
-from common.link.control_state import REPLICATOR
+from common.link.control_records import REPLICATOR
 from common.link.halt_reasons import HaltReason
 from common.link.lane_counters import Counters
 from common.ports import Deadline
-from replicator.lane.batching_delay import Rest
+from replicator.lane.batching_delay import BatchingDelay
 from replicator.lane.halts import Halts
-from replicator.lane.partition_copy import Copying, Cut, Loop, Status
-from replicator.lane.resend_requests import Demands, no_longer_there
+from replicator.lane.partition_copy import CutFrame, Loop, PartitionCopy, Status
+from replicator.lane.resend_requests import ResendRequests, no_longer_there
 from replicator.lane.source_reader import Source
 from replicator.lane.staging_writer import Writer, WriterFailed, frame_codec
 from replicator.lane.throttle import Throttle
-from replicator.lane.topic_id_check import Confirming
+from replicator.lane.topic_id_check import TopicIdCheck
 from replicator.lane_plan import ReplicatorPlan
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ def run(plan: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
 class Unreadable(NamedTuple):
     """What a copy can't go beyond: `at`, the position before it; `generation` and `begun` as they were when it was found."""
 
-    copy: Copying
+    copy: PartitionCopy
     what: str
     at: int
     generation: int
@@ -90,7 +90,7 @@ class Lane:
         codec = frame_codec(plan.staging_producer)
         writer = f"{plan.instance}/{plan.term}.{plan.epoch}.{plan.lane}.{uuid.uuid4().hex[:6]}"
         self.copies = {
-            (p.topic, p.partition): Copying(
+            (p.topic, p.partition): PartitionCopy(
                 plan.cluster,
                 p.topic,
                 p.topic_id,
@@ -112,19 +112,19 @@ class Lane:
         }
         self.halts = Halts(self.term, self.copies.values())
         self.source = Source(plan, self.copies.values())
-        self.confirming = Confirming(self.source, self._send)
+        self.topic_id_check = TopicIdCheck(self.source, self._send)
         self.writer = Writer(plan, self.term, self.halts)
-        self.demands = Demands(
-            self.copies.values(), self.term, self.source, self.halts, self.confirming.hold_back
+        self.resend_requests = ResendRequests(
+            self.copies.values(), self.term, self.source, self.halts, self.topic_id_check.hold_back
         )
         self.throttle = Throttle(plan, self.copies.values(), self.source)
         self.positions_written = 0.0
-        self.uncut: dict[tuple[str, int], Copying] = {}
+        self.uncut: dict[tuple[str, int], PartitionCopy] = {}
         """The copies of which something was read that is not in a frame yet."""
         self.held_back = False
         """Whether all of them wait for a limit."""
         self.unreadable: dict[tuple[str, int], Unreadable] = {}
-        self.rest = Rest()
+        self.rest = BatchingDelay()
         self.many = False
         self.flows = False
         """Whether frames have left since it was read last: more comes, most likely."""
@@ -138,10 +138,10 @@ class Lane:
             for copy in self.copies.values():
                 # The frame of a position holds nothing: if staging was cut, it shows the deduplicator that frames before it are missing, even
                 # when no record ever comes again.
-                self.confirming.hold_back(
+                self.topic_id_check.hold_back(
                     copy.origin_frame() if copy.key in self.new else copy.position_frame()
                 )
-            self.demands.answer()
+            self.resend_requests.answer()
             self.throttle.follow(self.control.state.steering, ports.monotonic())
             self.source.read_from_positions()
             while not self._step():
@@ -173,15 +173,15 @@ class Lane:
         now = ports.monotonic()
         self._write_positions(now)
         if self.term.look(now):
-            self.demands.answer()
-            self.demands.ask_again(now)
+            self.resend_requests.answer()
+            self.resend_requests.ask_again(now)
             if self.throttle.follow(self.control.state.steering, now):
                 self.source.read_from_positions()
         return self.term.over(now) or (self.bounded and self._all_done())
 
     def _consume(self) -> None:
         """Read what is there into the copies."""
-        if self.confirming.full():
+        if self.topic_id_check.full():
             self._pass_time()
             return
         if self.throttle.enough(self.uncut.values()):
@@ -224,8 +224,8 @@ class Lane:
             self.held_back = False
 
     def _pass_time(self) -> None:
-        if self.confirming.asking():
-            self.confirming.wait(ANSWER_S)
+        if self.topic_id_check.asking():
+            self.topic_id_check.wait(ANSWER_S)
         else:
             ports.sleep(ANSWER_S)
 
@@ -233,10 +233,10 @@ class Lane:
         """How long to wait for a record now; waits itself for anything else that is to come first."""
         if self.many:
             return ANSWER_S if self.source.more_comes() else 0.0
-        if self.confirming.asking():
-            self.confirming.wait(ANSWER_S)
+        if self.topic_id_check.asking():
+            self.topic_id_check.wait(ANSWER_S)
             return 0.0
-        if (self.uncut and not self.held_back) or self.confirming.waits() or self.flows:
+        if (self.uncut and not self.held_back) or self.topic_id_check.waits() or self.flows:
             # Who waited for a record of a partition that has many would be handed the next one alone, and ask again for the others.
             self.flows = False
             left = max(0.0, self.rest.until - ports.monotonic())
@@ -254,7 +254,7 @@ class Lane:
         copy = self.copies.get((event.topic, event.partition))
         if code in (KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION):
             if copy is not None and copy.status is Status.RUNNING:
-                self.demands.lost_position(copy, error, now)
+                self.resend_requests.lost_position(copy, error, now)
         elif code == KafkaError.UNKNOWN_TOPIC_OR_PART:
             # Deleted, or not known yet to the broker asked: the next plan tells.
             self.halts.replan(f"{event.topic}: {error.str()}")
@@ -269,7 +269,7 @@ class Lane:
         elif not retriable(error):
             log.warning("source: %s", error.str())
 
-    def _unreadable(self, copy: Copying, what: str, at: int) -> None:
+    def _unreadable(self, copy: PartitionCopy, what: str, at: int) -> None:
         """Halt a partition at what can't be read: but what is before that first goes on its way."""
         self.unreadable[copy.topic, copy.partition] = Unreadable(
             copy, what, at, copy.generation, self.source.begun
@@ -290,7 +290,7 @@ class Lane:
                     continue
                 self.halts.halt(copy, HaltReason.UNREADABLE, f"{copy.name}: {bad.what}", bad.at, None)
 
-    def _confine(self, copy: Copying, error: Exception) -> None:
+    def _confine(self, copy: PartitionCopy, error: Exception) -> None:
         """Stop one partition for an error that nobody expected; it is tried again with the next epoch. What was cut of it before is sent again."""
         if isinstance(error, MemoryError):
             raise error  # of the whole process
@@ -302,22 +302,22 @@ class Lane:
     def _frame(self) -> None:
         """Send the frames whose topic is confirmed; cut the next ones, and ask for theirs."""
         begun = ports.monotonic()
-        answers = self.confirming.answers(begun)
+        answers = self.topic_id_check.answers(begun)
         for cut, still_the_same in answers:
             if still_the_same:
                 self._send(cut)
             else:
                 self.halts.recreated(cut.frame.topic)
-        rested = (begun >= self.rest.until or self.confirming.full()) and not self.confirming.asking()
+        rested = (begun >= self.rest.until or self.topic_id_check.full()) and not self.topic_id_check.asking()
         if rested:
             self._cut(True)
-            self.confirming.ask(begun)
+            self.topic_id_check.ask(begun)
         elif self.many:
             self._cut(False)
         if answers or rested:
-            self.rest.after(begun, ports.monotonic(), self.many, self.confirming.answer_s)
+            self.rest.after(begun, ports.monotonic(), self.many, self.topic_id_check.answer_s)
 
-    def _send(self, cut: Cut) -> None:
+    def _send(self, cut: CutFrame) -> None:
         frame = cut.frame
         self.flows = True
         self.rest.rate.came(frame.count)
@@ -334,7 +334,7 @@ class Lane:
                 continue
             if copy.status is Status.RUNNING and (all_of_it or (copy.full() and not limited)):
                 most = self.throttle.affordable(copy, now) if limited else None
-                cuts: list[Cut] = []
+                cuts: list[CutFrame] = []
                 try:
                     cuts = copy.cut(all_of_it, most)
                 except BatchError as error:
@@ -350,7 +350,7 @@ class Lane:
                 except Exception as error:  # noqa: BLE001 - whatever it is, it is about this partition
                     self._confine(copy, error)
                 for cut in cuts:
-                    self.confirming.hold_back(cut)
+                    self.topic_id_check.hold_back(cut)
                     self.throttle.spend(cut)
             if copy.status is not Status.RUNNING or copy.cut_at >= copy.read:
                 del self.uncut[at]
@@ -380,7 +380,7 @@ class Lane:
         self.writer.close()
 
     def _all_done(self) -> bool:
-        if self.confirming.waits() or self.confirming.asking():
+        if self.topic_id_check.waits() or self.topic_id_check.asking():
             return False
         return all(c.status is not Status.RUNNING or c.paused or c.done() for c in self.copies.values())
 

@@ -20,7 +20,7 @@ from common.kafka.wire.chunks import Chunk, Chunks, Whole
 from common.kafka.wire.record_batch import BatchError
 from common.kafka.wire.record_decoder import UNPACKED_BYTES, leading
 from common.kafka.wire.records import Header, headers_of
-from common.link.control_state import Key
+from common.link.control_records import Key
 from common.link.frame import Frame, pack
 from common.link.provenance import came_from
 
@@ -42,7 +42,7 @@ class Status(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class CutFrame:
     """A frame ready to go, its value, and the leader epoch of its last record (None if unknown). `unpacked`: the value's bytes before compression."""
 
     frame: Frame
@@ -55,7 +55,7 @@ class Cut:
 
 
 @dataclass(slots=True)
-class Copying:
+class PartitionCopy:
     """The state of one source partition in a lane.
 
     `handled` is the control offset of the newest demand that this lane has turned to, `answered` that of the newest one whose answer
@@ -146,7 +146,7 @@ class Copying:
     def full(self) -> bool:
         return self.waiting >= MAX_FRAME_RECORDS or self.pending_bytes >= MAX_FRAME_BYTES
 
-    def cut(self, all_of_it: bool, most: int | None = None) -> list[Cut]:
+    def cut(self, all_of_it: bool, most: int | None = None) -> list[CutFrame]:
         """Cut pending records into frames: the full ones, or `all_of_it`, then with an empty frame for a tail without records. `most`: no
         more records than that (None: any number). Raises Loop, and BatchError where a batch can't be taken apart."""
         cuts = []
@@ -164,25 +164,25 @@ class Copying:
             cuts.append(self._cut(self.read, 0, b"", None))
         return cuts
 
-    def origin_frame(self) -> Cut:
+    def origin_frame(self) -> CutFrame:
         """The first frame of the partition on the link: empty, so that it can't be lost among records."""
-        return Cut(
+        return CutFrame(
             self._frame(self.origin, self.origin, 0, origin=True), b"", None, self.generation, self.handled
         )
 
-    def position_frame(self) -> Cut:
+    def position_frame(self) -> CutFrame:
         """A frame that holds nothing, at the position: it continues all that was acknowledged, so whoever misses that will notice."""
-        return Cut(
+        return CutFrame(
             self._frame(self.acked, self.acked, 0), b"", self.leader_epoch, self.generation, self.handled
         )
 
-    def gap_frame(self, start: int, end: int, reason: str) -> Cut:
+    def gap_frame(self, start: int, end: int, reason: str) -> CutFrame:
         """The frame that says that an operator has accepted the loss of [start, end)."""
-        return Cut(
+        return CutFrame(
             self._frame(start, end, 0, gap=True, reason=reason), b"", None, self.generation, self.handled
         )
 
-    def acknowledge(self, cut: Cut) -> None:
+    def acknowledge(self, cut: CutFrame) -> None:
         """The staging topic holds this frame, and all that were cut before it."""
         self.records += cut.frame.count
         self.left_out += cut.left_out
@@ -200,7 +200,7 @@ class Copying:
         """In a bounded run: whether all up to the end it was given is safe."""
         return self.end is not None and self.acked >= self.end and not self.waiting
 
-    def _cut_chunks(self, most: int, whole: bool) -> Cut:
+    def _cut_chunks(self, most: int, whole: bool) -> CutFrame:
         piece = self.chunks.cut(min(most, MAX_FRAME_RECORDS), MAX_FRAME_BYTES, whole)
         if piece.rows is None:
             self._look_for_a_loop(piece.wholes)
@@ -246,11 +246,11 @@ class Copying:
         left_out: int = 0,
         unpacked: int = 0,
         batches: bool = False,
-    ) -> Cut:
+    ) -> CutFrame:
         frame = self._frame(self.cut_at, end, count, batches=batches)
         self.cut_at = end
         self.cut_epoch = leader_epoch
-        return Cut(frame, value, leader_epoch, self.generation, self.handled, left_out, unpacked)
+        return CutFrame(frame, value, leader_epoch, self.generation, self.handled, left_out, unpacked)
 
     def _frame(self, start: int, end: int, count: int, **flags: bool | str) -> Frame:
         return Frame(

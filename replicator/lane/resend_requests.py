@@ -9,11 +9,11 @@ from confluent_kafka import KafkaError
 
 from common import ports
 from common.app.lane_term import LaneTerm
-from common.link.control_state import Consent, Request
+from common.link.control_records import Consent, Request
 from common.link.halt_reasons import HaltReason
 from common.ports import Deadline
 from replicator.lane.halts import Halts
-from replicator.lane.partition_copy import Copying, Cut, Status
+from replicator.lane.partition_copy import CutFrame, PartitionCopy, Status
 from replicator.lane.source_reader import Source
 
 log = logging.getLogger(__name__)
@@ -22,16 +22,16 @@ ASK_AGAIN_S = 30.0
 CALL_S = 30.0
 
 
-class Demands:
+class ResendRequests:
     """Turns copies back, or halts them. `hold_back` takes frames that are to be sent."""
 
     def __init__(
         self,
-        copies: Collection[Copying],
+        copies: Collection[PartitionCopy],
         term: LaneTerm,
         source: Source,
         halts: Halts,
-        hold_back: Callable[[Cut], None],
+        hold_back: Callable[[CutFrame], None],
     ) -> None:
         self.copies = copies
         self.term = term
@@ -61,7 +61,7 @@ class Demands:
         if rewound and self.source.reading():
             self.source.read_from_positions()
 
-    def _resend(self, copy: Copying, demand: Request) -> bool:
+    def _resend(self, copy: PartitionCopy, demand: Request) -> bool:
         position = copy.origin if demand.next is None else demand.next
         low, high = self.source.watermarks(copy)
         if not low <= position <= high and not self.source.still_the_same(copy):
@@ -99,7 +99,7 @@ class Demands:
             self.hold_back(copy.origin_frame())
         return True
 
-    def _accept_loss(self, copy: Copying, consent: Consent) -> bool:
+    def _accept_loss(self, copy: PartitionCopy, consent: Consent) -> bool:
         if consent.to is None:
             return False
         start = consent.to if consent.next is None else consent.next
@@ -116,7 +116,7 @@ class Demands:
         self.hold_back(copy.gap_frame(start, consent.to, consent.reason))
         return True
 
-    def lost_position(self, copy: Copying, error: KafkaError, now: float) -> None:
+    def lost_position(self, copy: PartitionCopy, error: KafkaError, now: float) -> None:
         """The source has no record at the position: gone by retention, or the log is shorter than it was.
 
         Or it is another log: a topic deleted and made again is read on at the old position, which may lie outside of what it holds.
@@ -157,7 +157,7 @@ class Demands:
             if copy.status is Status.ASKING and now - copy.asked_since > ASK_AGAIN_S:
                 self._ask(copy, now)
 
-    def _ask(self, copy: Copying, now: float) -> None:
+    def _ask(self, copy: PartitionCopy, now: float) -> None:
         log.warning(
             "%s: %s; asking how far the destination is",
             copy.name,
@@ -169,7 +169,7 @@ class Demands:
         copy.asked_since = now
 
 
-def no_longer_there(copy: Copying) -> str:
+def no_longer_there(copy: PartitionCopy) -> str:
     """Of a copy that is asking: what its source was asked for, and what it has by now."""
     assert copy.gone is not None
     return "the source no longer has position {}: its log is [{}, {}) now".format(*copy.gone)

@@ -10,13 +10,13 @@ from confluent_kafka import TopicCollection, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from common.kafka.client import clients, topics
-from common.kafka.client.stall_detector import Silence
+from common.kafka.client.stall_detector import StallDetector
 from common.kafka.wire import record_batch
 from common.kafka.wire.batch_consumer import BatchConsumer, Event
 from common.kafka.wire.chunks import Chunk
 from common.link.lane_counters import lag
 from common.ports import Deadline
-from replicator.lane.partition_copy import Copying, Status
+from replicator.lane.partition_copy import PartitionCopy, Status
 from replicator.lane_plan import ReplicatorPlan
 
 CALL_S = 30.0
@@ -41,16 +41,16 @@ def whole_codecs(config: Mapping[str, Any], provenance: bool) -> frozenset[int]:
 class Source:
     """A lane's clients of the source cluster."""
 
-    def __init__(self, plan: ReplicatorPlan, copies: Iterable[Copying]) -> None:
+    def __init__(self, plan: ReplicatorPlan, copies: Iterable[PartitionCopy]) -> None:
         self.plan = plan
         self.copies = list(copies)
         self._admin = clients.admin(plan.source_admin)
-        self._silence = Silence(self._admin, SILENCE_S)
+        self._silence = StallDetector(self._admin, SILENCE_S)
         self._consumer: BatchConsumer | None = None
         self._by_name = False
         self.begun = 0
         """How often reading has begun: what was read before the last time is read again."""
-        self.held: dict[tuple[str, int], Copying] = {}
+        self.held: dict[tuple[str, int], PartitionCopy] = {}
         """What is assigned, but not fetched for now."""
         self._ends: dict[tuple[str, int], int] = {}
         self._asked: dict[TopicPartition, Any] = {}
@@ -76,14 +76,14 @@ class Source:
         consumer = self._consumer = BatchConsumer(self.plan.source_consumer, codecs)
         consumer.assign((c.topic, c.topic_id, c.partition, c.read, c.read_epoch) for c in running)
 
-    def hold(self, copies: Collection[Copying]) -> None:
+    def hold(self, copies: Collection[PartitionCopy]) -> None:
         """Fetch nothing more of these for now. What was fetched ahead is dropped, and fetched again."""
         assert self._consumer is not None
         if copies:
             self._consumer.pause([TopicPartition(c.topic, c.partition) for c in copies])
             self.held |= {(c.topic, c.partition): c for c in copies}
 
-    def release(self, copies: Collection[Copying]) -> None:
+    def release(self, copies: Collection[PartitionCopy]) -> None:
         """Go on fetching these."""
         assert self._consumer is not None
         if copies:
@@ -115,11 +115,11 @@ class Source:
             }
         )
 
-    def watermarks(self, copy: Copying) -> tuple[int, int]:
+    def watermarks(self, copy: PartitionCopy) -> tuple[int, int]:
         """Log start and end of its partition, as the leader says now."""
         return clients.watermarks(self._admin, copy.topic, copy.partition, Deadline(CALL_S))
 
-    def still_the_same(self, copy: Copying) -> bool:
+    def still_the_same(self, copy: PartitionCopy) -> bool:
         """Whether the topic has the id that is copied: then what was asked of it before was answered by that topic."""
         found = topics.describe(self._admin, [copy.topic], Deadline(CALL_S)).get(copy.topic)
         return found is not None and found.id == copy.topic_id
@@ -135,7 +135,7 @@ class Source:
         read = {TopicPartition(c.topic, c.partition): c.acked for c in self.copies if not c.paused}
         return lag(self._consumer, read) + self._paused_lag([c for c in self.copies if c.paused])
 
-    def _paused_lag(self, copies: list[Copying]) -> int:
+    def _paused_lag(self, copies: list[PartitionCopy]) -> int:
         """The same of what no consumer hears of: asked now, told the next time, so that nobody waits for a broker."""
         if all(future.done() for future in self._asked.values()):
             for at, future in self._asked.items():

@@ -32,7 +32,7 @@ from common.link.partitioning import staging_partition
 from common.link.positions import Position
 from common.ports import Deadline
 from replicator.lane.halts import Halts
-from replicator.lane.partition_copy import Copying, Cut
+from replicator.lane.partition_copy import CutFrame, PartitionCopy
 from replicator.lane_plan import ReplicatorPlan
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ class Way:
     bytes: int = 0
     moved: float = 0.0
     """When something was acknowledged last, or sent after nothing was on its way."""
-    held: deque[tuple[Copying, Cut]] = field(default_factory=deque)
+    held: deque[tuple[PartitionCopy, CutFrame]] = field(default_factory=deque)
 
     def full(self) -> bool:
         return self.messages >= IN_FLIGHT and self.bytes >= BATCH_BYTES
@@ -99,13 +99,13 @@ class Writer:
             queue_buffering_max_kbytes=QUEUE_BYTES >> 10,
         )
         clients.connect(self._producer, plan.staging_topic, Deadline(clients.CONNECT_S))
-        self._failed: tuple[Copying, Cut, KafkaError] | None = None
+        self._failed: tuple[PartitionCopy, CutFrame, KafkaError] | None = None
         self._ways: dict[int, Way] = {}
         self._held_bytes = 0
         self._may_not: tuple[str, KafkaError] | None = None
         """The topic that may not be written: that ends the producer, and whatever comes after it fails for another reason."""
 
-    def send(self, copy: Copying, cut: Cut) -> None:
+    def send(self, copy: PartitionCopy, cut: CutFrame) -> None:
         """Append a frame behind all that were sent before it, unless its copy goes back first. Raises WriterFailed."""
         frame = cut.frame
         to = staging_partition(frame.topic, frame.partition, self.plan.staging_partitions)
@@ -136,7 +136,7 @@ class Writer:
         if self._failed is not None or self.term.over(now):
             raise WriterFailed("the epoch ended while staging took no more frames") from None
 
-    def _produce(self, to: int, way: Way, copy: Copying, cut: Cut) -> None:
+    def _produce(self, to: int, way: Way, copy: PartitionCopy, cut: CutFrame) -> None:
         if cut.generation != copy.generation:
             return
         frame = cut.frame
@@ -194,7 +194,9 @@ class Writer:
         with self._naming_the_refused():
             self._producer.poll(timeout_s)
 
-    def _delivered(self, way: Way, copy: Copying, cut: Cut, error: KafkaError | None, _: Any) -> None:
+    def _delivered(
+        self, way: Way, copy: PartitionCopy, cut: CutFrame, error: KafkaError | None, _: Any
+    ) -> None:
         way.messages -= 1
         way.bytes -= len(cut.value)
         if error is None:
@@ -241,7 +243,7 @@ class Writer:
             topic, error = self._may_not
             raise denied(f"writing to {topic}", error, right="WRITE")
 
-    def _fail(self, copy: Copying, cut: Cut, error: KafkaError) -> None:
+    def _fail(self, copy: PartitionCopy, cut: CutFrame, error: KafkaError) -> None:
         self._must_may()
         frame = cut.frame
         where = f"{frame.topic}-{frame.partition} [{frame.start}, {frame.next})"
@@ -260,7 +262,7 @@ class Writer:
         self.halts.replan(f"a frame of {where} was not appended to {staging}: {error.str()}")
         raise WriterFailed(f"frame of {where} could not be appended to staging: {error.str()}")
 
-    def write_positions(self, copies: Iterable[Copying]) -> None:
+    def write_positions(self, copies: Iterable[PartitionCopy]) -> None:
         """Remember how far staging is known to hold each partition."""
         for copy in copies:
             if copy.recorded != copy.acked and copy.frames:

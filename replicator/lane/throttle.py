@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 
 from common.link.throttling import Steering
-from replicator.lane.partition_copy import Copying, Cut
+from replicator.lane.partition_copy import CutFrame, PartitionCopy
 from replicator.lane.source_reader import Source
 from replicator.lane.token_buckets import Pacing
 from replicator.lane_plan import ReplicatorPlan
@@ -27,7 +27,7 @@ MOST_BYTES, MOST_RECORDS = 4 << 20, 20_000
 class Throttle:
     """One lane's."""
 
-    def __init__(self, plan: ReplicatorPlan, copies: Collection[Copying], source: Source) -> None:
+    def __init__(self, plan: ReplicatorPlan, copies: Collection[PartitionCopy], source: Source) -> None:
         self._copies = copies
         self._source = source
         mine = Counter(copy.topic for copy in copies)
@@ -60,19 +60,19 @@ class Throttle:
                     copy.put_back()
         return changed
 
-    def limits(self, copy: Copying) -> bool:
+    def limits(self, copy: PartitionCopy) -> bool:
         return self._pacing.limits(copy.topic)
 
-    def affordable(self, copy: Copying, now: float) -> int | None:
+    def affordable(self, copy: PartitionCopy, now: float) -> int | None:
         """How many of its pending records may go into frames now; None: all."""
         if not copy.waiting or not self._pacing.limits(copy.topic):
             return None
         return self._pacing.affordable(copy.topic, copy.pending_bytes / copy.waiting, now)
 
-    def spend(self, cut: Cut) -> None:
+    def spend(self, cut: CutFrame) -> None:
         self._pacing.spend(cut.frame.topic, cut.unpacked, cut.frame.count)
 
-    def enough(self, uncut: Iterable[Copying]) -> bool:
+    def enough(self, uncut: Iterable[PartitionCopy]) -> bool:
         """Whether so much waits for the link's limit that no more is to be read."""
         if not self._pacing.limits_link():
             return False
@@ -82,7 +82,7 @@ class Throttle:
             or sum(copy.waiting for copy in waiting) >= MOST_RECORDS
         )
 
-    def hold_and_release(self, uncut: Iterable[Copying]) -> None:
+    def hold_and_release(self, uncut: Iterable[PartitionCopy]) -> None:
         """Suspend the fetching of partitions of which enough is parked, and go on with those of which little is left."""
         held = self._source.held
         if held:
@@ -99,5 +99,5 @@ class Throttle:
         ]
         self._source.hold(full)
 
-    def _parked(self, copy: Copying, part: int) -> bool:
+    def _parked(self, copy: PartitionCopy, part: int) -> bool:
         return copy.pending_bytes >= self._bytes // part or copy.waiting >= self._records // part

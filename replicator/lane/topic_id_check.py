@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException
 from common import ports
 from common.kafka.client.topics import id_text
 from common.kafka.errors import kafka_error
-from replicator.lane.partition_copy import Cut
+from replicator.lane.partition_copy import CutFrame
 from replicator.lane.source_reader import Source
 
 log = logging.getLogger(__name__)
@@ -23,14 +23,14 @@ PARTITION_S = 8e-6
 """What one partition in an answer costs: the client lists all of a topic's partitions, and makes a Python object of each and of its replicas."""
 
 
-class Confirming:
+class TopicIdCheck:
     """The frames of one lane that wait for their topic's id, in order."""
 
-    def __init__(self, source: Source, send: Callable[[Cut], None]) -> None:
+    def __init__(self, source: Source, send: Callable[[CutFrame], None]) -> None:
         """`send` is what is done with frames for which nobody need be asked."""
         self._source = source
         self._send = send
-        self._unconfirmed: deque[Cut] = deque()
+        self._unconfirmed: deque[CutFrame] = deque()
         self._bytes = 0
         self._describing: tuple[int, dict[str, Any]] | None = None
         """How many of them had been fetched when the question was sent, and the answers to it."""
@@ -38,7 +38,7 @@ class Confirming:
         self.answer_s = 0.0
         """CPU time that the last answers took, reckoned from their size; the client spent it in a thread of its own."""
 
-    def hold_back(self, cut: Cut) -> None:
+    def hold_back(self, cut: CutFrame) -> None:
         """Until its topic is confirmed. Where brokers are asked for topics by id, it is: none answers for another one."""
         if self._source.by_id():
             self._send(cut)
@@ -69,7 +69,7 @@ class Confirming:
         if self._describing is not None:
             ports.wait(self._describing[1].values(), timeout_s)
 
-    def answers(self, now: float) -> list[tuple[Cut, bool]]:
+    def answers(self, now: float) -> list[tuple[CutFrame, bool]]:
         """The frames whose question is answered, in order, and whether their topic still has its id.
 
         librdkafka goes on in a topic that was deleted and made again at the old offset, without an error: its metadata refresh takes the
@@ -83,8 +83,8 @@ class Confirming:
             return []
         self._describing = None
         ids = self._ids(futures, now)
-        answered: list[tuple[Cut, bool]] = []
-        kept: deque[Cut] = deque()
+        answered: list[tuple[CutFrame, bool]] = []
+        kept: deque[CutFrame] = deque()
         for number, cut in enumerate(self._unconfirmed):
             frame = cut.frame
             if number >= covered or frame.topic not in ids:

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from common.kafka.client import clients
-from common.kafka.errors import future_result, patiently
+from common.kafka.errors import future_result, retrying
 from common.kafka.wire.batch_consumer import BatchConsumer
 from common.kafka.wire.batch_producer import BatchProducer
 from common.ports import Deadline
@@ -47,7 +47,7 @@ def described(client: AdminClient, deadline: Deadline) -> str:
         future = client.describe_topics(TopicCollection(["orders"]), request_timeout=timeout)["orders"]
         return str(future_result(future, timeout + 1).name)
 
-    return patiently("describing orders", ask, deadline)
+    return retrying("describing orders", ask, deadline)
 
 
 def test_whoever_reads_or_fences_waits_for_no_broker_that_is_stopped_and_listed_first(

@@ -20,7 +20,7 @@ from confluent_kafka.admin import (
 )
 
 from common.kafka.client import topics as common_topics
-from common.kafka.errors import patiently
+from common.kafka.errors import retrying
 from common.ports import Deadline
 from tests.conftest import Kafka, Names
 from tests.support.brokers import Record, create_topic, produce, topics
@@ -50,7 +50,7 @@ def consume_somewhere(bootstrap: str) -> None:
     """Have the cluster make the topic that groups are kept in."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "somebody"})
     with closing(consumer):
-        patiently(
+        retrying(
             "asking for a group",
             lambda t: consumer.committed([TopicPartition("somewhere", 0)], t),
             Deadline(CALL_S),

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from common.app.health import Health
 from common.errors import SettingsError
 from replicator.lane import throttle
-from replicator.lane.partition_copy import Copying
+from replicator.lane.partition_copy import PartitionCopy
 from replicator.lane.source_reader import Source
 from tests.conftest import Kafka, Names
 from tests.support.brokers import Record, create_topic, produce
@@ -46,7 +46,7 @@ def suspended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     hold = Source.hold
 
-    def holding(self: Source, copies: Collection[Copying]) -> None:
+    def holding(self: Source, copies: Collection[PartitionCopy]) -> None:
         found.extend(copy.name for copy in copies)
         hold(self, copies)
 

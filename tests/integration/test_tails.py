@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition
 
 from common.errors import KafkaTimeout
 from common.kafka.client import clients
-from common.kafka.client.stall_detector import Silence
+from common.kafka.client.stall_detector import StallDetector
 from common.link import control_log, lane_counters, offset_mappings, positions
 from common.link.control_log import ControlLog
 from common.link.lane_counters import Counters, CounterTail
@@ -81,7 +81,7 @@ def test_a_tail_whose_client_goes_silent_reads_on_with_another(
 ) -> None:
     """Promise: a client that ceases to fetch without a word holds up nothing for longer than half a minute, here less. A paused partition is
     as silent."""
-    monkeypatch.setattr(control_log, "Silence", lambda admin: Silence(admin, 1.0))
+    monkeypatch.setattr(control_log, "StallDetector", lambda admin: StallDetector(admin, 1.0))
     create_topic(target.bootstrap_servers, f"{names.link}.control")
     one, two = log_of(target, names), log_of(target, names)
     say(two)
@@ -100,7 +100,7 @@ def test_a_tail_whose_client_goes_silent_reads_on_with_another(
 def test_a_tail_of_which_all_is_read_keeps_its_client(
     target: Kafka, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(control_log, "Silence", lambda admin: Silence(admin, 0.2))
+    monkeypatch.setattr(control_log, "StallDetector", lambda admin: StallDetector(admin, 0.2))
     create_topic(target.bootstrap_servers, f"{names.link}.control")
     log = log_of(target, names)
     first = log._consumer

@@ -13,9 +13,9 @@ from common.kafka.wire.batch_consumer import Event
 from common.kafka.wire.chunks import Chunk
 from common.kafka.wire.record_batch import CODECS
 from replicator.lane import lane as lanes
-from replicator.lane.partition_copy import Cut
+from replicator.lane.partition_copy import CutFrame
 from replicator.lane.source_reader import Source
-from replicator.lane.topic_id_check import Confirming
+from replicator.lane.topic_id_check import TopicIdCheck
 from tests.conftest import Kafka, Names
 from tests.support.brokers import Record, _answer, create_topic, delete_topic, produce, read_all, topic_id
 from tests.support.harness import Link, assert_mapped, contents, eventually
@@ -68,21 +68,21 @@ def test_records_of_a_topic_made_again_are_never_taken_for_the_old_ones_where_na
     produce(at, topic, [Record(b"old %d" % n) for n in range(5)])
     link = Link(at, target.bootstrap_servers, names.link, topic, TOPIC_REFRESH_INTERVAL="120s")
     may_read = threading.Event()
-    mistaken: list[Cut] = []
+    mistaken: list[CutFrame] = []
     may_read.set()
-    consume, answers = lanes.Lane._consume, Confirming.answers
+    consume, answers = lanes.Lane._consume, TopicIdCheck.answers
 
     def gated(self: lanes.Lane) -> None:
         if may_read.wait(0.02):
             consume(self)
 
-    def noted(self: Confirming, now: float) -> Any:
+    def noted(self: TopicIdCheck, now: float) -> Any:
         found = answers(self, now)
         mistaken.extend(cut for cut, same in found if not same)
         return found
 
     monkeypatch.setattr(lanes.Lane, "_consume", gated)
-    monkeypatch.setattr(Confirming, "answers", noted)
+    monkeypatch.setattr(TopicIdCheck, "answers", noted)
     with link.running():
         eventually(lambda: link.arrived(topic) == [5], "the first records")
         first, first_id = read_all(at, topic), topic_id(at, topic)

@@ -21,7 +21,7 @@ from common.link.control_log import ControlLog
 from common.link.identity import Link
 from common.link.offset_mappings import decode
 from common.spark.lane_query import Plan, Progress, Reports, RunLane
-from deduplicator.driver.acl_replication import CopiedAcls
+from deduplicator.driver.acl_replication import AclReplication
 from deduplicator.driver.destinations import Destinations
 from deduplicator.lane_plan import DeduplicatorShare
 from deduplicator.main import Deduplicator
@@ -257,11 +257,11 @@ class SimulatedReplicator(Simulated, Replicator):
 class SimulatedDeduplicator(Simulated, Deduplicator):
     """The deduplicator without Spark; its state query is a thread that folds."""
 
-    def took_over(self) -> None:
+    def became_leader(self) -> None:
         self.state = self.world.table  # type: ignore[assignment]
         self.destinations = Destinations(self.settings, self.link, self.control)
         self.destinations.settle(again=True)
-        self.acls = CopiedAcls(self.settings, self.control)
+        self.acls = AclReplication(self.settings, self.control)
         query = object()
         self.folding: object = query
 

@@ -10,7 +10,8 @@ from functools import partial
 
 from confluent_kafka import KafkaError
 
-from common.link.control_state import DEDUPLICATOR, encode
+from common.link.control_records import DEDUPLICATOR
+from common.link.control_state import encode
 from tests.simulation import faults
 from tests.simulation.cluster import Log, Txn
 from tests.simulation.scheduler import Process, Scripted, Seeded

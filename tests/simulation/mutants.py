@@ -73,7 +73,7 @@ MUTANTS = [
         (
             "deduplicator.lane.delivery:Delivery._recover",
             "until = fencing.fence(deadline)",
-            f"{_ERRORS}.patiently('', lambda t: fencing.client.init_transactions(t), deadline); until = {_HIGH}",
+            f"{_ERRORS}.retrying('', lambda t: fencing.client.init_transactions(t), deadline); until = {_HIGH}",
         ),
     ),
     _of(
@@ -133,7 +133,7 @@ MUTANTS = [
         "position written before the frames below it are acknowledged",
         "a_writer_that_dies_at_any_point_leaves_no_hole",
         (
-            "replicator.lane.partition_copy:Copying._cut",
+            "replicator.lane.partition_copy:PartitionCopy._cut",
             "self.cut_at = end",
             "self.cut_at = self.acked = end; self.frames += 1",
         ),
@@ -142,7 +142,7 @@ MUTANTS = [
         "a pause goes back to where the next frame begins",
         "a_pause_in_the_middle_of_frames_that_wait_loses_none_of_them",
         (
-            "replicator.lane.partition_copy:Copying.put_back",
+            "replicator.lane.partition_copy:PartitionCopy.put_back",
             "self.read, self.read_epoch = self.cut_at, self.cut_epoch",
             "self.rewind(self.cut_at)",
         ),
@@ -151,7 +151,7 @@ MUTANTS = [
         "no topic id in the key",
         "records_of_a_topic_made_again_are_not_dropped_as_seen",
         (
-            "deduplicator.lane.frame_handler:Judgement._judge",
+            "deduplicator.lane.frame_handler:FrameHandler._judge",
             "key = (frame.topic_id, frame.partition)",
             "key = (frame.topic, frame.partition)",
         ),
@@ -164,18 +164,18 @@ MUTANTS = [
     _by_name(
         "topic ids are not confirmed",
         "records_of_a_topic_made_again_are_not_taken_for_old_ones",
-        ("replicator.lane.topic_id_check:Confirming.answers", "ids[frame.topic] == frame.topic_id", "True"),
+        ("replicator.lane.topic_id_check:TopicIdCheck.answers", "ids[frame.topic] == frame.topic_id", "True"),
     ),
     _by_name(
         "an answer to a question asked before the records were fetched confirms them too",
         "an_answer_about_the_topic_before_does_not_confirm_records_of_the_one_made_again",
-        ("replicator.lane.topic_id_check:Confirming.answers", "number >= covered or ", ""),
+        ("replicator.lane.topic_id_check:TopicIdCheck.answers", "number >= covered or ", ""),
     ),
     _by_name(
         "a position outside of the log is a truncation, whichever topic it is now",
         "a_topic_made_again_and_shorter_than_before_is_no_truncation",
         (
-            "replicator.lane.resend_requests:Demands.lost_position",
+            "replicator.lane.resend_requests:ResendRequests.lost_position",
             "not self.source.still_the_same(copy)",
             "False",
         ),
@@ -290,18 +290,22 @@ MUTANTS = [
     _of(
         "offsets are foreseen where another writer's records came between before",
         "another_writer_costs_no_more_than_one_transaction",
-        ("deduplicator.lane.transaction:Transaction._foreseen", " or topic in self._shared", ""),
+        ("deduplicator.lane.transaction:Transaction._predicted", " or topic in self._shared", ""),
     ),
     _of(
         "offsets are foreseen where several sources meet",
         "several_sources_in_one_partition_are_mapped_exactly",
-        ("deduplicator.lane.transaction:Transaction._foreseen", " or self._several_into(topic, False)", ""),
+        (
+            "deduplicator.lane.transaction:Transaction._predicted",
+            " or self._has_several_sources(topic, False)",
+            "",
+        ),
     ),
     _of(
         "out of range means going on at the log start",
         "what_the_source_lost_halts_until_the_loss_is_accepted",
         (
-            "replicator.lane.resend_requests:Demands.lost_position",
+            "replicator.lane.resend_requests:ResendRequests.lost_position",
             "elif copy.read < low:",
             (
                 "elif copy.read < low:\n        copy.rewind(low); copy.status = Status.RUNNING; self.hold_back(copy.gap_frame(0, low, '')); "
@@ -313,7 +317,7 @@ MUTANTS = [
         "out of range is a loss, without asking how far the destination is",
         "retention_that_takes_only_what_is_delivered_halts_nothing",
         (
-            "replicator.lane.resend_requests:Demands.lost_position",
+            "replicator.lane.resend_requests:ResendRequests.lost_position",
             "or copy.read > high:",
             "or copy.read > high or copy.read < low:",
         ),
@@ -321,13 +325,17 @@ MUTANTS = [
     _of(
         "a demand for what the source has not got is a loss, whoever asked",
         "a_demand_of_an_owner_that_was_fenced_since_is_no_loss",
-        ("replicator.lane.resend_requests:Demands._resend", "position < low and not demand.answers", "False"),
+        (
+            "replicator.lane.resend_requests:ResendRequests._resend",
+            "position < low and not demand.answers",
+            "False",
+        ),
     ),
     _of(
         "missing frames are asked for once only",
         "a_hole_is_asked_for_again_when_the_answer_is_lost_too",
         (
-            "deduplicator.lane.blocked_partition:Stuck.asks_now",
+            "deduplicator.lane.blocked_partition:BlockedPartition.asks_now",
             "self.ask_at = now + self.pause_s",
             "self.ask_at = now + 1e9",
         ),
@@ -378,7 +386,7 @@ MUTANTS = [
         "what is taken apart has the offsets of its batches' first records, one after the other",
         153,
         (
-            "common.link.batch_frame:Wholes.rows",
+            "common.link.batch_frame:BatchFrame.rows",
             "if dense else list(chain.from_iterable(spans))",
             "if True else []",
         ),
@@ -398,7 +406,7 @@ MUTANTS = [
         "another_writers_records_do_not_spoil_the_mappings",
         (
             "deduplicator.lane.transaction:Transaction._check_reports",
-            "if foreseen is not None and foreseen[i] != moved.runs:",
+            "if predicted is not None and predicted[i] != moved.runs:",
             "if False:",
         ),
     ),
@@ -433,7 +441,7 @@ MUTANTS = [
         ),
         (
             "deduplicator.lane.transaction:Transaction._check_reports",
-            "if foreseen is not None and foreseen[i] != moved.runs:",
+            "if predicted is not None and predicted[i] != moved.runs:",
             "moved.runs = [run for run in moved.runs if run.first is not None]\n        if False:",
         ),
     ),
@@ -460,7 +468,7 @@ MUTANTS = [
         "a frame begins at its first batch, not where the last one ended",
         "a_tail_without_records_is_no_hole",
         (
-            "replicator.lane.partition_copy:Copying._cut_chunks",
+            "replicator.lane.partition_copy:PartitionCopy._cut_chunks",
             "if piece.rows is None:",
             "if piece.rows is None:\n        self.cut_at = piece.wholes[0][0].base_offset\n    if piece.rows is None:",
         ),
@@ -468,12 +476,12 @@ MUTANTS = [
     _of(
         "a rewind keeps the chunks that are pending",
         "a_demand_that_comes_with_records_parked_for_a_limit_is_answered_in_order",
-        ("replicator.lane.partition_copy:Copying.rewind", "self.chunks.clear()", "pass"),
+        ("replicator.lane.partition_copy:PartitionCopy.rewind", "self.chunks.clear()", "pass"),
     ),
     _of(
         "the leader epoch of what was fetched is not remembered",
         "a_source_that_was_cut_halts_by_name",
-        ("replicator.lane.partition_copy:Copying._cut_chunks", "piece.leader_epoch", "None"),
+        ("replicator.lane.partition_copy:PartitionCopy._cut_chunks", "piece.leader_epoch", "None"),
     ),
 ]
 

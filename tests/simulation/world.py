@@ -225,9 +225,9 @@ class World:
 
     def _batches(self) -> list[tuple[Any, dict[str, Any]]]:
         """What to put where batches go."""
-        take_apart = common.link.batch_frame.Wholes.rows
+        take_apart = common.link.batch_frame.BatchFrame.rows
 
-        def rows(wholes: common.link.batch_frame.Wholes) -> Any:
+        def rows(wholes: common.link.batch_frame.BatchFrame) -> Any:
             if wholes.batches:
                 self.visited("a batch was taken apart")
             return take_apart(wholes)
@@ -235,7 +235,7 @@ class World:
         return [
             (deduplicator.lane.fencing, {"BatchProducer": partial(batches.BatchProducer, self)}),
             (replicator.lane.source_reader, {"BatchConsumer": partial(batches.BatchConsumer, self)}),
-            (common.link.batch_frame.Wholes, {"rows": rows}),
+            (common.link.batch_frame.BatchFrame, {"rows": rows}),
         ]
 
     # what clients ask of the world

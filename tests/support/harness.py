@@ -26,7 +26,7 @@ from common.kafka.errors import kafka_error, retriable
 from common.link.control_state import Control, encode
 from common.link.offset_mappings import Mapping, decode
 from common.spark.lane_query import Plan, Progress, RunLane
-from deduplicator.driver.acl_replication import CopiedAcls
+from deduplicator.driver.acl_replication import AclReplication
 from deduplicator.main import Deduplicator
 from deduplicator.state.snapshot import FoldResult, Snapshot
 from offsets.service import Service
@@ -123,13 +123,13 @@ class ThreadDeduplicator(InThreads, Deduplicator):
 
     table: Any = NoTable()
 
-    def took_over(self) -> None:
+    def became_leader(self) -> None:
         from deduplicator.driver.destinations import Destinations
 
         self.state = self.table
         self.destinations = Destinations(self.settings, self.link, self.control)
         self.destinations.settle(again=True)
-        self.acls = CopiedAcls(self.settings, self.control)
+        self.acls = AclReplication(self.settings, self.control)
         self.acls.settle(again=True)
 
 

@@ -16,7 +16,8 @@ from common.config.fields import CLUSTERS
 from common.errors import LinkRefused, SettingsError
 from common.kafka.client import clients, cluster_check, topics
 from common.link.control_log import ControlLog
-from common.link.control_state import DEDUPLICATOR, REPLICATOR, Control, Halt, Key
+from common.link.control_records import DEDUPLICATOR, REPLICATOR, Halt, Key
+from common.link.control_state import Control
 from common.link.halt_reasons import HaltReason
 from common.ports import Deadline
 

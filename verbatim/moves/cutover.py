@@ -16,7 +16,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from common.kafka.client import topics
 from common.link import identity
-from common.link.control_state import Key
+from common.link.control_records import Key
 from common.ports import Deadline
 from offsets.service import NAME as OFFSETS
 from offsets.service import Service

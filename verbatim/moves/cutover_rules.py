@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from common.link.control_state import Control, Key
+from common.link.control_records import Key
+from common.link.control_state import Control
 from offsets.commit_rule import MEANINGS
 from offsets.group_offsets import GroupKey
 from offsets.groups import shown

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 
 from common.kafka.client import topics
 from common.link import identity
-from common.link.control_state import DEDUPLICATOR, Key
+from common.link.control_records import DEDUPLICATOR, Key
 from common.ports import Deadline
 from offsets.last_known import last_look
 from offsets.service import NAME as OFFSETS
@@ -211,7 +211,7 @@ class Failover:
 
     def _missing(self, survey: Survey, step: Step) -> None:
         assert self._link is not None
-        self._tell_missing(self._link, survey.target_admin, survey.control.state.several_into)
+        self._tell_missing(self._link, survey.target_admin, survey.control.state.has_several_sources)
         behind = [m for m in self.missing if m.at_least or m.why is not None or m.delivered is None]
         step.found = [
             f"of {len(behind)} partitions records are known to be missing"
@@ -219,13 +219,15 @@ class Failover:
             else "nothing is known to be missing; what the source got after the last of it is not known"
         ]
 
-    def _tell_missing(self, link: Link, admin: AdminClient, several_into: Callable[[str], bool]) -> None:
+    def _tell_missing(
+        self, link: Link, admin: AdminClient, has_several_sources: Callable[[str], bool]
+    ) -> None:
         names = sorted({s.destination for s in link.partitions.values() if s.destination})
         there = topics.describe(admin, names, Deadline(CALL_S)) if names else {}
         partitions = [(t.name, p) for t in there.values() for p in range(t.partitions)]
         found = newest_records(self.settings, admin, partitions, Deadline(CALL_S))
         # Where several source topics meet, the newest record may be of any of them.
-        own = {at: newest for at, newest in found.items() if not several_into(at[0])}
+        own = {at: newest for at, newest in found.items() if not has_several_sources(at[0])}
         self.missing = missing(link, self.rows, own)
         beats = [s.destination for s in link.partitions.values() if s.topic == self.settings.heartbeats_topic]
         self.last_heartbeat_ms = next((found.get((name, 0)) for name in beats if name), None)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from common.kafka.client import topics
-from common.link.control_state import DEDUPLICATOR, REPLICATOR, Control, Key
+from common.link.control_records import DEDUPLICATOR, REPLICATOR, Key
+from common.link.control_state import Control
 from common.ports import Deadline
 from offsets.groups import Groups
 from replicator.driver.planner import PositionLog

@@ -26,7 +26,8 @@ from confluent_kafka.admin import (
 
 from common.kafka.client import clients
 from common.link.control_log import ControlLog
-from common.link.control_state import Control, Key, encode
+from common.link.control_records import Key
+from common.link.control_state import Control, encode
 from common.link.positions import Position
 from common.ports import Deadline
 from replicator.driver.planner import PositionLog

@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from common.kafka.client import topics
-from common.kafka.errors import future_result, kafka_error, patiently
+from common.kafka.errors import future_result, kafka_error, retrying
 from common.ports import Deadline
 
 SOURCE_TOPIC = frozenset({"READ", "DESCRIBE", "DESCRIBE_CONFIGS"})
@@ -50,7 +50,7 @@ def has_groups(client: AdminClient, which: str, deadline: Deadline) -> bool:
     if GROUPS_TOPIC in topics.names(client, which, deadline):
         return True
     # One that may not be seen is there all the same where there are groups.
-    found = patiently(
+    found = retrying(
         "listing groups",
         lambda t: future_result(client.list_consumer_groups(request_timeout=t), t + 1),
         deadline,
@@ -73,7 +73,7 @@ def of_group(client: AdminClient, group: str, deadline: Deadline) -> frozenset[s
                 return None
             raise
 
-    return patiently(f"describing group {group}", ask, deadline)
+    return retrying(f"describing group {group}", ask, deadline)
 
 
 def _names(operations: Any) -> frozenset[str] | None:

@@ -29,7 +29,7 @@ AT_A_TIME = 8
 """Readers, one for each topic: one that goes on from topic to topic waits for most of a second until its client has heard of the next."""
 
 
-def going_round(
+def copied_back(
     settings: Settings,
     source: AdminClient,
     group: str,

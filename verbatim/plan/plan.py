@@ -15,7 +15,8 @@ from common.config.topic_names import compiled
 from common.errors import VerbatimError
 from common.kafka.client import cluster_check, topics
 from common.link import identity
-from common.link.control_state import Control, Destination
+from common.link.control_records import Destination
+from common.link.control_state import Control
 from common.link.identity import Link
 from common.ports import Deadline
 from deduplicator.driver.destinations import Destinations
@@ -24,7 +25,7 @@ from replicator.driver.planner import Planner
 from replicator.driver.topic_reporter import ENVELOPE_BYTES
 from verbatim.plan import granted_rights, sampling
 from verbatim.plan.dry_run_clients import NoPositions, PretendedControl, PretendingAdmin
-from verbatim.plan.loops import going_round
+from verbatim.plan.loops import copied_back
 from verbatim.plan.report import Action, Change, PlanReport, TopicPlan
 from verbatim.plan.sampling import At, Sampler, unread
 
@@ -294,7 +295,7 @@ class _Look:
         try:
             if granted_rights.has_groups(self.source, "source", Deadline(CALL_S)):
                 copies = {t.topic: t.destination for t in self.report.topics if t.refused is None}
-                self.report.warnings += going_round(
+                self.report.warnings += copied_back(
                     self.settings,
                     self.source,
                     self.group,

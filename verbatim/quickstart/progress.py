@@ -22,7 +22,7 @@ from confluent_kafka.admin import OffsetSpec
 from common.errors import StateError
 from common.kafka.client import clients, topics
 from common.link import offset_mappings, positions
-from common.link.control_state import Key
+from common.link.control_records import Key
 from common.ports import Deadline
 
 if TYPE_CHECKING:

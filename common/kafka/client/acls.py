@@ -18,7 +18,7 @@ from confluent_kafka.admin import (
 )
 
 from common.errors import LinkRefused
-from common.kafka.errors import future_result, patiently
+from common.kafka.errors import future_result, retrying
 from common.kafka.model import Acl
 from common.ports import Deadline
 
@@ -47,12 +47,12 @@ def topic_acls(client: AdminClient, which: str, deadline: Deadline) -> set[Acl]:
 
     what = f"reading the access rules of the {which} cluster"
     try:
-        found = patiently(what, ask, deadline)
+        found = retrying(what, ask, deadline)
         if not found:
             # A denial comes out of the client as no rules at all (librdkafka 2.16): taken for that, all copied rules would be taken back.
-            if not patiently(what, may_ask, deadline):
+            if not retrying(what, may_ask, deadline):
                 raise LinkRefused(f"{what}: not allowed; grant DESCRIBE on the cluster")
-            found = patiently(what, ask, deadline)  # it may have been allowed since
+            found = retrying(what, ask, deadline)  # it may have been allowed since
     except KafkaException as error:
         raise LinkRefused(
             f"the access rules of the {which} cluster can't be read: {error.args[0].str()}"
@@ -68,7 +68,7 @@ def grant(client: AdminClient, acls: Collection[Acl], deadline: Deadline) -> Non
         future_result(client.create_acls([binding], request_timeout=timeout)[binding], timeout + 1)
 
     for acl in sorted(acls):
-        patiently(f"granting {shown(acl)}", partial(make, acl), deadline)
+        retrying(f"granting {shown(acl)}", partial(make, acl), deadline)
 
 
 def revoke(client: AdminClient, acls: Collection[Acl], deadline: Deadline) -> None:
@@ -79,7 +79,7 @@ def revoke(client: AdminClient, acls: Collection[Acl], deadline: Deadline) -> No
         future_result(client.delete_acls([match], request_timeout=timeout)[match], timeout + 1)
 
     for acl in sorted(acls):
-        patiently(f"revoking {shown(acl)}", partial(drop, acl), deadline)
+        retrying(f"revoking {shown(acl)}", partial(drop, acl), deadline)
 
 
 def shown(acl: Acl) -> str:

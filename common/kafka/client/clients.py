@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from common import ports
 from common.config.client_properties import COMPRESSION
 from common.errors import SettingsError
-from common.kafka.errors import future_result, patiently
+from common.kafka.errors import future_result, retrying
 from common.kafka.wire import oauth_tokens
 from common.log_folding import Folding
 from common.ports import Deadline
@@ -215,7 +215,7 @@ def watermarks(client: AdminClient, topic: str, partition: int, deadline: Deadli
         low, high = (found_offset(future_result(future, timeout + 1).offset) for future in asked)
         return low, high
 
-    return patiently(f"reading the watermarks of {topic}-{partition}", ask, deadline)
+    return retrying(f"reading the watermarks of {topic}-{partition}", ask, deadline)
 
 
 def _spelled(own: Mapping[str, Any]) -> dict[str, Any]:

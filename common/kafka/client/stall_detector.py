@@ -21,7 +21,7 @@ Positions = Mapping[tuple[str, int], int]
 """(topic, partition) -> offset of the next record."""
 
 
-class Silence:
+class StallDetector:
     """Asked often, it looks every `look_s`: at the positions, and at the ends that brokers tell meanwhile. Never waits for a broker."""
 
     def __init__(self, admin: AdminClient, look_s: float = LOOK_S) -> None:

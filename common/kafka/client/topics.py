@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
 from common import ports
 from common.errors import LinkRefused
 from common.kafka.client import clients
-from common.kafka.errors import NO_RIGHTS, denied, future_result, kafka_error, patiently, retriable
+from common.kafka.errors import NO_RIGHTS, denied, future_result, kafka_error, retriable, retrying
 from common.kafka.model import Value
 from common.ports import Deadline
 
@@ -51,7 +51,7 @@ def id_text(topic_id: Uuid) -> str:
 
 def names(client: AdminClient, which: str, deadline: Deadline) -> list[str]:
     """The names of all topics of the cluster that can be seen."""
-    found = patiently(
+    found = retrying(
         f"listing the {which} cluster's topics", lambda t: client.list_topics(timeout=t), deadline
     )
     return sorted(found.topics)
@@ -119,7 +119,7 @@ def descriptions(
 
     for begin in range(0, len(topics), _BATCH):
         batch = topics[begin : begin + _BATCH]
-        patiently(f"describing {len(batch)} topics", partial(ask, batch), deadline)
+        retrying(f"describing {len(batch)} topics", partial(ask, batch), deadline)
     return out
 
 
@@ -157,7 +157,7 @@ def topic_settings(
 
 def broker_config(client: AdminClient, deadline: Deadline) -> dict[str, str]:
     """The configuration of one broker of the cluster."""
-    brokers = patiently("listing brokers", lambda t: client.list_topics(timeout=t), deadline).brokers
+    brokers = retrying("listing brokers", lambda t: client.list_topics(timeout=t), deadline).brokers
     broker = str(min(brokers))
     found = _configs(client, ResourceType.BROKER, [broker], deadline)[broker]
     return {key: value.value for key, value in found.items()}
@@ -199,7 +199,7 @@ def _configs(
 
     for begin in range(0, len(resources), _BATCH):
         batch = resources[begin : begin + _BATCH]
-        patiently(f"reading the configuration of {', '.join(batch[:3])}", partial(ask, batch), deadline)
+        retrying(f"reading the configuration of {', '.join(batch[:3])}", partial(ask, batch), deadline)
     return out
 
 
@@ -231,7 +231,7 @@ def create(
                 raise LinkRefused(f"topic {name} can't be made: {error.str()}") from None
             raise
 
-    made = patiently(f"making topic {name}", make, deadline)
+    made = retrying(f"making topic {name}", make, deadline)
     while name not in describe(client, [name], deadline):
         if deadline.passed():
             raise LinkRefused(f"topic {name} was made but does not show up")
@@ -250,7 +250,7 @@ def add_partitions(client: AdminClient, name: str, partitions: int, deadline: De
             ]
             future_result(future, timeout + 1)
 
-    patiently(f"adding partitions to topic {name}", grow, deadline)
+    retrying(f"adding partitions to topic {name}", grow, deadline)
 
 
 def alter(client: AdminClient, name: str, changes: Mapping[str, str | None], deadline: Deadline) -> None:
@@ -267,7 +267,7 @@ def alter(client: AdminClient, name: str, changes: Mapping[str, str | None], dea
             for k, v in changes.items()
         ],
     )
-    patiently(
+    retrying(
         f"changing the configuration of topic {name}",
         lambda t: future_result(
             client.incremental_alter_configs([resource], request_timeout=t)[resource], t + 1
@@ -294,5 +294,5 @@ def offsets(
     keys = list(specs)
     for begin in range(0, len(keys), _BATCH):
         batch = keys[begin : begin + _BATCH]
-        patiently(f"asking offsets of {batch[0][0]}", partial(ask, batch), deadline)
+        retrying(f"asking offsets of {batch[0][0]}", partial(ask, batch), deadline)
     return out

@@ -219,11 +219,11 @@ def successor(application: str, scene: Scene) -> Said:
         first = link.running[application]
         with link.unwatched():
             first.pause()
-            took_over = wait_for(lambda: "leading as" in second.said(), 30)
-            went_on = took_over and link.moves(40)
+            became_leader = wait_for(lambda: "leading as" in second.said(), 30)
+            went_on = became_leader and link.moves(40)
             time.sleep(scene.random.uniform(0, 1))
             first.resume()
-        if not took_over:
+        if not became_leader:
             raise NotReached("the second instance did not take over")
         time.sleep(3)
         link.replace(application, second)

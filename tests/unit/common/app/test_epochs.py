@@ -101,7 +101,7 @@ class Driven(Application):
         self.stands: list[dict[str, Behind]] = []
         """What Kafka says after each epoch; all is copied once there is nothing left of it."""
 
-    def took_over(self) -> None:
+    def became_leader(self) -> None:
         pass
 
     def plan(self) -> list[LaneShare]:

@@ -12,19 +12,18 @@ from hypothesis import strategies as st
 
 from common.errors import ControlError
 from common.link.control_log import ControlLog
-from common.link.control_state import (
+from common.link.control_records import (
     DEDUPLICATOR,
     REPLICATOR,
     Consent,
-    Control,
     Destination,
     Halt,
     Origin,
     Request,
     Settled,
     SourceTopic,
-    encode,
 )
+from common.link.control_state import Control, encode
 from common.ports import Deadline
 from tests.support import strategies
 
@@ -120,12 +119,14 @@ def test_a_destination_remembers_every_topic_that_was_let_in_and_none_that_was_r
     )
     assert state.copied_into == {"d": {"a"}, "e": {"a"}}
     assert state.destinations["A"] == Destination("e", 2, 9, None, {"k": "v"}, True)
-    assert not state.several_into("d") and not state.several_into("nothing")
+    assert not state.has_several_sources("d") and not state.has_several_sources("nothing")
     state.apply(state.position, encode("destination", **{**to, "topic_id": "again"}))
-    assert not state.several_into("d"), "a topic made again is no other topic"
+    assert not state.has_several_sources("d"), "a topic made again is no other topic"
     state.apply(state.position, encode("destination", **{**to, "topic": "b", "topic_id": "B"}))
     state.apply(state.position, encode("topic-deleted", topic="b", topic_id="B"))
-    assert state.several_into("d") and not state.several_into("e"), "its records are there still"
+    assert state.has_several_sources("d") and not state.has_several_sources("e"), (
+        "its records are there still"
+    )
 
 
 def test_a_topic_is_deleted_until_it_is_described_again_and_not_while_another_has_its_name() -> None:

@@ -18,7 +18,7 @@ from common.link.frame import decode_rows
 from offsets.main import command as offsets
 from offsets.survey import UNTRANSLATED
 from replicator.lane import partition_copy
-from replicator.lane.partition_copy import Copying, Cut, Loop
+from replicator.lane.partition_copy import CutFrame, Loop, PartitionCopy
 from tests.support.strategies import Record, chunk_of, records
 from verbatim.main import cli
 from verbatim.moves.failover import Failover
@@ -36,11 +36,13 @@ REQUIRED = {
 ON = {**REQUIRED, "PROVENANCE_HEADERS": "true"}
 
 
-def make(position: int, leave_out: Header | None = None, refuse: Header | None = None) -> Copying:
-    return Copying("here", "orders", "id", 0, "w", position, position, None, -1, None, leave_out, refuse)
+def make(position: int, leave_out: Header | None = None, refuse: Header | None = None) -> PartitionCopy:
+    return PartitionCopy(
+        "here", "orders", "id", 0, "w", position, position, None, -1, None, leave_out, refuse
+    )
 
 
-def offsets_in(cuts: list[Cut]) -> list[int]:
+def offsets_in(cuts: list[CutFrame]) -> list[int]:
     values = [(cut.frame, bytes(cut.value)) for cut in cuts]
     return [o for frame, value in values for o in decode_rows(frame, zlib.crc32(value), value).offsets]
 

@@ -9,7 +9,8 @@ import pytest
 
 from common.config import loading
 from common.errors import LinkRefused
-from common.link.control_state import Control, SourceTopic, encode
+from common.link.control_records import SourceTopic
+from common.link.control_state import Control, encode
 from deduplicator.driver.destinations import Destinations
 
 MERGE = {"SEVERAL_SOURCES": "merge"}

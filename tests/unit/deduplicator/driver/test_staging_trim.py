@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.link.control_state import Control, Request
+from common.link.control_records import Request
+from common.link.control_state import Control
 from deduplicator.driver.staging_trim import limits
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from itertools import pairwise
 
 from common.link.halt_reasons import HaltReason
-from deduplicator.lane.blocked_partition import FIRST_ASK_AGAIN_S, LAST_ASK_AGAIN_S, Stuck
+from deduplicator.lane.blocked_partition import FIRST_ASK_AGAIN_S, LAST_ASK_AGAIN_S, BlockedPartition
 
 
 def test_it_asks_at_once_then_each_time_later_up_to_a_limit() -> None:
-    trouble = Stuck(HaltReason.MISSING, 40, 10, 15)
+    trouble = BlockedPartition(HaltReason.MISSING, 40, 10, 15)
     now = 0.0
     asked: list[float] = []
     while len(asked) < 12:
@@ -24,7 +24,7 @@ def test_it_asks_at_once_then_each_time_later_up_to_a_limit() -> None:
 
 
 def test_it_is_over_when_all_that_was_skipped_is_delivered() -> None:
-    trouble = Stuck(HaltReason.MISSING, 40, 10, 15)
+    trouble = BlockedPartition(HaltReason.MISSING, 40, 10, 15)
     assert not trouble.closed(14, 100)
     assert trouble.closed(15, 41)
 
@@ -32,6 +32,6 @@ def test_it_is_over_when_all_that_was_skipped_is_delivered() -> None:
 def test_it_is_not_over_before_the_reader_is_back_where_it_was() -> None:
     """Going back to the first skipped frame, those between are delivered again as seen: what was skipped among them for other
     reasons must not be trimmed before."""
-    trouble = Stuck(HaltReason.MISSING, 40, 10, 15, until=60)
+    trouble = BlockedPartition(HaltReason.MISSING, 40, 10, 15, until=60)
     assert not trouble.closed(15, 59)
     assert trouble.closed(15, 60)

@@ -10,8 +10,8 @@ import pytest
 from common.link.control_state import Control, encode
 from common.link.frame import Frame
 from common.link.halt_reasons import HaltReason
-from deduplicator.lane.blocked_partitions import Troubles
-from deduplicator.lane.partition_state import Owned
+from deduplicator.lane.blocked_partitions import BlockedPartitions
+from deduplicator.lane.partition_state import StagingPartitionState
 from deduplicator.lane.transaction import Again
 
 KEY = ("id", 0)
@@ -29,12 +29,13 @@ class Log:
         self.state.apply(self.state.position, encode(kind, **fields))
 
 
-def troubles(position: int, reached: int) -> tuple[Troubles, Owned, Log]:
-    log, owned = Log(), Owned("staging-0", 0)
+def troubles(position: int, reached: int) -> tuple[BlockedPartitions, StagingPartitionState, Log]:
+    log, owned = Log(), StagingPartitionState("staging-0", 0)
     owned.position, owned.next = position, {KEY: reached}
     term: Any = SimpleNamespace(control=log, state=log.state)
     nobody: Any = SimpleNamespace(aside={}, look=lambda: None)
-    return Troubles(SimpleNamespace(staging_partitions=1), term, owned, SimpleNamespace(), nobody), owned, log  # type: ignore[arg-type]
+    plan: Any = SimpleNamespace(staging_partitions=1)
+    return BlockedPartitions(plan, term, owned, nobody, nobody), owned, log
 
 
 def frame(start: int, end: int) -> Frame:
@@ -72,7 +73,7 @@ def test_a_gap_that_opens_again_in_the_transaction_that_closed_it_stays_open() -
     assert log.kinds[-1] == "resumed" and not found.stuck
 
 
-def go_to(found: Troubles, destination: str) -> None:
+def go_to(found: BlockedPartitions, destination: str) -> None:
     said = {"topic": "orders", "topic_id": "id", "partitions": 1, "max_message_bytes": 1}
     state = found.term.state
     state.apply(state.position, encode("destination", **said, destination=destination))

@@ -11,7 +11,7 @@ from common import ports
 from deduplicator.lane import delivery as delivery_module
 from deduplicator.lane.delivery import LEAST_REST_S, MOST_REST_S, Delivery
 from deduplicator.lane.inbox import Inbox
-from deduplicator.lane.partition_state import Owned as StagingState
+from deduplicator.lane.partition_state import StagingPartitionState as StagingState
 from deduplicator.lane.transaction import MUCH_BYTES
 from deduplicator.lane.unclosed import Unclosed
 
@@ -55,8 +55,8 @@ def gathered(comes: list[str | None], waits: list[float]) -> tuple[list[str], li
     made = cast(Any, delivery(0))
     made.inbox = SimpleNamespace(bytes=0, take=take)
     made.restart, made.end, made._pending = False, None, None
-    made._troubles = SimpleNamespace(answer_asks=lambda: None, go_back_where_cleared=lambda: None)
-    made._judgement = SimpleNamespace(take=done.append)
+    made._blocked = SimpleNamespace(answer_asks=lambda: None, go_back_where_cleared=lambda: None)
+    made._frame_handler = SimpleNamespace(take=done.append)
     made._transaction = SimpleNamespace(open=True, full=lambda _: False, waits_s=lambda _: waits.pop(0))
     made._commit = lambda: done.append("commit")
     made._turn()
@@ -98,7 +98,7 @@ def test_a_partition_that_may_lack_a_marker_gets_it_before_anything_is_read(
     made.term = SimpleNamespace(must_lead=lambda _: None, state=SimpleNamespace(destinations={}))
     unclosed = Unclosed({("committed", 1): True, ("aside", 2): False})
     made._unavailable = SimpleNamespace(unclosed=unclosed, aside={("aside", 2)}, without_marker=lambda *_: ())
-    made._troubles = SimpleNamespace(
+    made._blocked = SimpleNamespace(
         inherit_holds=lambda _: None,
         stay=lambda _: None,
         first_returning=lambda start: start,

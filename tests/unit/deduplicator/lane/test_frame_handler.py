@@ -10,12 +10,13 @@ import pytest
 
 from common.errors import KafkaTimeout
 from common.kafka.wire.records import MAX_RECORDS, Rows, encode_rows
-from common.link.batch_frame import Wholes
-from common.link.control_state import Control, Destination, encode
+from common.link.batch_frame import BatchFrame
+from common.link.control_records import Destination
+from common.link.control_state import Control, encode
 from common.link.frame import Frame, encode_headers, pack
 from common.link.halt_reasons import HaltReason
-from deduplicator.lane.frame_handler import Judgement
-from deduplicator.lane.partition_state import Owned
+from deduplicator.lane.frame_handler import FrameHandler
+from deduplicator.lane.partition_state import StagingPartitionState
 from deduplicator.lane.transaction import Again
 from tests.unit.common.kafka.wire.test_chunks import frame_of, unreadable
 from tests.unit.common.kafka.wire.test_chunks import whole as whole_batch
@@ -71,7 +72,7 @@ class Recorder:
     def takes_whole(self, wholes: Any, destination: Any) -> bool:
         return not destination.compacted
 
-    def produce(self, moved: Any, rows: Rows | Wholes) -> None:
+    def produce(self, moved: Any, rows: Rows | BatchFrame) -> None:
         offsets = list(rows.offsets) if isinstance(rows, Rows) else []
         self.produced.append((moved.destination.topic, offsets))
 
@@ -81,14 +82,14 @@ class Recorder:
         self.skipped.append((reason, available))
 
 
-def judgement() -> tuple[Judgement, Recorder, Control]:
+def judgement() -> tuple[FrameHandler, Recorder, Control]:
     control = Control()
-    owned = Owned("staging-0", 0, {KEY: 0}, True)
+    owned = StagingPartitionState("staging-0", 0, {KEY: 0}, True)
     recorder: Any = Recorder()
     term: Any = SimpleNamespace(state=control)
     unavailable: Any = SimpleNamespace(aside={}, unclosed=SimpleNamespace(outcomes={}))
     return (
-        Judgement(cast(Any, SimpleNamespace(cluster="c")), term, owned, recorder, recorder, unavailable),
+        FrameHandler(cast(Any, SimpleNamespace(cluster="c")), term, owned, recorder, recorder, unavailable),
         recorder,
         control,
     )
@@ -99,7 +100,7 @@ def go_to(control: Control, destination: str, **more: Any) -> None:
     control.apply(control.position, encode("destination", **said, destination=destination, **more))
 
 
-def take(judge: Judgement, message: Any) -> None:
+def take(judge: FrameHandler, message: Any) -> None:
     judge.take(message)
 
 
@@ -143,7 +144,7 @@ def test_a_batch_of_which_a_part_is_delivered_is_taken_apart(from_offset: int, w
     batches = [whole_batch(0, 3), whole_batch(3, 3)]
     frame, crc, value = frame_of(batches)
     got = judge._decoded(KEY, frame, crc, value, from_offset, Destination("orders", 1, 1_000_000, None, {}))
-    assert isinstance(got, Wholes) == whole
+    assert isinstance(got, BatchFrame) == whole
     if isinstance(got, Rows):
         assert list(got.offsets) == list(range(from_offset, 6))
         assert got.values[0] == b"%d" % from_offset + b"v" * 10

@@ -16,17 +16,17 @@ from common.errors import UncleanTransaction
 from common.kafka.wire.batch_producer import Refused
 from common.kafka.wire.record_batch import BatchHeader, Records, decode, seal
 from common.link import provenance
-from common.link.batch_frame import Wholes
-from common.link.control_state import Destination
+from common.link.batch_frame import BatchFrame
+from common.link.control_records import Destination
 from common.link.frame import Frame
 from common.link.offset_mappings import decode as mapping
 from deduplicator.lane.offset_runs import Run
-from deduplicator.lane.partition_state import Owned
+from deduplicator.lane.partition_state import StagingPartitionState
 from deduplicator.lane.transaction import (
-    FORESEEN_RUNS,
     LINGER_S,
     MUCH_BYTES,
     MUCH_S,
+    PREDICTED_RUNS,
     Again,
     Moved,
     Transaction,
@@ -112,7 +112,7 @@ class Broker:
 
 def begun(broker: Broker, marked: bool = False, several: bool = False) -> tuple[Transaction, Moved]:
     plan = SimpleNamespace(provenance=marked, cluster="c", mappings_topic="m", staging_topic="s", group="g")
-    owned = Owned("staging-0", 0)
+    owned = StagingPartitionState("staging-0", 0)
     owned.position = 1
     transaction = Transaction(cast(Any, plan), owned, None, lambda topic, ask: several)
     transaction.use(broker, (0, None))  # type: ignore[arg-type]
@@ -155,29 +155,29 @@ def test_runs_are_foreseen_to_follow_each_other_from_the_end_of_the_last_transac
     broker = Broker()
     transaction, moved = begun(broker)
     transaction.produce(moved, rows([0, 1, 2]))
-    assert transaction._foreseen() is None, "nothing is committed yet"
+    assert transaction._predicted() is None, "nothing is committed yet"
     transaction.commit()
     moved = under_way(transaction)
     transaction.produce(moved, rows([5, 6, 9]))
-    assert transaction._foreseen() == [[Run(5, 2, 4), Run(9, 1, 6)]], "the marker takes one"
+    assert transaction._predicted() == [[Run(5, 2, 4), Run(9, 1, 6)]], "the marker takes one"
     transaction.commit()
     assert runs(broker)[1] == [[5, 4, 2], [9, 6, 1]]
     assert transaction._ends == {("orders", 0): 8}
 
 
-@pytest.mark.parametrize("count", [FORESEEN_RUNS, FORESEEN_RUNS + 1])
+@pytest.mark.parametrize("count", [PREDICTED_RUNS, PREDICTED_RUNS + 1])
 def test_of_many_runs_nothing_is_foreseen(count: int) -> None:
     transaction, moved = begun(Broker())
     transaction._ends = {("orders", 0): 10}
     transaction.produce(moved, rows(list(range(0, 2 * count, 2))))
-    assert (transaction._foreseen() is None) == (count > FORESEEN_RUNS)
+    assert (transaction._predicted() is None) == (count > PREDICTED_RUNS)
 
 
 def test_where_several_write_to_a_destination_nothing_is_foreseen() -> None:
     transaction, moved = begun(Broker(), several=True)
     transaction._ends = {("orders", 0): 10}
     transaction.produce(moved, rows([0]))
-    assert transaction._foreseen() is None
+    assert transaction._predicted() is None
 
 
 def test_records_go_in_one_batch_whatever_offsets_are_missing_and_each_run_is_mapped() -> None:
@@ -215,7 +215,7 @@ def test_whole_batches_are_mapped_as_they_come() -> None:
     transaction, moved = begun(broker)
     batches = [whole(0, 3), whole(5, 2)]
     transaction.produce(
-        moved, Wholes(_value(batches), [(0, batches[0][0]), (batches[0][0].size, batches[1][0])])
+        moved, BatchFrame(_value(batches), [(0, batches[0][0]), (batches[0][0].size, batches[1][0])])
     )
     transaction.commit()
     assert [count for _, count, _ in broker.batches] == [3, 2]
@@ -236,7 +236,7 @@ def test_what_was_foreseen_wrongly_is_done_again_and_not_foreseen_any_more(
     broker._others = {0: 1}
     moved = under_way(transaction)
     transaction.produce(moved, rows([1]))
-    assert transaction._foreseen() == [[Run(1, 1, 2)]]
+    assert transaction._predicted() == [[Run(1, 1, 2)]]
     with pytest.raises(Again, match="broken by another writer"):
         transaction.commit()
     assert "another writer" in caplog.text
@@ -244,7 +244,7 @@ def test_what_was_foreseen_wrongly_is_done_again_and_not_foreseen_any_more(
     transaction.open, broker._waiting = False, []
     moved = under_way(transaction)
     transaction.produce(moved, rows([1]))
-    assert transaction._foreseen() is None
+    assert transaction._predicted() is None
     assert broker.batches[-1][1] == 1
 
 
@@ -260,7 +260,7 @@ def test_a_record_that_is_too_large_is_found_by_sending_each_by_itself(count: in
         assert not transaction._alone, "found: the others go together again"
         return
     assert not transaction.bad
-    wholes = Wholes(None, [(0, whole(0, 1)[0])])
+    wholes = BatchFrame(None, [(0, whole(0, 1)[0])])
     assert not transaction.takes_whole(wholes, moved.destination)
     transaction.open, transaction.moved, broker._waiting = False, {}, []
     moved = under_way(transaction)
@@ -286,7 +286,7 @@ def test_a_refused_record_is_an_unclean_end_and_a_refused_mapping_a_missing_righ
 
 def test_which_batches_may_go_as_they_are() -> None:
     header, _ = whole(0, 3)
-    wholes = Wholes(None, [(0, header)])
+    wholes = BatchFrame(None, [(0, header)])
 
     def takes(limit: int = 1_000_000, compacted: bool = False, marked: bool = False) -> bool:
         transaction, _ = begun(Broker(), marked)

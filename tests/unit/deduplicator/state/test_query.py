@@ -114,14 +114,14 @@ def leading(monkeypatch: pytest.MonkeyPatch) -> Callable[[Table], Deduplicator]:
     """A deduplicator with two staging partitions that has taken over a link with that table."""
 
     def lead(table: Table) -> Deduplicator:
-        for name in ("Destinations", "CopiedAcls"):
+        for name in ("Destinations", "AclReplication"):
             monkeypatch.setattr(main, name, lambda *_: SimpleNamespace(settle=lambda again: None))
         monkeypatch.setattr(StateTable, "of", lambda *_: table)
         application = Deduplicator(settings(STAGING_PARTITIONS="2"), until_caught_up=False)
         application.spark = application.control = None  # type: ignore[assignment]
         application.link = SimpleNamespace(source_cluster="s")  # type: ignore[assignment]
         application.lanes_wanted = 1
-        application.took_over()
+        application.became_leader()
         return application
 
     return lead

@@ -13,13 +13,13 @@ from replicator.lane.batching_delay import (
     MOST_REST_S,
     REST,
     WINDOW_S,
+    BatchingDelay,
     Rate,
-    Rest,
 )
 
 
 def test_rests_as_long_as_the_work_took_within_bounds() -> None:
-    rest = Rest()
+    rest = BatchingDelay()
     assert rest.until == 0, "the first frames wait for nothing"
     for took, lasts in (
         (0.0, LEAST_REST_S),
@@ -31,27 +31,27 @@ def test_rests_as_long_as_the_work_took_within_bounds() -> None:
 
 
 def test_rests_longer_while_there_is_more_than_is_read_at_once() -> None:
-    rest = Rest()
+    rest = BatchingDelay()
     rest.after(7.0, 7.001, True, 0.0)
     assert rest.until == pytest.approx(7.001 + MANY_REST_S)
 
 
 def test_what_comes_last_does_not_wait_as_long_as_what_there_was_much_of() -> None:
-    rest = Rest()
+    rest = BatchingDelay()
     rest.after(7.0, 7.0, True, 0.0)
     rest.no_more(7.01)
     assert rest.until == pytest.approx(7.01 + MOST_REST_S)
 
 
 def test_finding_nothing_more_never_makes_a_rest_longer() -> None:
-    rest = Rest()
+    rest = BatchingDelay()
     rest.after(7.0, 7.0, False, 0.0)
     rest.no_more(7.001)
     assert rest.until == pytest.approx(7.0 + LEAST_REST_S)
 
 
 def test_what_an_answer_costs_is_rested_for_by_a_multiple() -> None:
-    rest = Rest()
+    rest = BatchingDelay()
     rest.after(7.0, 7.001, False, 0.008)
     assert rest.until == pytest.approx(7.001 + ANSWER_REST * 0.008), "a topic of 1,000 partitions"
     rest.after(7.0, 7.001, False, 0.0001)
@@ -86,7 +86,7 @@ def test_the_rate_is_that_of_the_last_window_that_is_over() -> None:
     ],
 )
 def test_the_fewer_records_come_the_less_it_rests_at_least(per_s: float, least_s: float) -> None:
-    rest = Rest()
+    rest = BatchingDelay()
     rest.rate.per_s = per_s
     rest.after(7.0, 7.0, False, 0.0)
     assert rest.until - 7.0 == pytest.approx(least_s)
@@ -97,7 +97,7 @@ def test_the_fewer_records_come_the_less_it_rests_at_least(per_s: float, least_s
 
 
 def test_it_learns_how_many_come_from_one_window_to_the_next() -> None:
-    rest = Rest()
+    rest = BatchingDelay()
     rest.after(7.0, 7.0, False, 0.0)
     assert rest.until - 7.0 == pytest.approx(LEAST_REST_S), "at first it takes them for many"
     rest.rate.came(BUSY_PER_S)

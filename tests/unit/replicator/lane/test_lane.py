@@ -11,15 +11,15 @@ from confluent_kafka import KafkaError, KafkaException, Uuid
 
 from common import ports
 from common.link.control_state import Control
-from replicator.lane.batching_delay import Rest
+from replicator.lane.batching_delay import BatchingDelay
 from replicator.lane.halts import Halts
 from replicator.lane.lane import ANSWER_S, IDLE_POLL_S, Lane
-from replicator.lane.partition_copy import Cut, Status
+from replicator.lane.partition_copy import CutFrame, Status
 from replicator.lane.source_reader import Source
-from replicator.lane.topic_id_check import PARTITION_S, Confirming
+from replicator.lane.topic_id_check import PARTITION_S, TopicIdCheck
 
 
-def sent_unasked(_: Cut) -> None:
+def sent_unasked(_: CutFrame) -> None:
     raise AssertionError("sent before anybody was asked")
 
 
@@ -35,15 +35,15 @@ def test_the_cost_of_answers_is_known_by_their_partitions() -> None:
             future.set_exception(KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))
         return future
 
-    def cut(topic: str) -> Cut:
+    def cut(topic: str) -> CutFrame:
         return cast(
-            Cut, SimpleNamespace(frame=SimpleNamespace(topic=topic, topic_id=str(topic_id)), value=b"")
+            CutFrame, SimpleNamespace(frame=SimpleNamespace(topic=topic, topic_id=str(topic_id)), value=b"")
         )
 
     source = SimpleNamespace(
         describe=lambda topics: {topic: answer(topic) for topic in topics}, by_id=lambda: False
     )
-    confirming = Confirming(cast(Source, source), sent_unasked)
+    confirming = TopicIdCheck(cast(Source, source), sent_unasked)
     for topics, cost in (
         (("wide", "narrow", "gone"), 1004 * PARTITION_S),
         (("narrow", "narrow"), 4 * PARTITION_S),
@@ -60,9 +60,9 @@ def test_the_cost_of_answers_is_known_by_their_partitions() -> None:
 def test_what_was_asked_for_by_its_topics_id_is_confirmed_at_once() -> None:
     """Nobody is asked: there is no `describe` here."""
     source = SimpleNamespace(by_id=lambda: True)
-    sent: list[Cut] = []
-    confirming = Confirming(cast(Source, source), sent.append)
-    frames = [cast(Cut, SimpleNamespace(value=b"x" * size)) for size in (3, 2)]
+    sent: list[CutFrame] = []
+    confirming = TopicIdCheck(cast(Source, source), sent.append)
+    frames = [cast(CutFrame, SimpleNamespace(value=b"x" * size)) for size in (3, 2)]
     for frame in frames:
         confirming.hold_back(frame)
     confirming.ask(0.0)
@@ -73,13 +73,13 @@ def test_what_was_asked_for_by_its_topics_id_is_confirmed_at_once() -> None:
 
 
 def test_full_frames_of_one_partition_do_not_put_off_what_fills_none_of_another() -> None:
-    sent: list[Cut] = []
+    sent: list[CutFrame] = []
     lane = cast(Any, object.__new__(Lane))
-    lane.confirming = Confirming(cast(Source, SimpleNamespace(by_id=lambda: True)), sent.append)
-    lane.rest, lane.many = Rest(), True
+    lane.topic_id_check = TopicIdCheck(cast(Source, SimpleNamespace(by_id=lambda: True)), sent.append)
+    lane.rest, lane.many = BatchingDelay(), True
     lane.rest.until = until = ports.monotonic() + 60
-    frame = cast(Cut, SimpleNamespace(value=b""))
-    lane._cut = lambda all_of_it: lane.confirming.hold_back(frame)
+    frame = cast(CutFrame, SimpleNamespace(value=b""))
+    lane._cut = lambda all_of_it: lane.topic_id_check.hold_back(frame)
     lane._frame()
     assert sent == [frame] and lane.rest.until == until
 
@@ -91,17 +91,17 @@ def test_after_frames_it_reads_when_it_has_rested_and_waits_for_a_record_only_if
     slept: list[float] = []
     monkeypatch.setattr(ports, "sleep", slept.append)
     monkeypatch.setattr(ports, "monotonic", lambda: 7.0)
-    sent: list[Cut] = []
+    sent: list[CutFrame] = []
     lane = cast(Any, object.__new__(Lane))
     lane.writer = SimpleNamespace(send=lambda _, cut: sent.append(cut), holds=lambda: False)
-    lane.confirming = Confirming(cast(Source, SimpleNamespace(by_id=lambda: True)), lane._send)
+    lane.topic_id_check = TopicIdCheck(cast(Source, SimpleNamespace(by_id=lambda: True)), lane._send)
     lane.copies, lane.uncut = {("t", 0): None}, {}
-    lane.rest, lane.many, lane.held_back, lane.flows = Rest(), False, False, False
+    lane.rest, lane.many, lane.held_back, lane.flows = BatchingDelay(), False, False, False
     lane.rest.until = 7.25
     lane.source = SimpleNamespace(more_comes=lambda: False)
     assert (lane._wait(), slept) == (IDLE_POLL_S, [])
-    lane.confirming.hold_back(
-        cast(Cut, SimpleNamespace(frame=SimpleNamespace(topic="t", partition=0, count=3), value=b""))
+    lane.topic_id_check.hold_back(
+        cast(CutFrame, SimpleNamespace(frame=SimpleNamespace(topic="t", partition=0, count=3), value=b""))
     )
     assert len(sent) == 1
     lane.rest.rate.look(7.0)
@@ -121,8 +121,8 @@ def test_more_that_was_asked_for_already_is_waited_for_and_nothing_is_slept_over
     monkeypatch.setattr(ports, "monotonic", lambda: 7.0)
     lane = cast(Any, object.__new__(Lane))
     lane.source = SimpleNamespace(more_comes=lambda: True, by_id=lambda: True)
-    lane.confirming = Confirming(cast(Source, lane.source), lambda cut: None)
-    lane.uncut, lane.rest, lane.many, lane.held_back, lane.flows = {}, Rest(), many, False, True
+    lane.topic_id_check = TopicIdCheck(cast(Source, lane.source), lambda cut: None)
+    lane.uncut, lane.rest, lane.many, lane.held_back, lane.flows = {}, BatchingDelay(), many, False, True
     lane.rest.until = 7.25
     assert (lane._wait(), slept) == (waits_s, [])
 
@@ -156,7 +156,7 @@ def test_a_bug_in_one_partition_halts_it_by_name_and_no_other(
     said: list[Any] = []
     cuts: list[Any] = []
     sick, sound = Sick(IndexError("secret")), Sick(IndexError())
-    sound.cut = lambda *_: [cast(Cut, "frame")]  # type: ignore[method-assign,assignment]
+    sound.cut = lambda *_: [cast(CutFrame, "frame")]  # type: ignore[method-assign,assignment]
     sound.partition = 1
     lane.copies = {("t", 0): sick, ("t", 1): sound}
     lane.unreadable = {}
@@ -164,7 +164,7 @@ def test_a_bug_in_one_partition_halts_it_by_name_and_no_other(
     control = SimpleNamespace(append=lambda kind, _, **fields: said.append((kind, fields)))
     lane.halts = Halts(cast(Any, SimpleNamespace(state=Control(), control=control)), [])
     lane.throttle = SimpleNamespace(limits=lambda copy: False, spend=lambda cut: None)
-    lane.confirming = SimpleNamespace(hold_back=cuts.append)
+    lane.topic_id_check = SimpleNamespace(hold_back=cuts.append)
     for _ in range(2):
         if step == "take_chunk":
             lane._take_chunk(SimpleNamespace(topic="t", partition=0))

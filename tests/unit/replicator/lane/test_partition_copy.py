@@ -12,34 +12,34 @@ from hypothesis import strategies as st
 from common.kafka.wire.records import Rows
 from common.link.frame import COMPRESSED_FROM_BYTES, decode_rows
 from replicator.lane import partition_copy
-from replicator.lane.partition_copy import Copying, Cut, Status
+from replicator.lane.partition_copy import CutFrame, PartitionCopy, Status
 from tests.support.strategies import Record, chunk_of
 
 
 def make(
     position: int = 0, origin: int = 0, handled: int = -1, end: int | None = None, epoch: int | None = None
-) -> Copying:
-    return Copying("c", "orders", "id", 0, "w", origin, position, epoch, handled, end)
+) -> PartitionCopy:
+    return PartitionCopy("c", "orders", "id", 0, "w", origin, position, epoch, handled, end)
 
 
 def dense(start: int, end: int, **more: object) -> list[Record]:
     return [Record(at, **more) for at in range(start, end)]  # type: ignore[arg-type]
 
 
-def take(copy: Copying, records: list[Record], epoch: int = 0) -> None:
+def take(copy: PartitionCopy, records: list[Record], epoch: int = 0) -> None:
     copy.take_chunk(chunk_of(records, epoch=epoch))
 
 
-def nothing(copy: Copying, end: int, epoch: int = 0) -> None:
+def nothing(copy: PartitionCopy, end: int, epoch: int = 0) -> None:
     """As far as `end` the log holds markers, aborted records or nothing."""
     copy.take_chunk(chunk_of([], end, epoch))
 
 
-def ranges(cuts: list[Cut]) -> list[tuple[int, int, int]]:
+def ranges(cuts: list[CutFrame]) -> list[tuple[int, int, int]]:
     return [(c.frame.start, c.frame.next, c.frame.count) for c in cuts]
 
 
-def rows(cut: Cut) -> Rows:
+def rows(cut: CutFrame) -> Rows:
     value = bytes(cut.value)
     return decode_rows(cut.frame, zlib.crc32(value), value)
 

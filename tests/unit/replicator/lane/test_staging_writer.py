@@ -14,7 +14,7 @@ from common.errors import LinkRefused
 from common.kafka.client import clients
 from common.link.partitioning import staging_partition
 from replicator.lane import staging_writer
-from replicator.lane.partition_copy import Copying, Cut
+from replicator.lane.partition_copy import CutFrame, PartitionCopy
 from replicator.lane.staging_writer import Writer, WriterFailed, frame_codec
 from tests.support.strategies import Record, chunk_of
 
@@ -77,16 +77,16 @@ def client(monkeypatch: pytest.MonkeyPatch) -> Client:
     return made
 
 
-def copying(partition: int) -> Copying:
-    return Copying("c", "orders", "id", partition, "w", 0, 0)
+def copying(partition: int) -> PartitionCopy:
+    return PartitionCopy("c", "orders", "id", partition, "w", 0, 0)
 
 
-def at(staging: int) -> Copying:
+def at(staging: int) -> PartitionCopy:
     """A source partition whose frames go to this staging partition."""
     return next(copying(p) for p in range(99) if staging_partition("orders", p, 2) == staging)
 
 
-def cuts(copy: Copying, count: int, size: int = 1500) -> list[Cut]:
+def cuts(copy: PartitionCopy, count: int, size: int = 1500) -> list[CutFrame]:
     found = []
     for i in range(count):
         copy.take_chunk(chunk_of([Record(i, v=b"v" * size)]))
@@ -94,7 +94,7 @@ def cuts(copy: Copying, count: int, size: int = 1500) -> list[Cut]:
     return found
 
 
-def send(target: Writer, copy: Copying, found: list[Cut]) -> None:
+def send(target: Writer, copy: PartitionCopy, found: list[CutFrame]) -> None:
     for cut in found:
         target.send(copy, cut)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from common.link.control_state import Consent, Request
+from common.link.control_records import Consent, Request
 from replicator.lane.resend_requests import given_up
 
 

@@ -25,7 +25,7 @@ from rich.console import Console
 import verbatim.quickstart.quickstart
 from common.errors import SettingsError, VerbatimError
 from common.link import offset_mappings, positions
-from common.link.control_state import Key
+from common.link.control_records import Key
 from common.link.offset_mappings import Mapping
 from common.link.positions import Position
 from common.spark import class_archive, jars

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from common import ports
-from common.kafka.client.stall_detector import Positions, Silence
+from common.kafka.client.stall_detector import Positions, StallDetector
 
 AT = ("orders", 0)
 
@@ -50,7 +50,7 @@ class Looks:
 
     def __post_init__(self) -> None:
         self.monkeypatch.setattr(ports, "monotonic", lambda: self.now)
-        self.silence = Silence(self.broker, 10.0)  # type: ignore[arg-type]
+        self.silence = StallDetector(self.broker, 10.0)  # type: ignore[arg-type]
 
     def look(self, positions: Positions) -> list[tuple[str, int]]:
         self.now += 10.0

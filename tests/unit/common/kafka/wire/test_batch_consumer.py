@@ -25,7 +25,7 @@ from common.kafka.wire.protocol import Answer
 from common.kafka.wire.record_batch import CODECS, headers, seal
 from common.kafka.wire.record_encoder import encode_records
 from common.kafka.wire.records import encode_rows
-from common.link.control_state import Key
+from common.link.control_records import Key
 from replicator.lane.source_reader import whole_codecs
 
 ID = "ASNFZ4mrze8BI0VniavN7w"

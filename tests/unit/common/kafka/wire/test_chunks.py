@@ -25,7 +25,7 @@ from common.link import batch_frame, provenance
 from common.link.frame import Frame, decode_headers, decode_rows, encode_headers
 from replicator.lane import partition_copy
 from replicator.lane.lane import Lane
-from replicator.lane.partition_copy import Copying, Cut, Loop, Status
+from replicator.lane.partition_copy import CutFrame, Loop, PartitionCopy, Status
 
 MARK = provenance.header("there")
 
@@ -57,8 +57,8 @@ def rows(first: int, count: int, size: int = 10, own: list[Header] | None = None
     )
 
 
-def make(**more: Any) -> Copying:
-    return Copying("c", "orders", "id", 0, "w", 0, 0, **more)
+def make(**more: Any) -> PartitionCopy:
+    return PartitionCopy("c", "orders", "id", 0, "w", 0, 0, **more)
 
 
 def of(first: int, count: int, kind: str, gap: int = 0, epoch: int = 0) -> Chunk:
@@ -71,7 +71,7 @@ def of(first: int, count: int, kind: str, gap: int = 0, epoch: int = 0) -> Chunk
     return chunk
 
 
-def records_of(cut: Cut) -> list[tuple[int, int, bytes | None, bytes | None]]:
+def records_of(cut: CutFrame) -> list[tuple[int, int, bytes | None, bytes | None]]:
     """What a deduplicator finds in a frame: through its Kafka headers, as they travel."""
     value = bytes(cut.value)
     frame, crc = decode_headers(encode_headers(cut.frame, value))
@@ -102,7 +102,7 @@ def test_frames_hold_every_record_once_in_order_and_cover_every_offset(
         copy.take_chunk(of(at, count, kind, gap, epoch))
         wanted += expected(at, count)
         at += count + gap
-    cuts: list[Cut] = []
+    cuts: list[CutFrame] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(partition_copy, "MAX_FRAME_RECORDS", most_records)
         patch.setattr(partition_copy, "MAX_FRAME_BYTES", most_bytes)
@@ -309,9 +309,9 @@ def test_a_batch_that_can_t_be_taken_apart_halts_its_partition_by_name_behind_wh
     copy = make()
     copy.take_chunk(Chunk("orders", 0, 3, 0, [whole(0, 2), unreadable(2)]))
     told: list[Any] = []
-    sent: list[Cut] = []
+    sent: list[CutFrame] = []
 
-    def halt(copy: Copying, *what: Any) -> None:
+    def halt(copy: PartitionCopy, *what: Any) -> None:
         copy.status = Status.HALTED
         told.append(what)
 
@@ -320,7 +320,7 @@ def test_a_batch_that_can_t_be_taken_apart_halts_its_partition_by_name_behind_wh
     lane.throttle = SimpleNamespace(limits=lambda _: True, affordable=lambda *_: 10, spend=lambda _: None)
     lane.halts = SimpleNamespace(halt=halt)
     lane.source = SimpleNamespace(begun=1, by_id=lambda: True)
-    lane.confirming = SimpleNamespace(hold_back=sent.append)
+    lane.topic_id_check = SimpleNamespace(hold_back=sent.append)
     for _ in range(3):
         lane._cut(True)
         lane._halt_unreadable()

@@ -1,0 +1,100 @@
+"""What the control topic's records say, in the terms of those who go by them: origins, demands, halts, consents, topics, destinations. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+Key = tuple[str, int]
+"""A source partition within a link: (topic id, partition)."""
+
+REPLICATOR = "replicator"
+DEDUPLICATOR = "deduplicator"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where the copying of a source partition begins, decided once."""
+
+    topic: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """An open question or demand about a source partition; `at` is the control offset of the record.
+
+    `next` is the source position asked for (None: the deduplicator knows of no record of this partition). `held` is the staging
+    partition and offset of the first frame that was skipped, `held_start` that frame's first source position. `answers` says that it
+    is the answer to the replicator's last question.
+    """
+
+    at: int
+    topic: str
+    next: int | None
+    held: tuple[int, int] | None = None
+    held_start: int | None = None
+    answers: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """A partition that has stopped. `next` is what the destination has reached, `available` where records could go on."""
+
+    at: int
+    application: str
+    topic: str
+    reason: str
+    next: int | None
+    available: int | None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Consent:
+    """An operator's accepted loss: go on although the offsets from `next` up to `to` (None: to what there is) are gone."""
+
+    at: int
+    topic: str
+    next: int | None
+    to: int | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTopic:
+    """A source topic as the replicator described it: what the destination must be able to hold."""
+
+    topic: str
+    topic_id: str
+    partitions: int
+    config: dict[str, str]
+    """All its settings, as they count."""
+    explicit: frozenset[str] = frozenset()
+    """The settings that were set on the topic itself; the others are its cluster's defaults."""
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """Where a source topic's records go. `refused` says why nothing may be written there; `gone`, that it was deleted at the target.
+
+    `config` is what the link has set on it: what somebody else has set may be kept where it is no longer the same. `compacted`: it
+    takes no record without a key. `id`: its topic id, where that was said.
+    """
+
+    topic: str
+    partitions: int
+    max_message_bytes: int
+    refused: str | None = None
+    config: dict[str, str] = field(default_factory=dict)
+    compacted: bool = False
+    id: str | None = None
+    gone: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """A destination that was let in: by the newest record that did, its topic id where that was said, and the ids of its source topics."""
+
+    at: int
+    id: str | None
+    sources: frozenset[str]
