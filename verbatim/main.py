@@ -29,6 +29,10 @@ class Later(click.Command):
         """The command's own, by which click then calls it."""
         return self.load().make_context(*args, **extra)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Called by itself, not through the list: the context is the command's own."""
+        return ctx.command.invoke(ctx)
+
 
 COMMANDS = [
     Later(
