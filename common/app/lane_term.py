@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import gc
-from typing import Any
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
 from common import ports
-from common.errors import Deposed
+from common.config import credentials
+from common.errors import Deposed, SettingsError
 from common.link.control_log import ControlLog
 from common.link.control_state import Control
 from common.link.lane_plan import LanePlan
 from common.ports import Deadline
 
 LOOK_INTERVAL_S = 0.5
+Row = tuple[str, dict[str, Any]]
+"""What a lane tells its driver of its progress: of which kind it is, and what it says."""
 
 
 def tame_garbage_collector() -> None:
@@ -23,6 +28,26 @@ def tame_garbage_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(200_000, 20, 100)
+
+
+class _Lane(Protocol):
+    def run(self) -> Iterator[Row]: ...
+    def close(self) -> None: ...
+
+
+def run_lane(plan: dict[str, Any], make: Callable[[dict[str, Any]], _Lane]) -> Iterator[Row]:
+    """Run a lane for one epoch and yield its progress rows. `make` gets its plan, as JSON, with the secrets that this machine has."""
+    logging.basicConfig(level=plan["log_level"], format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    tame_garbage_collector()
+    try:
+        lane = make(credentials.found_in_plan(plan))
+    except SettingsError as error:
+        yield "refused", {"detail": str(error)}
+        return
+    try:
+        yield from lane.run()
+    finally:
+        lane.close()
 
 
 class LaneTerm:

@@ -101,7 +101,9 @@ REFUSED = {
     )
 }
 """What nothing but the client library can follow, and what to use instead."""
-_MECHANISMS = frozenset({"PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"})
+PASSWORD_MECHANISMS = {"PLAIN": None, "SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+"""SASL mechanisms by which a password is proved -> the hash that they do it with."""
+_MECHANISMS = frozenset({*PASSWORD_MECHANISMS, "OAUTHBEARER"})
 ELSEWHERE = frozenset(
     [
         "broker.version.fallback",

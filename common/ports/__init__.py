@@ -6,10 +6,9 @@ for each record. tests/simulation puts others in their place, and runs the same 
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import wait
 from typing import Any
 
@@ -40,27 +39,17 @@ Condition = threading.Condition
 class Producer(confluent_kafka.Producer):
     """The client's, of which what ends it comes as the same KafkaException from every call.
 
-    confluent_kafka 2.16 leaves that exception pending while `flush` and `commit_transaction` hand out the reports that come after it: Python
+    confluent_kafka 2.16 leaves that exception pending while `flush` hands out the reports that come after it: Python
     then takes the first callback for a function that returned a result and an exception, and raises SystemError because of the first.
     """
 
     def flush(self, *args: Any) -> int:
-        with _its_cause():
+        try:
             return super().flush(*args)
-
-    def commit_transaction(self, *args: Any) -> None:
-        with _its_cause():
-            super().commit_transaction(*args)
-
-
-@contextlib.contextmanager
-def _its_cause() -> Iterator[None]:
-    try:
-        yield
-    except SystemError as error:
-        if isinstance(error.__cause__, KafkaException):
-            raise error.__cause__ from None
-        raise
+        except SystemError as error:
+            if isinstance(error.__cause__, KafkaException):
+                raise error.__cause__ from None
+            raise
 
 
 def thread(target: Callable[[], None], name: str) -> threading.Thread:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
@@ -52,8 +51,6 @@ MUCH_BYTES wait: each costs several requests, however little it holds, so on a b
 class Delivery:
     """One staging partition, owned by one lane.
 
-    `group_metadata` was asked of the lane's consumer once, since it has no members and never changes: the client lets only one thread at
-    a time into a consumer, and the lane's is in `poll` all the time.
     `read_from` gets (generation, offset) when the lane is to read from there."""
 
     def __init__(
@@ -61,7 +58,6 @@ class Delivery:
         plan: DeduplicatorPlan,
         share: StagingPartition,
         term: LaneTerm,
-        group_metadata: Any,
         admin: AdminClient,
     ) -> None:
         self.plan = plan
@@ -82,7 +78,7 @@ class Delivery:
         """When it last began to gather a transaction or to recover: each of its calls is bounded, so it does so again before long."""
         self.owned = StagingPartitionState(f"{plan.staging_topic}-{self.partition}", self.partition)
         self._admin = admin
-        self._transaction = Transaction(plan, self.owned, group_metadata, self._has_several_sources)
+        self._transaction = Transaction(plan, self.owned, self._has_several_sources)
         self._ids = TransactionalIds(term.control)
         self._unavailable = Unavailable(admin, self._topic_id)
         self._blocked = BlockedPartitions(plan, term, self.owned, admin, self._unavailable)
@@ -163,7 +159,7 @@ class Delivery:
     def _ride_out(self, error: Exception) -> None:
         reason = kafka_error(error)
         if reason is not None and reason.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-            # Only the ends of a run are reported: do it again, each record by itself, to learn which one it is.
+            # A report is about a batch: do it again, each record by itself, to learn which one it is.
             self._transaction.send_alone()
         refused = self._transaction.refused()
         self._abandon()

@@ -42,8 +42,7 @@ class FencingProducer:
         self._mappings_topic: str = plan.mappings_topic
         self._partition = partition
         self._name = name
-        self._transactional_id = transactional_id(plan.link, partition, 0)
-        self.client = self._with_id(self._transactional_id)
+        self.client = self._with_id(transactional_id(plan.link, partition, 0))
 
     def _with_id(self, tid: str) -> BatchProducer:
         return BatchProducer(

@@ -11,9 +11,8 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from common import ports
-from common.app.lane_term import LaneTerm, tame_garbage_collector
-from common.config import credentials
-from common.errors import KafkaTimeout, SettingsError
+from common.app.lane_term import LaneTerm, Row, run_lane
+from common.errors import KafkaTimeout
 from common.kafka.client import clients
 from common.kafka.client.clients import Received
 from common.kafka.client.stall_detector import StallDetector
@@ -45,19 +44,9 @@ waits at the broker for FETCH_WAIT_MS where nothing comes."""
 FETCH_WAIT_MS = 100
 
 
-def run(plan: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def run(plan: dict[str, Any]) -> Iterator[Row]:
     """Run a lane for one epoch and yield its progress rows."""
-    logging.basicConfig(level=plan["log_level"], format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    tame_garbage_collector()
-    try:
-        lane = Lane(DeduplicatorPlan.from_json(credentials.found_in_plan(plan)))
-    except SettingsError as error:
-        yield "refused", {"detail": str(error)}
-        return
-    try:
-        yield from lane.run()
-    finally:
-        lane.close()
+    return run_lane(plan, lambda found: Lane(DeduplicatorPlan.from_json(found)))
 
 
 class Lane:
@@ -79,10 +68,8 @@ class Lane:
             check_crcs=True,
             fetch_wait_max_ms=FETCH_WAIT_MS,
         )
-        group_metadata = self.consumer.consumer_group_metadata()
         self.deliveries = {
-            share.partition: Delivery(plan, share, self.term, group_metadata, self.admin)
-            for share in plan.partitions
+            share.partition: Delivery(plan, share, self.term, self.admin) for share in plan.partitions
         }
         self.generations: dict[int, int] = {}
         self._next: dict[tuple[str, int], int] = {}
@@ -90,7 +77,7 @@ class Lane:
         self._together_until = math.inf
         self._silence = StallDetector(self.admin, SILENCE_S)
 
-    def run(self) -> Iterator[tuple[str, dict[str, Any]]]:
+    def run(self) -> Iterator[Row]:
         self.control.refresh(Deadline(CALL_S))
         if self.term.again:
             yield from self.term.plan_anew()
@@ -238,7 +225,7 @@ class Lane:
             {TopicPartition(topic, p): max(0, d.owned.position) for p, d in self.deliveries.items()},
         )
 
-    def _rows(self) -> Iterator[tuple[str, dict[str, Any]]]:
+    def _rows(self) -> Iterator[Row]:
         for delivery in self.deliveries.values():
             if delivery.left is not None:
                 yield ("left", {"partition": delivery.partition, **delivery.left.to_plan()})

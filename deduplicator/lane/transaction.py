@@ -9,7 +9,6 @@ import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
@@ -107,7 +106,6 @@ class Transaction:
         self,
         plan: DeduplicatorPlan,
         owned: StagingPartitionState,
-        group_metadata: Any,
         has_several_sources: Callable[[str, bool], bool],
     ) -> None:
         """`has_several_sources` says of a destination whether other owners write there too, for other source topics; asked anew if wanted."""
@@ -121,7 +119,6 @@ class Transaction:
         """What all committed mappings of this partition lie below, and the staging offset that they reach."""
         self.bad: dict[Key, tuple[int, str, str]] = {}
         """Records that can't be delivered: source offset, reason, detail."""
-        self._group_metadata = group_metadata
         self._has_several_sources = has_several_sources
         self._fencing: FencingProducer | None = None
         self._producer: BatchProducer | None = None
@@ -131,7 +128,7 @@ class Transaction:
         self._last_mapping = -1
         self._failed: list[tuple[Run | None, KafkaError]] = []
         self._shared: set[str] = set()
-        """Topics into which another writer's records came: where the next ones will lie is not foreseen."""
+        """Topics into which another writer's records came: where the next ones will lie is not predicted."""
         self._alone: set[str] = set()
         """Topics whose next records go in batches of their own, since one of them is too large."""
         self._ends: dict[tuple[str, int], int] = {}
@@ -307,7 +304,6 @@ class Transaction:
         try:
             self._producer.send_offsets_to_transaction(
                 [TopicPartition(self.plan.staging_topic, self.owned.partition, self.owned.position)],
-                self._group_metadata,
                 deadline.left(),
             )
         except KafkaException as exception:

@@ -17,9 +17,8 @@ from typing import Any, NamedTuple
 from confluent_kafka import KafkaError
 
 from common import ports
-from common.app.lane_term import LaneTerm, tame_garbage_collector
-from common.config import credentials
-from common.errors import SettingsError, what_and_where
+from common.app.lane_term import LaneTerm, Row, run_lane
+from common.errors import what_and_where
 from common.kafka.errors import NO_RIGHTS, denied, retriable
 from common.kafka.wire.batch_consumer import Event
 from common.kafka.wire.chunks import Chunk
@@ -52,19 +51,9 @@ STOP_S = 5.0
 CALL_S = 30.0
 
 
-def run(plan: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def run(plan: dict[str, Any]) -> Iterator[Row]:
     """Run a lane for one epoch and yield its progress rows."""
-    logging.basicConfig(level=plan["log_level"], format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    tame_garbage_collector()
-    try:
-        lane = Lane(ReplicatorPlan.from_json(credentials.found_in_plan(plan)))
-    except SettingsError as error:
-        yield "refused", {"detail": str(error)}
-        return
-    try:
-        yield from lane.run()
-    finally:
-        lane.close()
+    return run_lane(plan, lambda found: Lane(ReplicatorPlan.from_json(found)))
 
 
 class Unreadable(NamedTuple):
@@ -129,7 +118,7 @@ class Lane:
         self.flows = False
         """Whether frames have left since it was read last: more comes, most likely."""
 
-    def run(self) -> Iterator[tuple[str, dict[str, Any]]]:
+    def run(self) -> Iterator[Row]:
         self.control.refresh(Deadline(CALL_S))
         if self.term.again:
             yield from self.term.plan_anew()

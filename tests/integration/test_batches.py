@@ -98,7 +98,7 @@ def test_offsets_are_committed_with_the_transaction_or_not_at_all(source: Kafka,
     to = producer(at, names)
     for number, commit in ((5, True), (9, False)):
         to.begin_transaction()
-        to.send_offsets_to_transaction([TopicPartition(topic, 0, number)], None, 10)
+        to.send_offsets_to_transaction([TopicPartition(topic, 0, number)], 10)
         (to.commit_transaction if commit else to.abort_transaction)(10)
     to.close()
     admin = AdminClient({"bootstrap.servers": at})

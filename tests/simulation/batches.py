@@ -149,9 +149,7 @@ class BatchProducer(Transactional):
             self._wait(min(1.0, end - self.scheduler.now))
         self._finish("aborted", end)
 
-    def send_offsets_to_transaction(
-        self, offsets: list[TopicPartition], _: Any, timeout: float = 30.0
-    ) -> None:
+    def send_offsets_to_transaction(self, offsets: list[TopicPartition], timeout: float = 30.0) -> None:
         self._must_go_on()
         self.call(timeout)
         txn = self._asked(lambda: self._until_ready(self._ongoing, self.scheduler.now + timeout))
@@ -234,13 +232,6 @@ class BatchProducer(Transactional):
         if self.scheduler.chooser.pick(2, "much waits"):
             self._send()
             self._take_answers()
-
-    def poll(self, timeout: float = 0) -> int:
-        before = len(self)
-        self._take_answers()
-        if len(self) == before and self._in_flight() and timeout > 0:
-            self._wait(timeout)
-        return before - len(self)
 
     def flush(self, timeout: float = 30.0) -> int:
         self._must_go_on()

@@ -536,9 +536,6 @@ class Consumer(Client):
         self.heard_of.add(topic)
         self.call(timeout)
 
-    def consumer_group_metadata(self) -> str:
-        return self.group
-
     def get_watermark_offsets(
         self, partition: TopicPartition, cached: bool = False
     ) -> tuple[int, int] | None:

@@ -124,13 +124,15 @@ def producer(config: Config, **own: Any) -> Producer:
         "retry.backoff.ms": 10,
         "retry.backoff.max.ms": 500,
     }
-    fixed = {"enable.idempotence": True, "acks": "all"}
-    spelled = _spelled(own)
-    if "transactional.id" not in spelled:
-        fixed |= {"enable.gapless.guarantee": True, "message.timeout.ms": 0}
+    fixed = {
+        "enable.idempotence": True,
+        "acks": "all",
+        "enable.gapless.guarantee": True,
+        "message.timeout.ms": 0,
+    }
     with making("producer", config):
         return ports.Producer(
-            {**base, **oauth_tokens.for_library(config), **fixed, **spelled}, logger=client_log
+            {**base, **oauth_tokens.for_library(config), **fixed, **_spelled(own)}, logger=client_log
         )
 
 
@@ -139,7 +141,7 @@ def connect(client: Producer | Consumer, topic: str, deadline: Deadline) -> None
     are not assigned their partitions as soon as they are made.
 
     librdkafka (2.16) asks for its producer id at once, and where no connection is up at that moment, again after half a second: so
-    long took the first record, or `init_transactions`, of nearly every producer. The second question is not answered through the
+    long took the first record of nearly every producer. The second question is not answered through the
     connection to a bootstrap server, which the client gives up after the first; until another one is up, an id can't be asked for.
     A consumer looks once a second which topics it has been assigned and has not heard of: where it was connected before, it often fetches
     nothing until then.

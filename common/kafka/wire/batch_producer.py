@@ -168,9 +168,7 @@ class BatchProducer:
         if error:
             raise self._end(KafkaError(error))
 
-    def send_offsets_to_transaction(
-        self, offsets: list[TopicPartition], _: Any, timeout: float = 30.0
-    ) -> None:
+    def send_offsets_to_transaction(self, offsets: list[TopicPartition], timeout: float = 30.0) -> None:
         """Commit the group's offsets with the transaction."""
         self._must_go_on()
         deadline = Deadline(timeout)
@@ -262,14 +260,6 @@ class BatchProducer:
         deadline = Deadline(timeout)
         self._batches.reach_leaders(partitions, deadline)
         self._register(partitions, deadline)
-
-    def poll(self, timeout: float = 0) -> int:
-        """Take in answers; where none has come, wait for some."""
-        before = len(self)
-        self._batches.take_answers()
-        if len(self) == before and self._batches.in_flight and timeout > 0:
-            self._batches.wait(timeout)
-        return before - len(self)
 
     def flush(self, timeout: float = 30.0) -> int:
         """Send what waits, and wait until all is acknowledged; how many batches are not when the time is over."""

@@ -20,7 +20,6 @@ FETCH = Api("Fetch", 1, 13, flexible=True)
 FETCH_BY_NAME = Api("Fetch", 1, 12, flexible=True)
 NO_SESSION = 0
 """Of the session's id: the broker is to make one."""
-FINAL_EPOCH = -1
 
 Topic = tuple[str, int]
 """Topic id, as `canonical` spells it, and partition."""

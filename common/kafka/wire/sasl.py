@@ -7,7 +7,8 @@ import hashlib
 import hmac
 import secrets
 
-MECHANISMS = {"PLAIN": None, "SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
+from common.config.wire_properties import PASSWORD_MECHANISMS
+
 LEAST_ITERATIONS = 4096
 """RFC 7677's, which Kafka's brokers hold themselves to as well."""
 MOST_ITERATIONS = 1_000_000
@@ -23,7 +24,7 @@ class Client:
     """One authentication: `first`, then an answer to each of the broker's tokens until `done`."""
 
     def __init__(self, mechanism: str, user: str, password: str) -> None:
-        self._hash = MECHANISMS[mechanism]
+        self._hash = PASSWORD_MECHANISMS[mechanism]
         self._user, self._password = user, password
         self._nonce = secrets.token_urlsafe(24)
         self._bare = f"n={user.replace('=', '=3D').replace(',', '=2C')},r={self._nonce}"

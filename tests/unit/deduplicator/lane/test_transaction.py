@@ -114,7 +114,7 @@ def begun(broker: Broker, marked: bool = False, several: bool = False) -> tuple[
     plan = SimpleNamespace(provenance=marked, cluster="c", mappings_topic="m", staging_topic="s", group="g")
     owned = StagingPartitionState("staging-0", 0)
     owned.position = 1
-    transaction = Transaction(cast(Any, plan), owned, None, lambda topic, ask: several)
+    transaction = Transaction(cast(Any, plan), owned, lambda topic, ask: several)
     transaction.use(broker, (0, None))  # type: ignore[arg-type]
     return transaction, under_way(transaction)
 
