@@ -24,10 +24,13 @@ Headers = list[tuple[str, bytes | None]]
 T = TypeVar("T")
 
 _TIMEOUT_S = 30.0
+_ATTEMPT_S = 3.0
+"""How long one request for offsets may take: a leader that has just died answers none, the next attempt asks the next leader."""
 _LEADER_CHANGES = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError._TIMED_OUT,
 )
 """What is answered while brokers and client have not all heard of the same leader."""
 _POLL_S = 0.05
@@ -190,15 +193,20 @@ def start_offsets(bootstrap: str, topic: str) -> dict[int, int]:
 
 def _offsets(bootstrap: str, topic: str, spec: OffsetSpec, isolation: str) -> dict[int, int]:
     admin = _admin(bootstrap)
-    partitions = admin.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
     level = (
         IsolationLevel.READ_COMMITTED if isolation == "read_committed" else IsolationLevel.READ_UNCOMMITTED
     )
-    asked = {TopicPartition(topic, partition): spec for partition in partitions}
 
     def ask() -> dict[int, int]:
-        answers = admin.list_offsets(asked, isolation_level=level, request_timeout=_TIMEOUT_S)
-        return {at.partition: answer.result(_TIMEOUT_S).offset for at, answer in answers.items()}
+        # Asked each time: it brings the client's leaders up to date.
+        partitions = admin.list_topics(topic, timeout=_TIMEOUT_S).topics[topic].partitions
+        asked = {TopicPartition(topic, partition): spec for partition in partitions}
+        answers = admin.list_offsets(asked, isolation_level=level, request_timeout=_ATTEMPT_S)
+        found = {at.partition: int(answer.result(_TIMEOUT_S).offset) for at, answer in answers.items()}
+        if min(found.values(), default=0) < 0:
+            # What the client tells, without an error, of a leader that did not answer in time.
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return found
 
     return _answer(ask, _LEADER_CHANGES)
 

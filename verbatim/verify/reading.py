@@ -151,9 +151,12 @@ class Cluster:
         future = self._admin.list_offsets(
             {at: which}, isolation_level=isolation, request_timeout=self._timeout_s
         )[at]
-        return int(
-            self._call(f"offsets of {topic}/{partition}", lambda: future.result(self._timeout_s)).offset
-        )
+        what = f"offsets of {topic}/{partition}"
+        offset = int(self._call(what, lambda: future.result(self._timeout_s)).offset)
+        if offset < 0:
+            # The client tells OFFSET_INVALID, and no error, where a leader did not answer in time: a log would pass for an empty one.
+            raise KafkaTimeout(f"{self.which} cluster: {what}: its leader did not answer")
+        return offset
 
     def messages(self, topic: str, partition: int, begin: int, end: int) -> Iterator[list[Message]]:
         """The records at offsets [begin, end), in batches of at most a few megabytes."""
