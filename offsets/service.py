@@ -21,6 +21,7 @@ from common.errors import Deposed, GroupRefused, LinkRefused, VerbatimError
 from common.kafka.client import clients, topics
 from common.kafka.errors import kafka_error, retriable
 from common.link import identity
+from common.link.control_kinds import Leader
 from common.link.control_log import ControlLog
 from common.link.identity import Link
 from common.ports import Deadline
@@ -110,7 +111,7 @@ class Service:
     def _lead(self, survey: Survey) -> None:
         """Rounds until stopped, once, or deposed (Deposed)."""
         deadline = Deadline(CALL_S)
-        self.term = self.control.append("leader", deadline, application=NAME, instance=self.instance)
+        self.term = self.control.append(Leader(NAME, self.instance), deadline)
         self.control.refresh(deadline)
         self.health.role = "leader"
         self._look_at_file(survey, at_once=True)

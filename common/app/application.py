@@ -23,6 +23,7 @@ from common.config.credentials import for_plan
 from common.errors import KafkaTimeout, LinkRefused, VerbatimError
 from common.kafka.client.clients import admin
 from common.link import identity
+from common.link.control_kinds import EndEpoch, Leader
 from common.link.control_log import ControlLog
 from common.link.identity import Link
 from common.link.lane_counters import CounterTail
@@ -146,9 +147,7 @@ class Application(Role):
 
     def _lead(self) -> int | None:
         """Lead until stopped, deposed or caught up: the exit code, or None to stand by again."""
-        self.term = self.control.append(
-            "leader", Deadline(CALL_S), application=self.name, instance=self.instance
-        )
+        self.term = self.control.append(Leader(self.name, self.instance), Deadline(CALL_S))
         self.control.refresh(Deadline(CALL_S))
         self._look_at_file(at_once=True)
         self.health.role = "leader"
@@ -305,7 +304,7 @@ class Application(Role):
             log.warning("the lanes can't be told to finish: %s", error)
 
     def _append_end(self, deadline: Deadline) -> None:
-        self.control.append("end-epoch", deadline, application=self.name, term=self.term, epoch=self.epoch)
+        self.control.append(EndEpoch(self.name, self.term, self.epoch), deadline)
 
     def _stop_lanes(self, query: LaneQuery) -> int | None:
         """End the epoch that runs, and wait for its lanes: the exit code, or None to stand by again."""

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from common import ports
 from common.config import credentials
 from common.errors import Deposed, SettingsError
+from common.link.control_kinds import EndEpoch
 from common.link.control_log import ControlLog
 from common.link.control_state import Control
 from common.link.lane_plan import LanePlan
@@ -95,9 +96,7 @@ class LaneTerm:
 
     def end_epoch(self, deadline: Deadline) -> None:
         """Ask all lanes of this epoch to finish, so that the driver plans anew."""
-        self.control.append(
-            "end-epoch", deadline, application=self.application, term=self.term, epoch=self.epoch
-        )
+        self.control.append(EndEpoch(self.application, self.term, self.epoch), deadline)
 
     def plan_anew(self) -> list[tuple[str, dict[str, Any]]]:
         """What a lane that Spark runs again does instead of its work: it ends the epoch. Its progress rows.

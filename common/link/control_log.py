@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, Self, cast
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Self, cast
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
@@ -14,7 +15,8 @@ from common.kafka.client.appender import Appender
 from common.kafka.client.clients import Received
 from common.kafka.client.stall_detector import StallDetector
 from common.kafka.errors import NO_RIGHTS, denied
-from common.link.control_state import Control, encode
+from common.link.control_kinds import ControlRecord, encode
+from common.link.control_state import Control
 from common.link.lane_plan import LanePlan
 from common.ports import Deadline
 
@@ -96,16 +98,16 @@ class ControlLog:
                 self._take(0.1)
             return self.state
 
-    def append(self, kind: str, deadline: Deadline, **fields: Any) -> int:
+    def append(self, record: ControlRecord, deadline: Deadline) -> int:
         """Append a record and wait until it is safe; its offset. Raises LinkRefused, KafkaTimeout, KafkaException."""
-        return self.append_all([(kind, fields)], deadline)[-1]
+        return self.append_all([record], deadline)[-1]
 
-    def append_all(self, records: list[tuple[str, dict[str, Any]]], deadline: Deadline) -> list[int]:
+    def append_all(self, records: Iterable[ControlRecord], deadline: Deadline) -> list[int]:
         """Append several records in order; their offsets.
 
         Raises ControlError for one that no reader would understand: the topic is never trimmed, so in the log it would be the link's end.
         """
-        values = [encode(kind, link=self.link, **fields) for kind, fields in records]
+        values = [encode(record, self.link) for record in records]
         for value in values:
             Control().apply(0, value)
         with self._lock:

@@ -1,4 +1,4 @@
-"""What the control topic's records say, in the terms of those who go by them: origins, demands, halts, consents, topics, destinations. Pure."""
+"""What the control topic adds up to, in the terms of those who go by it: origins, demands, halts, consents, destinations. Pure."""
 
 from __future__ import annotations
 
@@ -58,19 +58,6 @@ class Consent:
     next: int | None
     to: int | None
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class SourceTopic:
-    """A source topic as the replicator described it: what the destination must be able to hold."""
-
-    topic: str
-    topic_id: str
-    partitions: int
-    config: dict[str, str]
-    """All its settings, as they count."""
-    explicit: frozenset[str] = frozenset()
-    """The settings that were set on the topic itself; the others are its cluster's defaults."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The control topic's records and what they add up to. Pure: the topic is read and written in common/link/control_log.py.
+"""What the control topic's records add up to. Pure: the topic is read and written in common/link/control_log.py.
 
 One partition, never compacted, so its order is a history on which both applications and the operator's commands agree. Every
 record is a JSON object with a `kind`; a record's offset serves as its number. Links may share the topic, and others may write to it: what is not
@@ -8,14 +8,15 @@ application, one of them paused), the rule is that the first record wins, and ev
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import orjson
 
 from common.errors import ControlError
 from common.kafka.model import Acl
+from common.link import control_kinds as kinds
+from common.link.control_kinds import SourceTopic
 from common.link.control_records import (
     DEDUPLICATOR,
     Consent,
@@ -25,14 +26,8 @@ from common.link.control_records import (
     Origin,
     Request,
     Settled,
-    SourceTopic,
 )
 from common.link.throttling import Steering, checked_entries, checked_limit
-
-
-def encode(kind: str, **fields: Any) -> bytes:
-    """A control record."""
-    return orjson.dumps({"kind": kind, **fields})
 
 
 @dataclass(slots=True)
@@ -41,7 +36,7 @@ class Control:
 
     position: int = 0
     link: str | None = None
-    identity: dict[str, Any] | None = None
+    identity: kinds.Identity | None = None
     leaders: dict[str, int] = field(default_factory=dict)
     """application -> control offset of its newest leader record: that leader's term."""
     started: bool = False
@@ -90,12 +85,9 @@ class Control:
         try:
             record = self._of_link(value)
             if isinstance(record, dict):
-                kind = _text(record, "kind")
-                handler = self._handler(kind)
-                if handler is not None:
-                    handler(offset, record)
-                elif self.link is None:
-                    raise KeyError(kind)
+                kind = record["kind"]
+                if self.link is None or kind in kinds.KINDS or not isinstance(kind, str):
+                    self._take(offset, kinds.decode(record))
                 else:
                     skipped = f"this release knows no records of the kind {kind[:40]!r}"
             else:
@@ -127,15 +119,11 @@ class Control:
         if isinstance(link, str):
             return None
         # Early releases named no link.
-        return (
-            record if link is None and self._handler(record.get("kind")) is not None else "it names no link"
-        )
+        known = link is None and str(record.get("kind")) in kinds.KINDS
+        return record if known else "it names no link"
 
-    def _handler(self, kind: Any) -> Callable[[int, dict[str, Any]], None] | None:
-        """What takes in the records of a kind; None where nothing does."""
-        if not isinstance(kind, str) or "_" in kind:
-            return None
-        return getattr(self, "_on_" + kind.replace("-", "_"), None)
+    def _take(self, offset: int, record: kinds.ControlRecord) -> None:
+        getattr(self, "_on_" + record.kind.replace("-", "_"))(offset, record)
 
     def deposed(self, application: str, term: int) -> bool:
         """Whether a newer leader than the one of `term` has taken over."""
@@ -191,187 +179,102 @@ class Control:
         """The ids under which a topic's name has been copied, oldest first."""
         return list(dict.fromkeys(tid for (tid, _), origin in self.origins.items() if origin.topic == topic))
 
-    # one method for each kind of record; each reads all its fields before it changes anything
+    # one method for each kind of record
 
-    def _on_identity(self, offset: int, r: dict[str, Any]) -> None:
-        for name in ("source_cluster", "target_cluster"):
-            _text(r, name)
-        _number(r, "staging_partitions")
+    def _on_identity(self, offset: int, r: kinds.Identity) -> None:
         if self.identity is None:
-            self.identity = {k: v for k, v in r.items() if k != "kind"}
+            self.identity = r
 
-    def _on_leader(self, offset: int, r: dict[str, Any]) -> None:
-        self.leaders[_text(r, "application")] = offset
+    def _on_leader(self, offset: int, r: kinds.Leader) -> None:
+        self.leaders[r.application] = offset
 
-    def _on_started(self, offset: int, r: dict[str, Any]) -> None:
-        said = _text(r, "start_offsets") if "start_offsets" in r else None
+    def _on_started(self, offset: int, r: kinds.Started) -> None:
         if not self.started:
-            self.start_offsets = said
+            self.start_offsets = r.start_offsets
         self.started = True
 
-    def _on_origin(self, offset: int, r: dict[str, Any]) -> None:
-        key, origin = _key(r), Origin(_text(r, "topic"), _number(r, "offset"))
+    def _on_origin(self, offset: int, r: kinds.Origin) -> None:
         # A paused first leader may come back and decide `latest` for a partition that appeared after the link had begun:
         # its records would be skipped. So an initial origin counts only until the link has started.
-        if r.get("initial") and self.started:
+        if r.initial and self.started:
             return
-        self.origins.setdefault(key, origin)
+        self.origins.setdefault((r.topic_id, r.partition), Origin(r.topic, r.offset))
 
-    def _on_topic(self, offset: int, r: dict[str, Any]) -> None:
-        explicit = r.get("explicit", [])
-        if not isinstance(explicit, list) or not all(isinstance(name, str) for name in explicit):
-            raise TypeError(f"explicit is {explicit!r}, not a list of settings")
-        topic = SourceTopic(
-            _text(r, "topic"),
-            _text(r, "topic_id"),
-            _number(r, "partitions"),
-            _texts(r["config"]),
-            frozenset(explicit),
+    def _on_topic(self, offset: int, r: SourceTopic) -> None:
+        self.topics[r.topic_id] = r
+        self.deleted.discard(r.topic_id)
+
+    def _on_topic_acls(self, offset: int, r: kinds.TopicAcls) -> None:
+        self.acls[r.topic] = list(r.acls)
+
+    def _on_granted(self, offset: int, r: kinds.Granted) -> None:
+        self.granted[r.destination] = frozenset(r.acls)
+
+    def _on_given_up(self, offset: int, r: kinds.GivenUp) -> None:
+        self.given_up[r.transactional_id] = (r.producer_id, r.epoch)
+
+    def _on_topic_deleted(self, offset: int, r: kinds.TopicDeleted) -> None:
+        self.deleted.add(r.topic_id)
+
+    def _on_destination(self, offset: int, r: kinds.Destination) -> None:
+        self.destinations[r.topic_id] = Destination(
+            r.destination,
+            r.partitions,
+            r.max_message_bytes,
+            r.refused,
+            r.config,
+            r.compacted,
+            r.destination_id,
+            r.gone,
         )
-        self.topics[topic.topic_id] = topic
-        self.deleted.discard(topic.topic_id)
+        if r.refused is None:
+            self.copied_into.setdefault(r.destination, set()).add(r.topic)
+            before = self.settled.get(r.destination)
+            sources = {r.topic_id} if before is None else before.sources | {r.topic_id}
+            self.settled[r.destination] = Settled(offset, r.destination_id, frozenset(sources))
 
-    def _on_topic_acls(self, offset: int, r: dict[str, Any]) -> None:
-        self.acls[_text(r, "topic")] = _acls(r["acls"])
+    def _on_accept_destination(self, offset: int, r: kinds.AcceptDestination) -> None:
+        self.accepted.update(dict.fromkeys(r.destinations, offset))
 
-    def _on_granted(self, offset: int, r: dict[str, Any]) -> None:
-        self.granted[_text(r, "destination")] = frozenset(_acls(r["acls"]))
+    def _on_end_epoch(self, offset: int, r: kinds.EndEpoch) -> None:
+        key = (r.application, r.term)
+        self.ended[key] = max(self.ended.get(key, -1), r.epoch)
 
-    def _on_given_up(self, offset: int, r: dict[str, Any]) -> None:
-        producer = (_number(r, "producer_id"), _number(r, "epoch"))
-        self.given_up[_text(r, "transactional_id")] = producer
+    def _on_ask(self, offset: int, r: kinds.Ask) -> None:
+        self.asks[(r.topic_id, r.partition)] = Request(offset, r.topic, None)
 
-    def _on_topic_deleted(self, offset: int, r: dict[str, Any]) -> None:
-        self.deleted.add(_text(r, "topic_id"))
-
-    def _on_destination(self, offset: int, r: dict[str, Any]) -> None:
-        refused = None if r.get("refused") is None else _text(r, "refused")
-        destination = Destination(
-            _text(r, "destination"),
-            _number(r, "partitions"),
-            _number(r, "max_message_bytes"),
-            refused,
-            _texts(r.get("config", {})),
-            bool(r.get("compacted", False)),
-            None if r.get("destination_id") is None else _text(r, "destination_id"),
-            bool(r.get("gone", False)),
-        )
-        topic, topic_id = _text(r, "topic"), _text(r, "topic_id")
-        self.destinations[topic_id] = destination
-        if refused is None:
-            self.copied_into.setdefault(destination.topic, set()).add(topic)
-            before = self.settled.get(destination.topic)
-            sources = {topic_id} if before is None else before.sources | {topic_id}
-            self.settled[destination.topic] = Settled(offset, destination.id, frozenset(sources))
-
-    def _on_accept_destination(self, offset: int, r: dict[str, Any]) -> None:
-        names = r["destinations"]
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise TypeError(f"destinations is {names!r}, not a list of topics")
-        self.accepted.update(dict.fromkeys(names, offset))
-
-    def _on_end_epoch(self, offset: int, r: dict[str, Any]) -> None:
-        key = (_text(r, "application"), _number(r, "term"))
-        self.ended[key] = max(self.ended.get(key, -1), _number(r, "epoch"))
-
-    def _on_ask(self, offset: int, r: dict[str, Any]) -> None:
-        self.asks[_key(r)] = Request(offset, _text(r, "topic"), None)
-
-    def _on_resend(self, offset: int, r: dict[str, Any]) -> None:
-        key, request = _key(r), _request(offset, r)
+    def _on_resend(self, offset: int, r: kinds.Resend) -> None:
+        key = (r.topic_id, r.partition)
         # Said by the one who answers, not taken from the order: a demand written between a question and its answer is neither.
-        asked, answered = self.asks.get(key), _number_or_none(r, "answers")
-        answers = asked is not None and answered == asked.at
+        asked = self.asks.get(key)
+        answers = asked is not None and r.answers == asked.at
         if answers:
             del self.asks[key]
-        self.resends[key] = replace(request, answers=answers)
-        if request.held is not None:
-            self.holds.setdefault(key, request)
+        self.resends[key] = Request(offset, r.topic, r.next, r.held, r.held_start, answers)
+        self._hold(offset, r)
 
-    def _on_halted(self, offset: int, r: dict[str, Any]) -> None:
-        key, request = _key(r), _request(offset, r)
-        halt = Halt(
-            offset,
-            _text(r, "application"),
-            request.topic,
-            _text(r, "reason"),
-            request.next,
-            _number_or_none(r, "available"),
-            _text(r, "detail") if "detail" in r else "",
-        )
-        self.halts[(halt.application, key)] = halt
-        if request.held is not None:
-            self.holds.setdefault(key, request)
+    def _on_halted(self, offset: int, r: kinds.Halted) -> None:
+        halt = Halt(offset, r.application, r.topic, r.reason, r.next, r.available, r.detail)
+        self.halts[(r.application, (r.topic_id, r.partition))] = halt
+        self._hold(offset, r)
 
-    def _on_resumed(self, offset: int, r: dict[str, Any]) -> None:
-        key, application = _key(r), _text(r, "application")
-        self.halts.pop((application, key), None)
-        if application == DEDUPLICATOR:
+    def _hold(self, offset: int, r: kinds.Resend | kinds.Halted) -> None:
+        if r.held is not None:
+            held = Request(offset, r.topic, r.next, r.held, r.held_start)
+            self.holds.setdefault((r.topic_id, r.partition), held)
+
+    def _on_resumed(self, offset: int, r: kinds.Resumed) -> None:
+        key = (r.topic_id, r.partition)
+        self.halts.pop((r.application, key), None)
+        if r.application == DEDUPLICATOR:
             self.holds.pop(key, None)
 
-    def _on_accept_loss(self, offset: int, r: dict[str, Any]) -> None:
-        self.consents[_key(r)] = Consent(
-            offset,
-            _text(r, "topic"),
-            _number_or_none(r, "next"),
-            _number_or_none(r, "to"),
-            _text(r, "reason"),
-        )
+    def _on_accept_loss(self, offset: int, r: kinds.AcceptLoss) -> None:
+        self.consents[(r.topic_id, r.partition)] = Consent(offset, r.topic, r.next, r.to, r.reason)
 
-    def _on_pause(self, offset: int, r: dict[str, Any]) -> None:
-        paused = r["paused"]
-        if type(paused) is not bool:
-            raise TypeError(f"paused is {paused!r}, not true or false")
-        self.steering = self.steering.with_pause(checked_entries(r["topics"]), paused)
+    def _on_pause(self, offset: int, r: kinds.Pause) -> None:
+        self.steering = self.steering.with_pause(checked_entries(r.topics), r.paused)
 
-    def _on_limit(self, offset: int, r: dict[str, Any]) -> None:
-        self.steering = self.steering.with_limit(checked_entries(r["topics"]), checked_limit(r))
-
-
-# Fields are held to their types here: a value of another type would fail later, far from the record that is to blame, or not at
-# all (Kafka's clients take a negative offset for "the end").
-
-
-def _key(record: dict[str, Any]) -> Key:
-    return (_text(record, "topic_id"), _number(record, "partition"))
-
-
-def _request(offset: int, r: dict[str, Any]) -> Request:
-    held = r.get("held")
-    if held is not None:
-        if not isinstance(held, list) or len(held) != 2 or any(type(n) is not int or n < 0 for n in held):
-            raise TypeError(f"held is {held!r}, not a staging partition and an offset")
-        held = (held[0], held[1])
-    return Request(
-        offset, _text(r, "topic"), _number_or_none(r, "next"), held, _number_or_none(r, "held_start")
-    )
-
-
-def _text(record: dict[str, Any], name: str) -> str:
-    value = record[name]
-    if not isinstance(value, str):
-        raise TypeError(f"{name} is {value!r}, not a text")
-    return value
-
-
-def _acls(values: Any) -> list[Acl]:
-    found = [Acl(*value) for value in values]
-    for acl in found:
-        if not all(isinstance(part, str) for part in acl):
-            raise TypeError(f"{acl!r} is no access rule")
-    return found
-
-
-def _texts(values: dict[str, Any]) -> dict[str, str]:
-    return {name: _text(values, name) for name in values}
-
-
-def _number(record: dict[str, Any], name: str) -> int:
-    value = record[name]
-    if type(value) is not int or value < 0:
-        raise TypeError(f"{name} is {value!r}, not a number from 0")
-    return value
-
-
-def _number_or_none(record: dict[str, Any], name: str) -> int | None:
-    return None if record.get(name) is None else _number(record, name)
+    def _on_limit(self, offset: int, r: kinds.Limit) -> None:
+        limit = checked_limit(r.bytes_per_second, r.records_per_second)
+        self.steering = self.steering.with_limit(checked_entries(r.topics), limit)

@@ -6,8 +6,8 @@ import contextlib
 import logging
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -17,6 +17,7 @@ from common.errors import LinkRefused, SettingsError, VerbatimError
 from common.kafka.client import clients, cluster_check, topics
 from common.kafka.client.topics import TopicInfo
 from common.kafka.errors import TRANSACTION_TIMEOUT_MS, too_short
+from common.link.control_kinds import Identity
 from common.link.control_log import ControlLog
 from common.link.topic_config_sync import WIDE_TIMESTAMPS
 from common.ports import Deadline
@@ -96,8 +97,8 @@ def prepare(
     make_topics(settings, target, own_topics(settings), deadline, make)
     control = control or ControlLog.of(settings)
     identity = identify(settings, target, control, source_cluster, target_cluster, deadline, make)
-    name = settings.source_name or identity["source_cluster"]
-    return Link(identity["source_cluster"], target_cluster, name, source_cluster is not None), control
+    name = settings.source_name or identity.source_cluster
+    return Link(identity.source_cluster, target_cluster, name, source_cluster is not None), control
 
 
 def refuse_own_copies(settings: Settings, names: Iterable[str], source_cluster: str) -> None:
@@ -248,7 +249,7 @@ def identify(
     target_cluster: str,
     deadline: Deadline,
     make: bool,
-) -> dict[str, str]:
+) -> Identity:
     """What the control topic says that the link was made with; written there first where it is new and `make` is set.
 
     `source_cluster` None: it can't be reached, or is not to be asked. Raises LinkRefused where something else is found.
@@ -264,7 +265,7 @@ def identify(
             )
         if not make:
             raise LinkRefused(f"link {settings.application_name} is not made yet: start its replicator first")
-        control.append("identity", deadline, **mine)
+        control.append(mine, deadline)
         state = control.refresh(deadline)
     found = state.identity
     assert found is not None
@@ -274,20 +275,17 @@ def identify(
 
 def _mine(
     settings: Settings, there: Mapping[str, TopicInfo], source_cluster: str | None, target_cluster: str
-) -> dict[str, Any]:
-    return {
-        "source_cluster": source_cluster,
-        "target_cluster": target_cluster,
-        "staging_partitions": settings.staging_partitions,
-        "topics": {name: info.id for name, info in there.items()},
-    }
+) -> Identity:
+    """What the link would be made with now; a source cluster that is not known has no name."""
+    ids = {name: info.id for name, info in there.items()}
+    return Identity(source_cluster or "", target_cluster, settings.staging_partitions, ids)
 
 
-def _compare(settings: Settings, found: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
-    for what, value in mine.items():
-        if value is None or found.get(what) == value:
-            continue
-        raise LinkRefused(
-            f"link {settings.application_name} was made with {what} {found.get(what)}, and now finds {value}: "
-            "use another APPLICATION_NAME, or point it back"
-        )
+def _compare(settings: Settings, found: Identity, mine: Identity) -> None:
+    for what, value in asdict(mine).items():
+        made_with = getattr(found, what)
+        if value and made_with != value:
+            raise LinkRefused(
+                f"link {settings.application_name} was made with {what} {made_with}, and now finds {value}: "
+                "use another APPLICATION_NAME, or point it back"
+            )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from confluent_kafka.admin import AdminClient
 
 from common.kafka.client.topics import TopicInfo, topic_settings
-from common.link.control_records import SourceTopic
+from common.link.control_kinds import SourceTopic
 from common.ports import Deadline
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from common.config import topic_names
 
@@ -82,10 +82,8 @@ def rate(text: str) -> int:
     return size
 
 
-def checked_entries(values: Any) -> list[str]:
+def checked_entries(values: Sequence[str]) -> Sequence[str]:
     """Topic entries as a control record has them. TypeError for what is none."""
-    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise TypeError(f"topics is {values!r}, not a list of names and expressions")
     for value in values:
         try:
             names, expressions = topic_names.compiled(value)
@@ -96,13 +94,11 @@ def checked_entries(values: Any) -> list[str]:
     return values
 
 
-def checked_limit(record: dict[str, Any]) -> Limit:
+def checked_limit(bytes_per_second: int | None, records_per_second: int | None) -> Limit:
     """The limit that a control record tells. TypeError for what is none."""
-    numbers = [record.get("bytes_per_second"), record.get("records_per_second")]
-    for number in numbers:
-        if number is not None and (type(number) is not int or number < 1):
-            raise TypeError(f"{number!r} is no rate: a number from 1, or null")
-    return Limit(*numbers)
+    if 0 in (bytes_per_second, records_per_second):
+        raise TypeError("0 is no rate: a number from 1, or null")
+    return Limit(bytes_per_second, records_per_second)
 
 
 def _said(before: tuple[tuple[str, T], ...], entries: Sequence[str], what: T) -> tuple[tuple[str, T], ...]:

@@ -16,7 +16,7 @@ from common.kafka.model import Value
 
 if TYPE_CHECKING:
     from common.config.settings import Settings
-    from common.link.control_records import SourceTopic
+    from common.link.control_kinds import SourceTopic
 
 FOREVER = 2**63 - 1
 

@@ -14,6 +14,7 @@ from common.kafka.client import acls as acl_calls
 from common.kafka.client import clients
 from common.kafka.model import LITERAL, Acl
 from common.link import acl_sync
+from common.link.control_kinds import Granted
 from common.link.control_log import ControlLog
 from common.ports import Deadline
 
@@ -76,6 +77,5 @@ class AclReplication:
                     log.info("%s: %s", what, acl_calls.shown(acl))
 
     def _tell(self, destination: str, granted: frozenset[Acl] | set[Acl]) -> None:
-        rules = [list(acl) for acl in sorted(granted)]
-        self.control.append("granted", Deadline(CALL_S), destination=destination, acls=rules)
+        self.control.append(Granted(destination, tuple(sorted(granted))), Deadline(CALL_S))
         self.control.refresh(Deadline(CALL_S))

@@ -18,9 +18,11 @@ from common.kafka.client import clients, topics
 from common.kafka.client.topics import TopicInfo
 from common.kafka.errors import kafka_error, retriable
 from common.kafka.model import Value
+from common.link import control_kinds as kinds
 from common.link import topic_config_sync
+from common.link.control_kinds import SourceTopic
 from common.link.control_log import ControlLog
-from common.link.control_records import Destination, SourceTopic
+from common.link.control_records import Destination
 from common.link.halt_reasons import gone
 from common.link.identity import Link
 from common.link.topic_config_sync import Change, Rules
@@ -351,20 +353,19 @@ class Destinations:
                 ", ".join(sorted(others)),
                 verdict.topic,
             )
-        self.control.append(
-            "destination",
-            Deadline(CALL_S),
-            topic=source.topic,
-            topic_id=source.topic_id,
-            destination=verdict.topic,
-            partitions=verdict.partitions,
-            max_message_bytes=verdict.max_message_bytes,
-            refused=verdict.refused,
-            config=verdict.config,
-            compacted=verdict.compacted,
-            destination_id=verdict.id,
-            gone=verdict.gone,
+        told = kinds.Destination(
+            source.topic,
+            source.topic_id,
+            verdict.topic,
+            verdict.partitions,
+            verdict.max_message_bytes,
+            verdict.refused,
+            verdict.config,
+            verdict.compacted,
+            verdict.id,
+            verdict.gone,
         )
+        self.control.append(told, Deadline(CALL_S))
         self.control.refresh(Deadline(CALL_S))
 
 

@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient
 from common import ports
 from common.app.lane_term import LaneTerm
 from common.kafka.client import clients
+from common.link.control_kinds import Halted, Resend, Resumed
 from common.link.control_records import DEDUPLICATOR, Key, Request
 from common.link.frame import Frame
 from common.link.halt_reasons import AT_THE_DESTINATION, HaltReason
@@ -77,16 +78,7 @@ class BlockedPartitions:
                 detail,
                 self.owned.next.get(key, "its origin"),
             )
-            self.term.control.append(
-                "resend",
-                Deadline(CALL_S),
-                topic=frame.topic,
-                topic_id=key[0],
-                partition=key[1],
-                next=self.owned.next.get(key),
-                held=[self.owned.partition, trouble.held],
-                held_start=trouble.held_start,
-            )
+            self._ask_again(key, frame.topic, trouble)
 
     def _lost_at_source(self, key: Key) -> bool:
         """Whether the replicator has said that it can't send again what is asked for."""
@@ -104,20 +96,18 @@ class BlockedPartitions:
             detail,
         ):
             return
-        self.term.control.append(
-            "halted",
-            Deadline(CALL_S),
-            application=DEDUPLICATOR,
-            topic=frame.topic,
-            topic_id=key[0],
-            partition=key[1],
-            reason=trouble.reason,
-            detail=detail,
-            next=next_offset,
-            available=available,
-            held=[self.owned.partition, trouble.held],
+        halted = Halted(
+            DEDUPLICATOR,
+            frame.topic,
+            *key,
+            trouble.reason,
+            detail,
+            next_offset,
+            available,
+            held=(self.owned.partition, trouble.held),
             held_start=trouble.held_start,
         )
+        self.term.control.append(halted, Deadline(CALL_S))
 
     # going on
 
@@ -145,14 +135,8 @@ class BlockedPartitions:
                 trouble.returning = False
         for key, topic in self._closing.items():
             if self.stuck.pop(key, None) is not None:
-                self.term.control.append(
-                    "resumed",
-                    Deadline(CALL_S),
-                    application=DEDUPLICATOR,
-                    topic=topic,
-                    topic_id=key[0],
-                    partition=key[1],
-                )
+                resumed = Resumed(application=DEDUPLICATOR, topic=topic, topic_id=key[0], partition=key[1])
+                self.term.control.append(resumed, Deadline(CALL_S))
         self._closing = {}
 
     def go_back_where_cleared(self) -> None:
@@ -232,21 +216,16 @@ class BlockedPartitions:
             self._answered[key] = ask.at
             if key not in self.owned.next and not self.owned.complete:
                 continue
-            trouble = self.stuck.get(key)
-            self.term.control.append(
-                "resend",
-                Deadline(CALL_S),
-                topic=ask.topic,
-                topic_id=key[0],
-                partition=key[1],
-                next=self.owned.next.get(key),
-                answers=ask.at,
-                **(
-                    {}
-                    if trouble is None
-                    else {"held": [self.owned.partition, trouble.held], "held_start": trouble.held_start}
-                ),
-            )
+            self._ask_again(key, ask.topic, self.stuck.get(key), ask.at)
+
+    def _ask_again(
+        self, key: Key, topic: str, trouble: BlockedPartition | None, answers: int | None = None
+    ) -> None:
+        """Say how far a partition is: the replicator sends again what comes then."""
+        held = None if trouble is None else (self.owned.partition, trouble.held)
+        start = None if trouble is None else trouble.held_start
+        resend = Resend(topic, *key, self.owned.next.get(key), answers, held, start)
+        self.term.control.append(resend, Deadline(CALL_S))
 
     def _open_asks(self) -> dict[Key, Request]:
         return {

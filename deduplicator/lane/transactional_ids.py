@@ -15,6 +15,7 @@ Seen at one moment: those that are nobody's are looked at again after all others
 from __future__ import annotations
 
 from common.kafka.wire.protocol import KnownTransaction
+from common.link.control_kinds import GivenUp
 from common.link.control_log import ControlLog
 from common.ports import Deadline
 
@@ -61,10 +62,4 @@ class TransactionalIds:
         """Say for good that nobody uses this producer of the id again."""
         held = (known.number, known.epoch)
         if self._control.state.given_up.get(transactional_id) != held:
-            self._control.append(
-                "given-up",
-                Deadline(CALL_S),
-                transactional_id=transactional_id,
-                producer_id=held[0],
-                epoch=held[1],
-            )
+            self._control.append(GivenUp(transactional_id, *held), Deadline(CALL_S))

@@ -15,6 +15,7 @@ from common.config.start_offsets import At, Start, StartOffsets
 from common.errors import KafkaTimeout, SettingsError
 from common.kafka.client import topics
 from common.kafka.client.topics import TopicInfo
+from common.link.control_kinds import Origin, Started
 from common.link.control_log import ControlLog
 from common.link.control_state import Control
 from common.ports import Deadline
@@ -62,23 +63,10 @@ class Origins:
             still = topics.describe(self.source, sorted({i.name for i, _ in missing}), deadline)
             missing = [(i, p) for i, p in missing if i.name in still and still[i.name].id == i.id]
             self.control.append_all(
-                [
-                    (
-                        "origin",
-                        {
-                            "topic": i.name,
-                            "topic_id": i.id,
-                            "partition": p,
-                            "offset": offsets[(i.name, p)],
-                            "initial": initial,
-                        },
-                    )
-                    for i, p in missing
-                ],
-                deadline,
+                [Origin(i.name, i.id, p, offsets[(i.name, p)], initial) for i, p in missing], deadline
             )
         if initial:
-            self.control.append("started", deadline, start_offsets=str(self.settings.start_offsets))
+            self.control.append(Started(str(self.settings.start_offsets)), deadline)
         if missing or initial:
             self.control.refresh(deadline)
 

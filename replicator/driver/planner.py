@@ -17,6 +17,7 @@ from common.kafka.client import clients, topics
 from common.kafka.client.topics import TopicInfo
 from common.kafka.errors import NO_RIGHTS, denied
 from common.link import positions
+from common.link.control_kinds import Halted
 from common.link.control_log import ControlLog
 from common.link.control_records import REPLICATOR, Key
 from common.link.control_state import Control
@@ -224,7 +225,7 @@ class Planner:
 
     def _same_name(self, topic: str, state: Control) -> bool:
         """Whether the destination is called as the topic is: then what comes back from there is a loop."""
-        name = self.settings.source_name or (state.identity or {}).get("source_cluster", "")
+        name = self.settings.source_name or (state.identity.source_cluster if state.identity else "")
         try:
             return self.settings.destination_topic(topic, name) == topic
         except SettingsError:
@@ -238,9 +239,9 @@ class Planner:
     def selected(self, deadline: Deadline) -> list[TopicInfo]:
         """The source topics to copy, as they are now. Raises LinkRefused where copies would be among them."""
         found = selected(self.settings, self.source, deadline)
-        identity = self.control.state.identity or {}
-        if identity and identity["source_cluster"] == identity["target_cluster"]:
-            refuse_own_copies(self.settings, (info.name for info in found), identity["source_cluster"])
+        identity = self.control.state.identity
+        if identity is not None and identity.source_cluster == identity.target_cluster:
+            refuse_own_copies(self.settings, (info.name for info in found), identity.source_cluster)
         return found
 
     def _without_halted_recreations(
@@ -256,18 +257,9 @@ class Planner:
                 continue
             for p in range(info.partitions):
                 if (REPLICATOR, (info.id, p)) not in state.halts:
-                    self.control.append(
-                        "halted",
-                        deadline,
-                        application=REPLICATOR,
-                        topic=info.name,
-                        topic_id=info.id,
-                        partition=p,
-                        reason=HaltReason.TOPIC_RECREATED,
-                        detail=f"topic {info.name} was deleted and made again at the source, and TOPIC_RECREATED is halt",
-                        next=None,
-                        available=None,
-                    )
+                    why = f"topic {info.name} was deleted and made again at the source, and TOPIC_RECREATED is halt"
+                    halted = Halted(REPLICATOR, info.name, info.id, p, HaltReason.TOPIC_RECREATED, why)
+                    self.control.append(halted, deadline)
         return kept
 
     def _ends(self, found: list[TopicInfo], deadline: Deadline) -> dict[tuple[str, int], int]:

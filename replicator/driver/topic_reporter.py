@@ -6,8 +6,7 @@ So the deduplicator needs no access to the source. Which topics are copied, and 
 from __future__ import annotations
 
 import logging
-from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from confluent_kafka.admin import AdminClient
 
@@ -16,6 +15,7 @@ from common.kafka.client import acls as acl_calls
 from common.kafka.client import topics
 from common.kafka.client.topics import TopicInfo
 from common.link import acl_sync
+from common.link.control_kinds import ControlRecord, Halted, Resumed, TopicAcls, TopicDeleted
 from common.link.control_log import ControlLog
 from common.link.control_records import REPLICATOR
 from common.link.control_state import Control
@@ -47,8 +47,8 @@ class TopicReporter:
     def describe(self, found: list[TopicInfo], state: Control, deadline: Deadline) -> None:
         """Tell the deduplicator what each source topic is like, so that it needs no access to the source."""
         described = source_topics(self.source, found, deadline)
-        records: list[tuple[str, dict[str, Any]]] = [
-            ("topic", asdict(topic) | {"explicit": sorted(topic.explicit)})
+        records = [
+            topic
             for topic in described
             if state.topics.get(topic.topic_id) != topic or topic.topic_id in state.deleted
         ]
@@ -71,10 +71,8 @@ class TopicReporter:
             return
         self._acls_refused = ""
         told = {info.name: acl_sync.of_topic(everything, info.name) for info in found}
-        records: list[tuple[str, dict[str, Any]]] = [
-            ("topic-acls", {"topic": name, "acls": [list(acl) for acl in rules]})
-            for name, rules in told.items()
-            if state.acls.get(name, []) != rules
+        records = [
+            TopicAcls(name, tuple(rules)) for name, rules in told.items() if state.acls.get(name, []) != rules
         ]
         if records:
             self.control.append_all(records, deadline)
@@ -94,11 +92,8 @@ class TopicReporter:
         }
         named = {name for name in self.settings.named_topics if name not in there}
         ids = {info.id for info in found}
-        records: list[tuple[str, dict[str, Any]]] = [
-            (
-                "resumed",
-                {"application": REPLICATOR, "topic": halt.topic, "topic_id": key[0], "partition": key[1]},
-            )
+        records: list[ControlRecord] = [
+            Resumed(application=REPLICATOR, topic=halt.topic, topic_id=key[0], partition=key[1])
             for (application, key), halt in state.halts.items()
             if application == REPLICATOR and key[0] in ids and halt.detail == _hidden(halt.topic)
         ]
@@ -110,26 +105,14 @@ class TopicReporter:
                 if source is None:
                     raise LinkRefused(f"topic {name} of the source: {refused}") from None
                 records += [
-                    (
-                        "halted",
-                        {
-                            "application": REPLICATOR,
-                            "topic": name,
-                            "topic_id": source.topic_id,
-                            "partition": p,
-                            "reason": HaltReason.NOT_AUTHORIZED,
-                            "detail": _hidden(name),
-                            "next": None,
-                            "available": None,
-                        },
-                    )
+                    Halted(REPLICATOR, name, source.topic_id, p, HaltReason.NOT_AUTHORIZED, _hidden(name))
                     for p in range(source.partitions)
                     if (REPLICATOR, (source.topic_id, p)) not in state.halts
                 ]
                 continue
             if gone and source is not None:
                 log.warning("topic %s was deleted at the source; its copy is kept", name)
-                records.append(("topic-deleted", {"topic": name, "topic_id": source.topic_id}))
+                records.append(TopicDeleted(name, source.topic_id))
         if records:
             self.control.append_all(records, deadline)
 

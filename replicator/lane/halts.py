@@ -10,6 +10,7 @@ from confluent_kafka import KafkaException
 
 from common.app.lane_term import LaneTerm
 from common.errors import KafkaTimeout
+from common.link.control_kinds import Halted, Resumed
 from common.link.control_records import REPLICATOR
 from common.link.halt_reasons import HaltReason
 from common.ports import Deadline
@@ -37,18 +38,10 @@ class Halts:
         self.row_halted(copy, detail)
         if halt is not None and (halt.reason, halt.next, halt.available) == (reason, next_offset, available):
             return
-        self.term.control.append(
-            "halted",
-            Deadline(CALL_S),
-            application=REPLICATOR,
-            topic=copy.topic,
-            topic_id=copy.topic_id,
-            partition=copy.partition,
-            reason=reason,
-            detail=detail,
-            next=next_offset,
-            available=available,
+        halted = Halted(
+            REPLICATOR, copy.topic, copy.topic_id, copy.partition, reason, detail, next_offset, available
         )
+        self.term.control.append(halted, Deadline(CALL_S))
 
     def internal(self, copy: PartitionCopy, detail: str, error: Exception) -> None:
         """Stop a partition for a bug, whose traceback is told once."""
@@ -64,14 +57,13 @@ class Halts:
         """Take back a halt of a partition that moves again."""
         if (REPLICATOR, copy.key) in self.term.state.halts and copy.status is Status.RUNNING:
             try:
-                self.term.control.append(
-                    "resumed",
-                    Deadline(5.0),
+                resumed = Resumed(
                     application=REPLICATOR,
                     topic=copy.topic,
                     topic_id=copy.topic_id,
                     partition=copy.partition,
                 )
+                self.term.control.append(resumed, Deadline(5.0))
             except (KafkaException, KafkaTimeout):
                 log.warning("%s goes on, but the control topic could not be told; it will be", copy.name)
 

@@ -9,6 +9,7 @@ from confluent_kafka import KafkaError
 
 from common import ports
 from common.app.lane_term import LaneTerm
+from common.link.control_kinds import Ask
 from common.link.control_records import Consent, Request
 from common.link.halt_reasons import HaltReason
 from common.ports import Deadline
@@ -163,9 +164,7 @@ class ResendRequests:
             copy.name,
             no_longer_there(copy),
         )
-        self.term.control.append(
-            "ask", Deadline(CALL_S), topic=copy.topic, topic_id=copy.topic_id, partition=copy.partition
-        )
+        self.term.control.append(Ask(copy.topic, copy.topic_id, copy.partition), Deadline(CALL_S))
         copy.asked_since = now
 
 

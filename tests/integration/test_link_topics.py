@@ -8,12 +8,12 @@ import pytest
 from click.testing import CliRunner
 
 from common.errors import ControlError, LinkRefused
-from common.link.control_state import encode
 from tests.conftest import Kafka, Names
 from tests.integration.test_destinations import config
 from tests.integration.test_offsets import commit, once
 from tests.integration.test_topics_change import add_partitions
 from tests.support.brokers import Record, create_topic, end_offsets, produce, read_all, topics
+from tests.support.control_json import encode
 from tests.support.harness import Link, assert_copied, eventually
 from verbatim.main import cli
 

@@ -198,7 +198,7 @@ def _damaged_frames(link: Link, topic: str) -> list[Record]:
     """What else may lie in staging: the next frame damaged in each way, and what is no frame of this link."""
     identity = link.control().identity
     assert identity is not None
-    frame = Frame(identity["source_cluster"], topic, topic_id(link.source, topic), 0, 5, 7, 2, "tests")
+    frame = Frame(identity.source_cluster, topic, topic_id(link.source, topic), 0, 5, 7, 2, "tests")
     value = pack(encode_rows([5, 6], [1, 2], [1, 1], [None, None], [b"wrong", b"wrong"], None)).to_pybytes()
     good = encode_headers(frame, value)
     return [

@@ -17,7 +17,6 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
 from common.kafka.client.topics import add_partitions, configs
-from common.link.control_state import encode
 from common.link.partitioning import staging_partition
 from common.ports import Deadline
 from offsets.service import read_only
@@ -27,6 +26,7 @@ from tests.integration.test_failover import failover
 from tests.integration.test_offsets import commit, committed, run
 from tests.integration.test_plan import plan
 from tests.support.brokers import Record, create_topic, delete_topic, produce, read_all, topic_id
+from tests.support.control_json import encode
 from tests.support.harness import Link, assert_mapped, eventually
 from verbatim.main import cli
 

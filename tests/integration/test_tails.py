@@ -13,6 +13,7 @@ from common.errors import KafkaTimeout
 from common.kafka.client import clients
 from common.kafka.client.stall_detector import StallDetector
 from common.link import control_log, lane_counters, offset_mappings, positions
+from common.link.control_kinds import Leader
 from common.link.control_log import ControlLog
 from common.link.lane_counters import Counters, CounterTail
 from common.link.offset_mappings import Mapping
@@ -33,7 +34,7 @@ def log_of(target: Kafka, names: Names) -> ControlLog:
 
 
 def say(to: ControlLog) -> int:
-    return to.append("leader", Deadline(30), application="replicator", instance="a")
+    return to.append(Leader("replicator", "a"), Deadline(30))
 
 
 def test_a_consumer_that_has_heard_of_its_topic_reads_it_as_soon_as_it_is_assigned(

@@ -11,11 +11,11 @@ from functools import partial
 from confluent_kafka import KafkaError
 
 from common.link.control_records import DEDUPLICATOR
-from common.link.control_state import encode
 from tests.simulation import faults
 from tests.simulation.cluster import Log, Txn
 from tests.simulation.scheduler import Process, Scripted, Seeded
 from tests.simulation.world import MERGED, OTHER, TOPIC, World, Wrong, by_names, settings
+from tests.support.control_json import encode
 
 Case = Callable[[], None]
 CASES: dict[str, Case] = {}

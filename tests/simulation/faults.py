@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 from confluent_kafka import KafkaError
 
-from common.link.control_state import encode
 from tests.simulation.cluster import Log
 from tests.simulation.scheduler import Process
 from tests.simulation.world import Instance, World
+from tests.support.control_json import encode
 
 Pick = Callable[[int], int]
 Fault = Callable[[World, Pick], bool]

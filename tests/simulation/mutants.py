@@ -209,8 +209,8 @@ MUTANTS = [
         "an_origin_of_latest_is_decided_once",
         (
             "common.link.control_state:Control._on_origin",
-            "self.origins.setdefault(key, origin)",
-            "self.origins[key] = origin",
+            "self.origins.setdefault((r.topic_id, r.partition), Origin(r.topic, r.offset))",
+            "self.origins[(r.topic_id, r.partition)] = Origin(r.topic, r.offset)",
         ),
         ("replicator.driver.origins:Origins.decide", "if (i.id, p) not in state.origins]", "]"),
         ("replicator.driver.origins:Origins.decide", "if initial else StartOffsets()", ""),
@@ -218,7 +218,7 @@ MUTANTS = [
     _of(
         "an initial origin counts after the link has started, too",
         "a_paused_first_leader_does_not_skip_a_partition_that_came_later",
-        ("common.link.control_state:Control._on_origin", 'r.get("initial") and self.started', "False"),
+        ("common.link.control_state:Control._on_origin", "r.initial and self.started", "False"),
     ),
     _of(
         "`<` for `<=`: a frame that ends at `next` is not seen",

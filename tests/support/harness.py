@@ -23,7 +23,7 @@ from common.config import loading
 from common.config.live_reload import LiveFile
 from common.config.settings import Settings
 from common.kafka.errors import kafka_error, retriable
-from common.link.control_state import Control, encode
+from common.link.control_state import Control
 from common.link.offset_mappings import Mapping, decode
 from common.spark.lane_query import Plan, Progress, RunLane
 from deduplicator.driver.acl_replication import AclReplication
@@ -32,6 +32,7 @@ from deduplicator.state.snapshot import FoldResult, Snapshot
 from offsets.service import Service
 from replicator.main import Replicator
 from tests.support.brokers import Record, Seen, produce, read_all, topic_id
+from tests.support.control_json import encode
 
 
 class ThreadQuery:

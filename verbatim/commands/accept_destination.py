@@ -14,6 +14,7 @@ import click
 from common.app.cli import echo_json, settings_options
 from common.errors import SettingsError
 from common.link import identity
+from common.link.control_kinds import AcceptDestination
 from common.link.control_state import Control
 from common.ports import Deadline
 
@@ -50,7 +51,7 @@ def accept_destination(settings: Settings, destinations: tuple[str, ...], output
         for name in destinations:
             if name not in known(settings, state, found.source_name):
                 raise SettingsError(f"DESTINATION: {name} is no destination of this link")
-        control.append("accept-destination", deadline, destinations=list(destinations))
+        control.append(AcceptDestination(tuple(destinations)), deadline)
     if output == "json":
         echo_json({"destinations": list(destinations)})
     else:

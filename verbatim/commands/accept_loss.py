@@ -6,7 +6,7 @@ the source or staging still has.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 import orjson
@@ -15,6 +15,7 @@ from common.app.cli import settings_options
 from common.config.fields import CLUSTERS
 from common.errors import LinkRefused, SettingsError
 from common.kafka.client import clients, cluster_check, topics
+from common.link.control_kinds import AcceptLoss
 from common.link.control_log import ControlLog
 from common.link.control_records import DEDUPLICATOR, REPLICATOR, Halt, Key
 from common.link.control_state import Control
@@ -105,21 +106,14 @@ def accept_loss(
         source = clients.admin(settings.client_config("source", "admin"))
         log_start, _ = clients.watermarks(source, topic, partition, deadline)
         start, end = resolve(state, key, log_start, next_offset)
-        record: dict[str, Any] = {
-            "topic": topic,
-            "topic_id": key[0],
-            "partition": partition,
-            "next": start,
-            "to": end,
-            "reason": reason or "accepted by an operator",
-        }
+        loss = AcceptLoss(topic, *key, start, end, reason=reason or "accepted by an operator")
         if not yes and output == "text":
             click.confirm(f"{topic}-{partition}: skip source offsets [{start}, {end}) for good?", abort=True)
-        control.append("accept-loss", deadline, **record)
+        control.append(loss, deadline)
     finally:
         control.close()
     if output == "json":
-        click.echo(orjson.dumps(record).decode())
+        click.echo(orjson.dumps(loss).decode())
     else:
         click.echo(
             f"{topic}-{partition}: the loss of [{start}, {end}) is accepted; the replicator goes on from {end}"

@@ -5,6 +5,7 @@ They write to the control topic and read it; the replicator's lanes obey. What t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -15,8 +16,9 @@ from common.app.cli import aligned, echo_json, settings_options
 from common.config import topic_names
 from common.errors import SettingsError
 from common.link import identity
+from common.link.control_kinds import ControlRecord, Limit, Pause
 from common.link.control_state import Control
-from common.link.throttling import Limit, rate
+from common.link.throttling import rate
 from common.ports import Deadline
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ def pause(settings: Settings, topics: tuple[str, ...], output: str) -> None:
     The running replicator obeys within seconds, one that starts later too. What is staged is still delivered. Exactly where each partition
     stands it goes on, as long as the source keeps its records.
     """
-    _steer(settings, topics, output, "pause", {"paused": True})
+    _steer(settings, topics, output, lambda entries: Pause(entries, True))
 
 
 @click.command()
@@ -51,7 +53,7 @@ def resume(settings: Settings, topics: tuple[str, ...], output: str) -> None:
 
     What was said last of a topic counts: one can be taken out of many that are paused.
     """
-    _steer(settings, topics, output, "pause", {"paused": False})
+    _steer(settings, topics, output, lambda entries: Pause(entries, False))
 
 
 @click.command()
@@ -82,7 +84,7 @@ def limit(
         size = None if bytes_per_second is None else rate(bytes_per_second)
     except ValueError as error:
         raise SettingsError(f"--bytes-per-second: {error}") from None
-    _steer(settings, topics, output, "limit", asdict(Limit(size, records_per_second)))
+    _steer(settings, topics, output, lambda entries: Limit(entries, size, records_per_second))
 
 
 @click.command()
@@ -94,11 +96,16 @@ def running(settings: Settings, output: str) -> None:
         _show(settings, control.refresh(Deadline(CALL_S)), output)
 
 
-def _steer(settings: Settings, topics: tuple[str, ...], output: str, kind: str, said: dict[str, Any]) -> None:
+def _steer(
+    settings: Settings,
+    topics: tuple[str, ...],
+    output: str,
+    record: Callable[[tuple[str, ...]], ControlRecord],
+) -> None:
     with closing(_opened(settings)) as control:
         deadline = Deadline(CALL_S)
         entries = checked(settings, topics, control.refresh(deadline))
-        control.append(kind, deadline, topics=entries, **said)
+        control.append(record(tuple(entries)), deadline)
         _show(settings, control.refresh(deadline), output)
 
 

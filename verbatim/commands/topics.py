@@ -14,7 +14,7 @@ from common.app.cli import aligned, echo_json, settings_options
 from common.errors import SettingsError
 from common.kafka.client import clients, topics
 from common.link import identity, topic_config_sync
-from common.link.control_records import SourceTopic
+from common.link.control_kinds import SourceTopic
 from common.link.control_state import Control
 from common.link.source_topics import source_topics
 from common.link.topic_config_sync import Change, Rules

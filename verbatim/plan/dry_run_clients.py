@@ -4,7 +4,7 @@ were so. So a plan is made by the very code that will act on it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -25,9 +25,10 @@ from confluent_kafka.admin import (
 )
 
 from common.kafka.client import clients
+from common.link.control_kinds import ControlRecord, encode
 from common.link.control_log import ControlLog
 from common.link.control_records import Key
-from common.link.control_state import Control, encode
+from common.link.control_state import Control
 from common.link.positions import Position
 from common.ports import Deadline
 from replicator.driver.planner import PositionLog
@@ -244,11 +245,11 @@ class PretendedControl(ControlLog):
     def refresh(self, deadline: Deadline) -> Control:
         return self.state
 
-    def append_all(self, records: list[tuple[str, dict[str, Any]]], deadline: Deadline) -> list[int]:
+    def append_all(self, records: Iterable[ControlRecord], deadline: Deadline) -> list[int]:
         offsets = []
-        for kind, fields in records:
+        for record in records:
             offsets.append(self.state.position)
-            self.state.apply(self.state.position, encode(kind, link=self.link, **fields))
+            self.state.apply(self.state.position, encode(record, self.link))
         return offsets
 
     def close(self) -> None:

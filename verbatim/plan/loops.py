@@ -55,8 +55,8 @@ def copied_back(
     with ThreadPoolExecutor(AT_A_TIME) as pool:
         for read in pool.map(said, [n for n in names if n in there and there[n].partitions == 1]):
             for link, state in _links(read).items():
-                identity = state.identity or {}
-                if (identity.get("target_cluster"), identity.get("source_cluster")) == clusters:
+                made = state.identity
+                if made is not None and (made.target_cluster, made.source_cluster) == clusters:
                     found += _back(settings, link, copies, state.copies())
     return found
 

@@ -16,7 +16,8 @@ from common.app.application import FAILURES, Application
 from common.app.health import Health
 from common.app.lane_term import LaneTerm
 from common.errors import Deposed, KafkaTimeout, VerbatimError
-from common.link.control_state import Control, encode
+from common.link.control_kinds import ControlRecord, EndEpoch, Leader, encode
+from common.link.control_state import Control
 from common.link.lane_plan import LaneShare
 from common.ports import Deadline
 from common.spark.lane_query import Behind, Plan, Progress, Reports
@@ -30,14 +31,14 @@ class FakeLog:
     def __init__(self, said: list[str]) -> None:
         self.state, self.said, self.down = Control(), said, 0
 
-    def append(self, kind: str, _: Any, **fields: Any) -> int:
-        if self.down and kind == "end-epoch":
+    def append(self, record: ControlRecord, _: Any) -> int:
+        if self.down and isinstance(record, EndEpoch):
             self.down -= 1
             self.said.append("not told")
             raise KafkaTimeout("no acknowledgement in time")
         offset = self.state.position
-        self.state.apply(offset, encode(kind, link="l", **fields))
-        self.said.append(f"{kind} {fields.get('epoch', '')}".strip())
+        self.state.apply(offset, encode(record, "l"))
+        self.said.append(f"{record.kind} {getattr(record, 'epoch', '')}".strip())
         return offset
 
     def poll(self) -> Control:
@@ -167,7 +168,7 @@ def test_a_late_report_of_an_old_term_is_not_the_new_ones() -> None:
     def script(query: FakeQuery, lanes: list[Plan]) -> None:
         queries.append(query)
         if len(queries) == 1:
-            driven.control.append("leader", None, application="replicator", instance="another")
+            driven.control.append(Leader("replicator", "another"), None)
         else:
             queries[0].reports.put([Progress(0, driven.term, driven.epoch, "counts", {"records": 100})])
             ends(query, lanes)
@@ -231,14 +232,14 @@ def test_after_a_failure_the_lanes_are_told_to_end_before_the_next_ones_begin() 
 def test_a_lane_of_an_epoch_that_is_over_fences_nobody() -> None:
     """Promise: who was fenced by the next epoch's lane, of the same term, finds the end of its own on record, and does not fence in turn."""
     control: Any = FakeLog([])
-    term = control.append("leader", None, application="deduplicator", instance="i")
+    term = control.append(Leader("deduplicator", "i"), None)
     plan = {"application": "deduplicator", "term": term, "epoch_s": 600.0, "again": False}
     lane, successor = (LaneTerm(cast(Any, SimpleNamespace(**plan, epoch=epoch)), control) for epoch in (1, 2))
     lane.must_lead(Deadline(1))
-    control.append("end-epoch", None, application="deduplicator", term=term, epoch=1)
+    control.append(EndEpoch("deduplicator", term, 1), None)
     successor.must_lead(Deadline(1))
     with pytest.raises(Deposed, match="epoch 1 is over"):
         lane.must_lead(Deadline(1))
-    control.append("leader", None, application="deduplicator", instance="another")
+    control.append(Leader("deduplicator", "another"), None)
     with pytest.raises(Deposed, match="another instance"):
         successor.must_lead(Deadline(1))

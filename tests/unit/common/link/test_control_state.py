@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.errors import ControlError
+from common.link.control_kinds import Halted, Identity, SourceTopic
 from common.link.control_log import ControlLog
 from common.link.control_records import (
     DEDUPLICATOR,
@@ -21,11 +22,11 @@ from common.link.control_records import (
     Origin,
     Request,
     Settled,
-    SourceTopic,
 )
-from common.link.control_state import Control, encode
+from common.link.control_state import Control
 from common.ports import Deadline
 from tests.support import strategies
+from tests.support.control_json import encode
 
 KEY = ("id", 0)
 WHERE: dict[str, Any] = {"topic": "orders", "topic_id": "id", "partition": 0}
@@ -46,9 +47,14 @@ def test_nothing_is_known_at_first() -> None:
 
 
 def test_the_first_identity_stays() -> None:
-    first = {"source_cluster": "s", "target_cluster": "t", "staging_partitions": 8, "topics": {"a": "b"}}
+    first: dict[str, Any] = {
+        "source_cluster": "s",
+        "target_cluster": "t",
+        "staging_partitions": 8,
+        "topics": {"a": "b"},
+    }
     state = control(("identity", first), ("identity", {**first, "staging_partitions": 9}))
-    assert state.identity == first
+    assert state.identity == Identity(**first)
 
 
 def test_the_first_origin_of_a_partition_stays() -> None:
@@ -341,15 +347,7 @@ def test_what_no_reader_would_understand_is_never_appended() -> None:
     try:
         with pytest.raises(ControlError, match="available is -1001"):
             log.append(
-                "halted",
-                Deadline(0.1),
-                application="replicator",
-                topic="orders",
-                topic_id="id",
-                partition=0,
-                reason="source-truncated",
-                next=20,
-                available=-1001,
+                Halted("replicator", "orders", "id", 0, "source-truncated", "", 20, -1001), Deadline(0.1)
             )
     finally:
         log.close()

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from common.config import loading
 from common.config.settings import Settings
 from common.errors import ControlError, SettingsError
-from common.link.control_state import Control, encode
+from common.link.control_state import Control
 from common.link.throttling import NO_LIMIT, Limit, Steering, rate
+from tests.support.control_json import encode
 from verbatim.commands.steering import checked, in_force, table
 from verbatim.main import cli
 

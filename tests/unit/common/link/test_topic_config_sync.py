@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.kafka.model import Value
-from common.link.control_records import SourceTopic
+from common.link.control_kinds import SourceTopic
 from common.link.topic_config_sync import (
     NEEDED,
     Change,

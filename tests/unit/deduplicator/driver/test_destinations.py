@@ -9,9 +9,10 @@ import pytest
 
 from common.config import loading
 from common.errors import LinkRefused
-from common.link.control_records import SourceTopic
-from common.link.control_state import Control, encode
+from common.link.control_kinds import SourceTopic
+from common.link.control_state import Control
 from deduplicator.driver.destinations import Destinations
+from tests.support.control_json import encode
 
 MERGE = {"SEVERAL_SOURCES": "merge"}
 BEATS = {"HEARTBEATS_INTERVAL": "1s"}

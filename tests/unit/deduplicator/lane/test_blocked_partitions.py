@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 
-from common.link.control_state import Control, encode
+from common.link import control_kinds
+from common.link.control_kinds import ControlRecord
+from common.link.control_state import Control
 from common.link.frame import Frame
 from common.link.halt_reasons import HaltReason
 from deduplicator.lane.blocked_partitions import BlockedPartitions
 from deduplicator.lane.partition_state import StagingPartitionState
 from deduplicator.lane.transaction import Again
+from tests.support.control_json import encode
 
 KEY = ("id", 0)
 
@@ -24,9 +27,9 @@ class Log:
         self.state = Control()
         self.kinds: list[str] = []
 
-    def append(self, kind: str, _: Any, **fields: Any) -> None:
-        self.kinds.append(kind)
-        self.state.apply(self.state.position, encode(kind, **fields))
+    def append(self, record: ControlRecord, _: Any) -> None:
+        self.kinds.append(record.kind)
+        self.state.apply(self.state.position, control_kinds.encode(record, "link"))
 
 
 def troubles(position: int, reached: int) -> tuple[BlockedPartitions, StagingPartitionState, Log]:

@@ -12,12 +12,13 @@ from common.errors import KafkaTimeout
 from common.kafka.wire.records import MAX_RECORDS, Rows, encode_rows
 from common.link.batch_frame import BatchFrame
 from common.link.control_records import Destination
-from common.link.control_state import Control, encode
+from common.link.control_state import Control
 from common.link.frame import Frame, encode_headers, pack
 from common.link.halt_reasons import HaltReason
 from deduplicator.lane.frame_handler import FrameHandler
 from deduplicator.lane.partition_state import StagingPartitionState
 from deduplicator.lane.transaction import Again
+from tests.support.control_json import encode
 from tests.unit.common.kafka.wire.test_chunks import frame_of, unreadable
 from tests.unit.common.kafka.wire.test_chunks import whole as whole_batch
 

@@ -13,11 +13,12 @@ from confluent_kafka import KafkaError, KafkaException, Uuid
 from common import ports
 from common.kafka.client import topics
 from common.kafka.wire.protocol import KnownTransaction
-from common.link.control_state import Control, encode
+from common.link.control_state import Control
 from common.link.halt_reasons import HaltReason
 from deduplicator.lane.transactional_ids import TransactionalIds
 from deduplicator.lane.unavailable import FIRST_LOOK_S, GRACE_S, LAST_LOOK_S, Unavailable
 from deduplicator.lane.unclosed import Unclosed
+from tests.support.control_json import encode
 
 AT, OTHER = ("orders", 0), ("orders", 1)
 ID = Uuid(1, 2)

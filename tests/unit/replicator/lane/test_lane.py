@@ -161,7 +161,7 @@ def test_a_bug_in_one_partition_halts_it_by_name_and_no_other(
     lane.copies = {("t", 0): sick, ("t", 1): sound}
     lane.unreadable = {}
     lane.uncut = {("t", 0): sick, ("t", 1): sound} if step == "cut" else {}
-    control = SimpleNamespace(append=lambda kind, _, **fields: said.append((kind, fields)))
+    control = SimpleNamespace(append=lambda record, _: said.append(record))
     lane.halts = Halts(cast(Any, SimpleNamespace(state=Control(), control=control)), [])
     lane.throttle = SimpleNamespace(limits=lambda copy: False, spend=lambda cut: None)
     lane.topic_id_check = SimpleNamespace(hold_back=cuts.append)
@@ -170,10 +170,10 @@ def test_a_bug_in_one_partition_halts_it_by_name_and_no_other(
             lane._take_chunk(SimpleNamespace(topic="t", partition=0))
         else:
             lane._cut(True)
-    kind, fields = said[0]
-    assert (kind, fields["partition"], fields["reason"]) == ("halted", 0, "internal-error")
-    assert "t-0: IndexError at test_lane.py" in fields["detail"]
-    assert "secret" not in fields["detail"] and "Traceback" in caplog.text
+    halted = said[0]
+    assert (halted.kind, halted.partition, halted.reason) == ("halted", 0, "internal-error")
+    assert "t-0: IndexError at test_lane.py" in halted.detail
+    assert "secret" not in halted.detail and "Traceback" in caplog.text
     assert ("t", 0) not in lane.uncut
     assert cuts == ["frame"] * (1 if step == "cut" else 0) or step == "cut"
     lane.copies["t", 0] = Sick(MemoryError())

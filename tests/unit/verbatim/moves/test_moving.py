@@ -11,12 +11,13 @@ import pytest
 from common.config import loading
 from common.errors import PartitionsHalted
 from common.kafka.client import clients, topics
-from common.link.control_state import Control, encode
+from common.link.control_state import Control
 from common.ports import Deadline
 from offsets.commit_rule import MEANINGS
 from offsets.group_offsets import GroupKey, GroupOffset
 from offsets.group_protocol import Group
 from offsets.survey import Row, unmoved
+from tests.support.control_json import encode
 from verbatim.commands.failover import as_json, as_text
 from verbatim.moves import cutover_rules as rules
 from verbatim.moves.failover import missing

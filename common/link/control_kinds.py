@@ -1,0 +1,312 @@
+"""The kinds of records in the control topic: what each says, and its way to JSON and back. Pure.
+
+What they add up to is decided in common/link/control_state.py. A field that has a default may be missing in what earlier releases wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, ClassVar
+
+import orjson
+
+from common.kafka.model import Acl
+
+KINDS: dict[str, type[ControlRecord]] = {}
+_SPARSE = {"sparse": True}
+"""A field that is written only where it is not None."""
+
+
+class ControlRecord:
+    """A record of the control topic; `kind` is its name there."""
+
+    kind: ClassVar[str]
+
+    def __init_subclass__(cls, kind: str) -> None:
+        cls.kind = kind
+        KINDS[kind] = cls
+
+
+@dataclass(frozen=True)
+class Identity(ControlRecord, kind="identity"):
+    """What a link was made with. `topics`: its own topics on the target -> their ids."""
+
+    source_cluster: str
+    target_cluster: str
+    staging_partitions: int
+    topics: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Leader(ControlRecord, kind="leader"):
+    """An instance leads its application from this record on; its offset is the term."""
+
+    application: str
+    instance: str = ""
+
+
+@dataclass(frozen=True)
+class Started(ControlRecord, kind="started"):
+    """Every topic that was there at first has its origin."""
+
+    start_offsets: str | None = None
+
+
+@dataclass(frozen=True)
+class Origin(ControlRecord, kind="origin"):
+    """Where the copying of a partition begins. `initial`: decided by START_OFFSETS, when the link began."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    offset: int
+    initial: bool = False
+
+
+@dataclass(frozen=True)
+class SourceTopic(ControlRecord, kind="topic"):
+    """A source topic as the replicator described it: what the destination must be able to hold."""
+
+    topic: str
+    topic_id: str
+    partitions: int
+    config: dict[str, str]
+    """All its settings, as they count."""
+    explicit: frozenset[str] = frozenset()
+    """The settings that were set on the topic itself; the others are its cluster's defaults."""
+
+
+@dataclass(frozen=True)
+class TopicAcls(ControlRecord, kind="topic-acls"):
+    """The access rules that concern a source topic."""
+
+    topic: str
+    acls: tuple[Acl, ...]
+
+
+@dataclass(frozen=True)
+class Granted(ControlRecord, kind="granted"):
+    """The access rules that the link has made for a destination, or is about to make."""
+
+    destination: str
+    acls: tuple[Acl, ...]
+
+
+@dataclass(frozen=True)
+class TopicDeleted(ControlRecord, kind="topic-deleted"):
+    """A topic is gone from the source."""
+
+    topic: str
+    topic_id: str
+
+
+@dataclass(frozen=True)
+class Destination(ControlRecord, kind="destination"):
+    """Where a source topic's records go; common/link/control_records.py, Destination, says what the fields mean."""
+
+    topic: str
+    topic_id: str
+    destination: str
+    partitions: int
+    max_message_bytes: int
+    refused: str | None = None
+    config: dict[str, str] = field(default_factory=dict)
+    compacted: bool = False
+    destination_id: str | None = None
+    gone: bool = False
+
+
+@dataclass(frozen=True)
+class AcceptDestination(ControlRecord, kind="accept-destination"):
+    """An operator's consent to use destinations as they are now."""
+
+    destinations: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class GivenUp(ControlRecord, kind="given-up"):
+    """A producer's id and epoch that nobody uses any more, though its last transaction is still being completed."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+
+
+@dataclass(frozen=True)
+class EndEpoch(ControlRecord, kind="end-epoch"):
+    """The lanes of an application are to finish, in this term up to this epoch."""
+
+    application: str
+    term: int
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Ask(ControlRecord, kind="ask"):
+    """The replicator asks how far a partition is."""
+
+    topic: str
+    topic_id: str
+    partition: int
+
+
+@dataclass(frozen=True)
+class Resend(ControlRecord, kind="resend"):
+    """The deduplicator is at `next` (None: it has nothing), and wants what comes then; with `answers` it is an answer to the question at that
+    control offset. `held`, `held_start`: where the first frame that was skipped lies in staging (partition, offset), and where it begins."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    next: int | None = None
+    answers: int | None = field(default=None, metadata=_SPARSE)
+    held: tuple[int, int] | None = field(default=None, metadata=_SPARSE)
+    held_start: int | None = field(default=None, metadata=_SPARSE)
+
+
+@dataclass(frozen=True)
+class Halted(ControlRecord, kind="halted"):
+    """A partition has stopped; `next`, `available` and `held` as in Halt and Resend."""
+
+    application: str
+    topic: str
+    topic_id: str
+    partition: int
+    reason: str
+    detail: str = ""
+    next: int | None = None
+    available: int | None = None
+    held: tuple[int, int] | None = field(default=None, metadata=_SPARSE)
+    held_start: int | None = field(default=None, metadata=_SPARSE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resumed(ControlRecord, kind="resumed"):
+    """A partition that had stopped goes on."""
+
+    application: str
+    topic: str = ""
+    topic_id: str
+    partition: int
+
+
+@dataclass(frozen=True)
+class AcceptLoss(ControlRecord, kind="accept-loss"):
+    """An operator's accepted loss of the source offsets from `next` up to `to`."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    next: int | None = None
+    to: int | None = None
+    reason: str = field(kw_only=True)
+
+
+@dataclass(frozen=True)
+class Pause(ControlRecord, kind="pause"):
+    """Topics (names and expressions; none: all) stop, or go on."""
+
+    topics: tuple[str, ...]
+    paused: bool
+
+
+@dataclass(frozen=True)
+class Limit(ControlRecord, kind="limit"):
+    """The most that topics (none: all together) may do in a second."""
+
+    topics: tuple[str, ...]
+    bytes_per_second: int | None = None
+    records_per_second: int | None = None
+
+
+def encode(record: ControlRecord, link: str) -> bytes:
+    """A record as it lies in the topic."""
+    said = {
+        of.name: value
+        for of in fields(record)  # type: ignore[arg-type]
+        if (value := getattr(record, of.name)) is not None or not of.metadata
+    }
+    return orjson.dumps({"kind": record.kind, "link": link, **said}, default=_plain)
+
+
+def decode(values: Mapping[str, Any]) -> ControlRecord:
+    """The record that a JSON object tells. Raises KeyError for one of no known kind, and for a field that is missing, TypeError for one of
+    another type: it would fail later, far from the record that is to blame, or not at all (Kafka's clients take a negative offset for "the
+    end")."""
+    cls = KINDS[_text("kind", values["kind"])]
+    return cls(
+        **{
+            of.name: _READ[str(of.type)](of.name, values[of.name])
+            for of in fields(cls)  # type: ignore[arg-type]
+            if of.name in values or (of.default is MISSING and of.default_factory is MISSING)
+        }
+    )
+
+
+def _plain(value: Any) -> Any:
+    return sorted(value) if isinstance(value, frozenset) else list(value)
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is {value!r}, not a text")
+    return value
+
+
+def _number(name: str, value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise TypeError(f"{name} is {value!r}, not a number from 0")
+    return value
+
+
+def _flag(name: str, value: Any) -> bool:
+    if type(value) is not bool:
+        raise TypeError(f"{name} is {value!r}, not true or false")
+    return value
+
+
+def _list(name: str, value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError(f"{name} is {value!r}, not a list")
+    return value
+
+
+def _texts(name: str, value: Any) -> tuple[str, ...]:
+    return tuple(_text(name, one) for one in _list(name, value))
+
+
+def _settings(name: str, value: Any) -> dict[str, str]:
+    if not isinstance(value, dict):
+        raise TypeError(f"{name} is {value!r}, not an object")
+    return {key: _text(key, of) for key, of in value.items()}
+
+
+def _place(name: str, value: Any) -> tuple[int, int]:
+    place = [_number(name, one) for one in _list(name, value)]
+    if len(place) != 2:
+        raise TypeError(f"{name} is {value!r}, not a partition and an offset")
+    return place[0], place[1]
+
+
+def _acls(name: str, value: Any) -> tuple[Acl, ...]:
+    return tuple(Acl(*_texts(name, one)) for one in _list(name, value))
+
+
+def _or_none(read: Callable[[str, Any], Any]) -> Callable[[str, Any], Any]:
+    return lambda name, value: None if value is None else read(name, value)
+
+
+_READ: dict[str, Callable[[str, Any], Any]] = {
+    "str": _text,
+    "str | None": _or_none(_text),
+    "int": _number,
+    "int | None": _or_none(_number),
+    "bool": _flag,
+    "tuple[str, ...]": _texts,
+    "frozenset[str]": lambda name, value: frozenset(_texts(name, value)),
+    "dict[str, str]": _settings,
+    "tuple[int, int] | None": _or_none(_place),
+    "tuple[Acl, ...]": _acls,
+}
+"""What reads a field, by how its type is spelled above."""
