@@ -61,12 +61,12 @@ class BatchProducer(Transactional):
         transactional_id: str,
         transaction_timeout_ms: int,
         group: str,
-        along: Sequence[tuple[str, int]] = (),
+        in_each: Sequence[tuple[str, int]] = (),
     ) -> None:
         own = {"transactional.id": transactional_id, "transaction.timeout.ms": transaction_timeout_ms}
         super().__init__(world, {**config, **own})
         self._group = group
-        self._along = along
+        self._in_each = in_each
         self._singles: dict[tuple[str, int], list[Single]] = {}
         self._waiting: list[Batch] = []
         self._sent: deque[Batch] = deque()
@@ -113,7 +113,7 @@ class BatchProducer(Transactional):
 
     def take_part(self, partitions: Collection[tuple[str, int]], timeout: float) -> None:
         self._must_go_on()
-        new = [self._log(*at) for at in [*partitions, *self._along]]
+        new = [self._log(*at) for at in [*partitions, *self._in_each]]
         self.call(timeout)
         txn = self._asked(lambda: self._until_ready(self._ongoing, self.scheduler.now + 5.0))
         txn.logs += [log for log in new if log not in txn.logs]
@@ -312,7 +312,7 @@ class BatchProducer(Transactional):
             log for log in dict.fromkeys(batch.log for batch in self._waiting) if log not in self._registered
         ]
         if new and not self._registered:
-            new += [log for log in (self._log(*at) for at in self._along) if log not in new]
+            new += [log for log in (self._log(*at) for at in self._in_each) if log not in new]
         if new:
             self.call()
             way = self.world.outcome("AddPartitionsToTxn", "is answered", "answer is lost", "is lost")

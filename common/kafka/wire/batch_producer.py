@@ -25,7 +25,7 @@ from common.kafka.wire import protocol, record_batch
 from common.kafka.wire.batch_sender import PATIENCE_S, REQUEST_BYTES, Batch, BatchSender, Reported
 from common.kafka.wire.broker_connections import BrokerConnections, Partition
 from common.kafka.wire.coordinators import Coordinators
-from common.kafka.wire.protocol import KnownTransaction, Piece
+from common.kafka.wire.protocol import Buffer, KnownTransaction
 from common.kafka.wire.record_batch import BatchHeader, Records
 from common.kafka.wire.record_encoder import encode_records
 from common.kafka.wire.records import encode_rows
@@ -73,9 +73,9 @@ class BatchProducer:
         transactional_id: str,
         transaction_timeout_ms: int,
         group: str,
-        along: Sequence[Partition] = (),
+        in_each: Sequence[Partition] = (),
     ) -> None:
-        """`group` is whose offsets its transactions commit; `along` are partitions that each of them writes to which writes anything: they are
+        """`group` is whose offsets its transactions commit; `in_each` are partitions that each of them writes to which writes anything: they are
         registered with the first others, by one request."""
         self._brokers = BrokerConnections(config)
         self._codec = str(config.get("compression.type", COMPRESSION))
@@ -86,7 +86,7 @@ class BatchProducer:
         self._id = transactional_id
         self._timeout_ms = transaction_timeout_ms
         self._group = group
-        self._along = along
+        self._in_each = in_each
         self._number, self._epoch = -1, -1
         self._sequences: dict[Partition, int] = {}
         self._single: dict[Partition, _Single] = {}
@@ -246,7 +246,9 @@ class BatchProducer:
         self._sequences[at] = (sequence + count) % SEQUENCES
         return sequence
 
-    def _wait_with(self, at: Partition, pieces: Sequence[Piece], reported: Reported, tried: str = "") -> None:
+    def _wait_with(
+        self, at: Partition, pieces: Sequence[Buffer], reported: Reported, tried: str = ""
+    ) -> None:
         self._batches.add(Batch(at, pieces, sum(map(len, pieces)), reported, tried))
 
     @property
@@ -326,7 +328,7 @@ class BatchProducer:
         if not new:
             return
         if not self._registered:
-            new += [at for at in self._along if at not in new]
+            new += [at for at in self._in_each if at not in new]
         body = [protocol.add_partitions(self._id, self._number, self._epoch, new)]
         deadline = Deadline(deadline.left(PATIENCE_S))
         refused: dict[Partition, int] = {}

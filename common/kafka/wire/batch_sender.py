@@ -18,7 +18,7 @@ from common import ports
 from common.kafka.wire import protocol
 from common.kafka.wire.broker_backoff import TRIES
 from common.kafka.wire.broker_connections import DATA, Address, BrokerConnections, Line, Partition
-from common.kafka.wire.protocol import Piece
+from common.kafka.wire.protocol import Buffer
 from common.ports import Deadline
 
 SEND_BYTES = 256 << 10
@@ -52,7 +52,7 @@ _OUT_OF_ORDER = KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER
 @dataclass(slots=True)
 class Batch:
     at: Partition
-    pieces: Sequence[Piece]
+    pieces: Sequence[Buffer]
     bytes: int
     reported: Reported
     tried: str = ""

@@ -17,7 +17,7 @@ from common.kafka.wire import protocol
 from common.kafka.wire.broker_backoff import CONTROL, DATA, TRIES, Address
 from common.kafka.wire.connection import Access, Connection, UnsupportedVersion, access, broken, wait_for
 from common.kafka.wire.handshake import Waits
-from common.kafka.wire.protocol import Answer, Api, Piece
+from common.kafka.wire.protocol import Answer, Api, Buffer
 from common.ports import Deadline
 
 __all__ = [
@@ -124,7 +124,7 @@ class BrokerConnections:
 
     # asking
 
-    def ask(self, address: Address, api: Api, body: Sequence[Piece], deadline: Deadline) -> Answer:
+    def ask(self, address: Address, api: Api, body: Sequence[Buffer], deadline: Deadline) -> Answer:
         """A request and its answer. Where none comes, another broker may be the one to ask the next time."""
         line = (address, CONTROL)
         connection = None
@@ -139,7 +139,7 @@ class BrokerConnections:
         TRIES.worked(*line)
         return answer
 
-    def any(self, api: Api, body: Sequence[Piece], deadline: Deadline) -> Answer:
+    def any(self, api: Api, body: Sequence[Buffer], deadline: Deadline) -> Answer:
         """What the first broker answers that answers a question that any of them can."""
         question = Question(self, api, body)
         while (answer := question.answer()) is None:
@@ -246,7 +246,7 @@ class Question:
     """A request that any broker can answer. It is asked of one, and where that takes long, of the next one beside it, until one has answered: a
     broker that accepts connections and is silent costs a second, and one that is merely slow answers in the end. Waits for nothing."""
 
-    def __init__(self, brokers: BrokerConnections, api: Api, body: Sequence[Piece]) -> None:
+    def __init__(self, brokers: BrokerConnections, api: Api, body: Sequence[Buffer]) -> None:
         self._brokers = brokers
         self._api, self._body = api, body
         self._left = brokers.to_ask()

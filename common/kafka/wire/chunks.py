@@ -51,7 +51,7 @@ class Chunk:
 
 
 @dataclass(slots=True)
-class Piece:
+class FrameContents:
     """A frame's worth: whole batches or rows; the position behind them, and the leader epoch of the last."""
 
     next: int
@@ -79,7 +79,7 @@ class Chunks:
         self._chunks.clear()
         self.count = self.bytes = 0
 
-    def cut(self, most_records: int, most_bytes: int, whole: bool) -> Piece:
+    def cut(self, most_records: int, most_bytes: int, whole: bool) -> FrameContents:
         """Take so much from the front, and a record or a whole batch at least. Without `whole`, batches are taken apart."""
         if not whole or self._chunks[0].apart:
             self._take_apart()
@@ -109,7 +109,7 @@ class Chunks:
             self._chunks.popleft()
         self._chunks.appendleft(first)
 
-    def _cut_wholes(self, most_bytes: int) -> Piece:
+    def _cut_wholes(self, most_bytes: int) -> FrameContents:
         chunk = self._chunks[0]
         size = taken = count = 0
         for header, _ in chunk.wholes:
@@ -126,9 +126,9 @@ class Chunks:
         if not chunk.wholes:
             end = chunk.next
             self._chunks.popleft()
-        return Piece(end, chunk.leader_epoch, wholes, None)
+        return FrameContents(end, chunk.leader_epoch, wholes, None)
 
-    def _cut_rows(self, most_records: int, most_bytes: int) -> Piece:
+    def _cut_rows(self, most_records: int, most_bytes: int) -> FrameContents:
         parts: list[pa.RecordBatch] = []
         count = size = 0
         end = epoch = -1
@@ -154,7 +154,7 @@ class Chunks:
                 break
             end = chunk.next
             self._chunks.popleft()
-        return Piece(end, epoch, [], _joined(parts))
+        return FrameContents(end, epoch, [], _joined(parts))
 
 
 def _joined(parts: list[pa.RecordBatch]) -> pa.RecordBatch:

@@ -24,7 +24,7 @@ from common import ports
 from common.config.wire_properties import sasl_mechanism
 from common.kafka.wire import handshake, oauth_tokens, protocol, sasl, tls
 from common.kafka.wire.handshake import Waits
-from common.kafka.wire.protocol import Answer, Api, MalformedAnswer, Piece
+from common.kafka.wire.protocol import Answer, Api, Buffer, MalformedAnswer
 from common.ports import Deadline
 
 log = logging.getLogger(__name__)
@@ -191,7 +191,7 @@ class Connection:
             raise self._not_let_in(malformed.args[0].str()) from None
         self._renew_at = ports.monotonic() + life_s * _SESSION_SHARE
 
-    def _exchange(self, api: Api, body: Sequence[Piece]) -> Generator[Waits, None, Answer]:
+    def _exchange(self, api: Api, body: Sequence[Buffer]) -> Generator[Waits, None, Answer]:
         self._begin(api, body)
         while not self._go_on():
             yield self.fileno(), select.POLLIN | (select.POLLOUT if self._unsent else 0)
@@ -225,7 +225,7 @@ class Connection:
             words = f"broker {self} does not know version {api.version} of {api.name}, {its}"
             raise UnsupportedVersion(KafkaError(KafkaError.UNSUPPORTED_VERSION, words))
 
-    def send(self, api: Api, body: Sequence[Piece], deadline: Deadline | None) -> None:
+    def send(self, api: Api, body: Sequence[Buffer], deadline: Deadline | None) -> None:
         """Send a request, on a connection that is ready. Without a deadline nothing is waited for: what the socket does not take at once goes
         out as `complete` is asked."""
         try:
@@ -241,7 +241,7 @@ class Connection:
             self.close()
             raise self._lost(error) from None
 
-    def _begin(self, api: Api, body: Sequence[Piece]) -> None:
+    def _begin(self, api: Api, body: Sequence[Buffer]) -> None:
         self.must_know(api)
         self._stage = api.name
         self._correlation += 1
@@ -350,7 +350,7 @@ class Connection:
             wait_for([self.waits_for()], deadline.left())
         return self.received()
 
-    def ask(self, api: Api, body: Sequence[Piece], deadline: Deadline) -> Answer:
+    def ask(self, api: Api, body: Sequence[Buffer], deadline: Deadline) -> Answer:
         """Send a request, and wait for its answer; none may be in flight."""
         assert not self._in_flight
         self.open(deadline)

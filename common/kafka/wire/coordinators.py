@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException
 from common import ports
 from common.kafka.wire import protocol
 from common.kafka.wire.broker_connections import BrokerConnections, NoCoordinator, Unreachable
-from common.kafka.wire.protocol import Answer, Api, KnownTransaction, Piece
+from common.kafka.wire.protocol import Answer, Api, Buffer, KnownTransaction
 from common.ports import Deadline
 
 LEAST_PAUSE_S, MOST_PAUSE_S = 0.001, 0.02
@@ -42,7 +42,7 @@ class Coordinators:
         self._group = group
         self._end = end
 
-    def ask(self, kind: int, api: Api, body: Sequence[Piece], deadline: Deadline) -> Answer:
+    def ask(self, kind: int, api: Api, body: Sequence[Buffer], deadline: Deadline) -> Answer:
         """Ask a coordinator."""
         key = self._group if kind == protocol.GROUP else self._id
         return self._brokers.ask(self._brokers.coordinator(kind, key, deadline), api, body, deadline)

@@ -18,7 +18,7 @@ from confluent_kafka import KafkaError
 
 from common import ports
 from common.kafka.wire import oauth_tokens, protocol, sasl
-from common.kafka.wire.protocol import Answer, Api, Piece
+from common.kafka.wire.protocol import Answer, Api, Buffer
 
 if TYPE_CHECKING:
     from common.kafka.wire.connection import Access
@@ -29,7 +29,7 @@ _UNSUPPORTED_MECHANISM = 33
 
 Waits = tuple[int, int]
 """A file descriptor, and what is waited for there, as `select.poll` has it."""
-Exchange = Callable[[Api, Sequence[Piece]], Generator[Waits, None, Answer]]
+Exchange = Callable[[Api, Sequence[Buffer]], Generator[Waits, None, Answer]]
 """A request and its answer."""
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from confluent_kafka import KafkaError, KafkaException
 
-Piece = bytes | memoryview | Any
+Buffer = bytes | memoryview | Any
 """What a socket takes: anything with a buffer."""
 
 
@@ -156,7 +156,7 @@ def text(value: str | None) -> bytes:
     return struct.pack(">h", len(raw)) + raw
 
 
-def framed(api: Api, correlation: int, client_id: str, body: Sequence[Piece]) -> list[Piece]:
+def framed(api: Api, correlation: int, client_id: str, body: Sequence[Buffer]) -> list[Buffer]:
     """A request as it goes into a socket."""
     head = struct.pack(">hhi", api.key, api.version, correlation) + text(client_id)
     if api.flexible:
@@ -166,14 +166,14 @@ def framed(api: Api, correlation: int, client_id: str, body: Sequence[Piece]) ->
 
 
 def produce(
-    transactional_id: str | None, timeout_ms: int, batches: Mapping[tuple[str, int], Sequence[Piece]]
-) -> list[Piece]:
+    transactional_id: str | None, timeout_ms: int, batches: Mapping[tuple[str, int], Sequence[Buffer]]
+) -> list[Buffer]:
     """One record batch, in pieces, for each partition; acknowledged by all replicas that are in sync."""
-    by_topic: dict[str, list[tuple[int, Sequence[Piece]]]] = {}
+    by_topic: dict[str, list[tuple[int, Sequence[Buffer]]]] = {}
     for (topic, partition), pieces in batches.items():
         by_topic.setdefault(topic, []).append((partition, pieces))
     head = text(transactional_id) + struct.pack(">hii", -1, timeout_ms, len(by_topic))
-    out: list[Piece] = []
+    out: list[Buffer] = []
     for topic, partitions in by_topic.items():
         head += text(topic) + struct.pack(">i", len(partitions))
         for partition, pieces in partitions:

@@ -59,7 +59,7 @@ _LZ4_PLAIN = 1 << 31
 _LZ4_BLOCK = 64 << 10
 _XERIAL_BLOCK = 32 << 10
 
-Piece = bytes | Any
+BatchBuffer = bytes | Any
 """bytes or a pa.Buffer. A memoryview is none: google_crc32c would not take it."""
 
 
@@ -145,7 +145,7 @@ def seal(
     producer_epoch: int = -1,
     base_sequence: int = -1,
     transactional: bool = False,
-) -> list[Piece]:
+) -> list[BatchBuffer]:
     """A batch as pieces, to be written one behind the other: bytes and buffers, none of which is copied.
 
     codec: one of `CODECS`; what it does not make smaller is left as it is. level: gzip's or zstd's.
@@ -177,10 +177,10 @@ def seal_within(
     producer_id: int,
     producer_epoch: int,
     base_sequence: int,
-) -> tuple[list[Piece], str]:
+) -> tuple[list[BatchBuffer], str]:
     """`seal`, for a transaction, with the first of these codecs and levels that makes it no larger than so many bytes, or the last; and, where none
     does, what has been tried."""
-    pieces: list[Piece] = []
+    pieces: list[BatchBuffer] = []
     tried = [f"{len(records.data)} bytes"]
     for codec, level in ways:
         pieces = seal(records, codec, level, producer_id, producer_epoch, base_sequence, transactional=True)
@@ -193,7 +193,7 @@ def seal_within(
 
 def reseal(
     header: BatchHeader, batch: pa.Buffer, producer_id: int, producer_epoch: int, base_sequence: int
-) -> list[Piece]:
+) -> list[BatchBuffer]:
     """A batch that another producer has sealed, as one of a transaction of this producer: its records are as they were, to the byte."""
     records = batch.slice(HEADER_BYTES)
     checked = _CHECKED.pack(
@@ -210,7 +210,7 @@ def reseal(
     return [_PREFIX.pack(0, header.length, -1, _MAGIC, crc) + checked, records]
 
 
-def _compressed(data: pa.Buffer, codec: str, level: int | None) -> list[Piece]:
+def _compressed(data: pa.Buffer, codec: str, level: int | None) -> list[BatchBuffer]:
     if codec == "none":
         return [data]
     if codec == "lz4":
@@ -222,10 +222,10 @@ def _compressed(data: pa.Buffer, codec: str, level: int | None) -> list[Piece]:
     return [pa.Codec(codec, compression_level=level).compress(data)]
 
 
-def _lz4(data: pa.Buffer) -> list[Piece]:
+def _lz4(data: pa.Buffer) -> list[BatchBuffer]:
     """An LZ4 frame. Its blocks do not refer to each other, since Java's consumers (KafkaLZ4BlockInputStream) refuse those that do, as Arrow's would."""
     codec = pa.Codec("lz4_raw")
-    pieces: list[Piece] = []
+    pieces: list[BatchBuffer] = []
     head = _LZ4_HEAD
     for begin in range(0, len(data), _LZ4_BLOCK):
         block = data.slice(begin, min(_LZ4_BLOCK, len(data) - begin))
@@ -238,10 +238,10 @@ def _lz4(data: pa.Buffer) -> list[Piece]:
     return [*pieces, _LZ4_END]
 
 
-def _snappy(data: pa.Buffer) -> list[Piece]:
+def _snappy(data: pa.Buffer) -> list[BatchBuffer]:
     """Blocks as Java's producers frame them; its consumers read no other."""
     codec = pa.Codec("snappy")
-    pieces: list[Piece] = []
+    pieces: list[BatchBuffer] = []
     head = XERIAL_HEAD
     for begin in range(0, len(data), _XERIAL_BLOCK):
         packed = codec.compress(data.slice(begin, min(_XERIAL_BLOCK, len(data) - begin)))

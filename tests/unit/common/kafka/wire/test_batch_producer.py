@@ -185,7 +185,7 @@ def test_partitions_are_registered_once_and_their_batches_go_together(world: Wor
 
 
 def test_what_each_transaction_writes_to_is_registered_with_what_it_writes_to_first(world: World) -> None:
-    world.producer._along = [("t", 2)]
+    world.producer._in_each = [("t", 2)]
     for sequence in (0, 1):
         world.control.answers += [added(partitions=2), added(), simple()]
         world.data.answers += [produced((0, 5)), produced((0, 0), (0, 0), (0, 7)), produced((0, 0), (0, 6))]
