@@ -7,6 +7,7 @@ import zlib
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest import mock
 
 import google_crc32c
 import pyarrow as pa
@@ -322,9 +323,12 @@ def test_a_batch_that_can_t_be_taken_apart_halts_its_partition_by_name_behind_wh
     lane.halts = SimpleNamespace(halt=halt)
     lane.unreadable = Unreadable(cast(Any, SimpleNamespace(begun=1, by_id=lambda: True)), lane.halts)
     lane.topic_id_check = SimpleNamespace(hold_back=sent.append)
+    found = mock.Mock(wraps=lane.unreadable.found)
+    lane.unreadable.found = found
     for _ in range(3):
         lane._cut(True)
         lane.unreadable.halt()
+    found.assert_called_once()  # it isn't taken apart again
     assert [(cut.frame.start, cut.frame.next) for cut in sent] == [(0, 2)] and not told
     copy.acknowledge(sent[0])
     lane.unreadable.halt()
