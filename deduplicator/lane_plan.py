@@ -1,4 +1,4 @@
-"""What the deduplicator's driver tells its lanes to do. Pure."""
+"""What the deduplicator's driver tells its lanes to do, and what they leave for the next plan. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from common.link.lane_plan import Config, LanePlan, LaneShare
+from common.link.lane_progress import Row
 from deduplicator.lane.recovery import Snapshot
 
 
@@ -46,3 +47,18 @@ class DeduplicatorPlan(LanePlan, DeduplicatorShare):
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> DeduplicatorPlan:
         return cls(**{**data, "partitions": [StagingPartition.from_json(p) for p in data["partitions"]]})
+
+
+@dataclass(frozen=True)
+class Left(Row):
+    """What a lane knows of a staging partition as its epoch ends."""
+
+    partition: int
+    snapshot: Snapshot
+
+    def to_json(self) -> dict[str, Any]:
+        return {"partition": self.partition, **self.snapshot.to_plan()}
+
+    @classmethod
+    def from_json(cls, said: dict[str, Any]) -> Left:
+        return cls(said["partition"], Snapshot.from_plan(said))

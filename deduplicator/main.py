@@ -15,19 +15,20 @@ from pyspark.sql.streaming import StreamingQuery
 
 from common import ports
 from common.app.application import Application
-from common.app.bounded_run import halted_lines
+from common.app.work_report import halted_lines
 from common.config.credentials import for_plan
 from common.errors import LinkRefused, StateError, VerbatimError
 from common.kafka.client import clients, topics
 from common.link.control_records import Key
+from common.link.lane_progress import Row, Unfinished
 from common.link.partitioning import spread
 from common.ports import Deadline
-from common.spark.lane_query import Behind, Progress
+from common.spark.lane_query import Behind
 from deduplicator.driver.acl_replication import AclReplication
 from deduplicator.driver.destinations import Destinations
 from deduplicator.driver.staging_trim import limits, trim
 from deduplicator.lane import lane, recovery
-from deduplicator.lane_plan import DeduplicatorShare, StagingPartition
+from deduplicator.lane_plan import DeduplicatorShare, Left, StagingPartition
 from deduplicator.state.query import start_state_query
 from deduplicator.state.snapshot import FoldResult, Snapshot
 from deduplicator.state.table import StateTable
@@ -91,11 +92,11 @@ class Deduplicator(Application):
         self._fold_again_at = ports.monotonic() + FOLD_FIRST_S
         self._folded_at = -math.inf
 
-    def _count(self, rows: list[Progress]) -> None:
+    def _count(self, rows: list[Row]) -> None:
         super()._count(rows)
         for row in rows:
-            if row.kind == "left":
-                self._left[row.body["partition"]] = recovery.Snapshot.from_plan(row.body)
+            if isinstance(row, Left):
+                self._left[row.partition] = row.snapshot
 
     def take_over(self, settings: Settings) -> bool:
         if hasattr(self, "destinations"):
@@ -177,7 +178,7 @@ class Deduplicator(Application):
             for what, most in (("bytes_total", FOLD_BYTES), ("mappings_total", FOLD_MAPPINGS))
         )
 
-    def behind(self, rows: list[Progress]) -> dict[str, Behind]:
+    def behind(self, rows: list[Row]) -> dict[str, Behind]:
         """By staging partition, as the group's offsets say, which a bounded run's deliveries commit at the end."""
         topic, deadline = self.settings.staging_topic, Deadline(CALL_S)
         group = self.settings.deduplicator_group
@@ -186,18 +187,18 @@ class Deduplicator(Application):
             reached = {p: recovery.committed(reader, group, topic, p, deadline) or 0 for p in self._given}
         return {f"{topic}-{p}": Behind(reached[p], end) for p, end in self._given.items() if reached[p] < end}
 
-    def caught_up(self, rows: list[Progress]) -> int | None:
+    def caught_up(self, rows: list[Row]) -> int | None:
         # The lanes' last words, that a partition goes on above all, may have only just been written.
-        lines = halted_lines(rows, self.control.refresh(Deadline(CALL_S)), self.name)
-        if not lines and any(row.kind == "unfinished" for row in rows):
+        lines = halted_lines(self.name, self.control.refresh(Deadline(CALL_S)), rows)
+        if not lines and any(isinstance(row, Unfinished) for row in rows):
             return None
         self._folded(self.state.fold_now())
         for line in lines:
             click.echo(f"error: {line}", err=True)
-        counters = self.totals
+        counters = self.report.totals
         click.echo(
-            f"deduplicator: caught up: {counters.get('records', 0)} records delivered, "
-            f"{counters.get('duplicates', 0)} duplicates dropped, {len(lines)} partitions halted"
+            f"deduplicator: caught up: {counters['records']} records delivered, "
+            f"{counters['duplicates']} duplicates dropped, {len(lines)} partitions halted"
         )
         return 3 if lines else 0
 

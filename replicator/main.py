@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from common.app.application import CALL_S, Application
-from common.app.bounded_run import halted_lines
+from common.app.work_report import halted_lines, halts_of
+from common.link.lane_progress import FrameRefused, PartitionHalted, PartitionPaused, Row, Unfinished
 from common.ports import Deadline
-from common.spark.lane_query import Behind, Progress
+from common.spark.lane_query import Behind
 from replicator.driver.heartbeats import Heartbeats
 from replicator.driver.planner import Planner
 from replicator.lane import lane
@@ -77,18 +78,17 @@ class Replicator(Application):
             log.info("rate limits: %s", "; ".join(shown) or "none")
         self.health.paused, self.health.limits = paused, limits
 
-    def _count(self, rows: list[Progress]) -> None:
+    def _count(self, rows: list[Row]) -> None:
         super()._count(rows)
         for row in rows:
-            if row.kind == "frame-refused":
-                self.planner.leave_out((row.body["topic_id"], row.body["partition"]))
+            if isinstance(row, FrameRefused):
+                self.planner.leave_out((row.topic_id, row.partition))
 
-    def behind(self, rows: list[Progress]) -> dict[str, Behind]:
+    def behind(self, rows: list[Row]) -> dict[str, Behind]:
         """By source partition, as the positions topic says. What is halted or paused is left out: `caught_up` tells of it."""
-        halts = self.control.refresh(Deadline(CALL_S)).halts
-        still = {(halt.topic, key[1]) for (name, key), halt in halts.items() if name == self.name}
+        still = set(halts_of(self.name, self.control.refresh(Deadline(CALL_S))))
         still |= {
-            (row.body["topic"], row.body["partition"]) for row in rows if row.kind in ("halted", "paused")
+            (row.topic, row.partition) for row in rows if isinstance(row, PartitionHalted | PartitionPaused)
         }
         return {
             f"{topic}-{p}": Behind(*at)
@@ -96,22 +96,22 @@ class Replicator(Application):
             if (topic, p) not in still and at[0] < at[1]
         }
 
-    def caught_up(self, rows: list[Progress]) -> int | None:
-        if any(row.kind == "replan" for row in rows):
+    def caught_up(self, rows: list[Row]) -> int | None:
+        if any(isinstance(row, Unfinished) for row in rows):
             return None
         # The lanes' last words, that a partition goes on above all, may have only just been written.
-        lines = halted_lines(rows, self.control.refresh(Deadline(CALL_S)), self.name)
-        paused = Counter(row.body["topic"] for row in rows if row.kind == "paused")
+        lines = halted_lines(self.name, self.control.refresh(Deadline(CALL_S)), rows)
+        paused = Counter(row.topic for row in rows if isinstance(row, PartitionPaused))
         behind = [
             f"{topic} is paused, {count} of its partitions not caught up; `verbatim resume {topic}`"
             for topic, count in sorted(paused.items())
         ]
         for line in lines + behind:
             click.echo(f"error: {line}", err=True)
-        counters = self.totals
+        counters = self.report.totals
         click.echo(
-            f"replicator: caught up: {counters.get('records', 0)} records in "
-            f"{counters.get('frames', 0)} frames staged, {len(lines)} partitions halted"
+            f"replicator: caught up: {counters['records']} records in "
+            f"{counters['frames']} frames staged, {len(lines)} partitions halted"
             + (f", {len(paused)} topics paused" if paused else "")
         )
         return 3 if lines or paused else 0

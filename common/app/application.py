@@ -19,6 +19,7 @@ from common.app.election import TICK_S, Leadership, wait_for_lead
 from common.app.health import Health, serving
 from common.app.role import Role
 from common.app.signals import STOP_S, stop_on_signals
+from common.app.work_report import WorkReport
 from common.config.credentials import for_plan
 from common.errors import KafkaTimeout, LinkRefused, VerbatimError
 from common.kafka.client.clients import admin
@@ -28,17 +29,10 @@ from common.link.control_log import ControlLog
 from common.link.identity import Link
 from common.link.lane_counters import CounterTail
 from common.link.lane_plan import LanePlan, LaneShare
+from common.link.lane_progress import Counts, Refused, Row, decode
 from common.ports import Deadline
 from common.spark import java
-from common.spark.lane_query import (
-    Behind,
-    LaneQuery,
-    Plan,
-    Progress,
-    Reports,
-    first_line,
-    missing_right,
-)
+from common.spark.lane_query import Behind, LaneQuery, Plan, Reports, first_line, missing_right
 from common.spark.session import jvm_ended
 
 if TYPE_CHECKING:
@@ -88,9 +82,8 @@ class Application(Role):
         self._lanes_not_told = False
         """Whether the lanes of an epoch that failed must be told to end before there is another one."""
         self._behind: dict[str, Behind] = {}
-        self.totals: dict[str, int] = {}
+        self.report = WorkReport(self.health)
         self.counters: CounterTail
-        self._known_halts: set[str] = set()
 
     # running
 
@@ -184,7 +177,8 @@ class Application(Role):
                 replan_at = now
             self.tick()
             rows = self._ended_rows()
-            self._show_counters()
+            if running := self.counters.sums(self.term, self.epoch):
+                self.report.show_counters(running)
             if rows is not None:
                 if (code := self._after_epoch(rows)) is not None:
                     return code
@@ -247,13 +241,14 @@ class Application(Role):
         self._lanes_not_told = False
         return True
 
-    def _ended_rows(self) -> list[Progress] | None:
+    def _ended_rows(self) -> list[Row] | None:
         """What the lanes of the epoch that runs reported, if it has ended; waits a moment for that."""
         if self.bounded and not self.lanes_running:
             return []
-        return self.reports.ended(self.epoch, TICK_S)
+        said = self.reports.ended(self.epoch, TICK_S)
+        return None if said is None else [decode(text) for text in said]
 
-    def _after_epoch(self, rows: list[Progress]) -> int | None:
+    def _after_epoch(self, rows: list[Row]) -> int | None:
         """The exit code of a bounded run that has caught up; None to go on."""
         self.running = False
         self._count(rows)
@@ -313,7 +308,7 @@ class Application(Role):
             self._end_epoch()
         while self.running and query.active and not deadline.passed():
             self.leadership.poll(0.0)
-            if (rows := self.reports.ended(self.epoch, TICK_S)) is not None:
+            if (rows := self._ended_rows()) is not None:
                 self._count(rows)
                 break
         return 0 if self.stopping.is_set() else None
@@ -335,47 +330,17 @@ class Application(Role):
         return self.control.state.deposed(self.name, self.term)
 
     def _look_at_control(self) -> None:
-        """Take in the control topic; say once what has halted or goes on again."""
+        """Take in the control topic, and show what it says."""
         try:
-            state = self.control.poll()
+            self.report.show_halts(self.control.poll())
         except KafkaException as error:
             log.warning("reading %s: %s", self.settings.control_topic, error)
-            return
-        halts = {
-            f"{halt.topic}-{key[1]}": halt
-            for (application, key), halt in state.halts.items()
-            if application == self.name
-        }
-        for partition in self._known_halts - halts.keys():
-            log.info("%s goes on", partition)
-        for partition in halts.keys() - self._known_halts:
-            halt = halts[partition]
-            log.error(
-                "%s is halted, the others go on: %s; what to do is in docs: operations/halts#%s",
-                partition,
-                halt.detail,
-                halt.reason,
-            )
-        self._known_halts = set(halts)
-        self.health.halted = {partition: halt.reason for partition, halt in halts.items()}
-        self.health.deleted = state.deleted_topics()
 
-    def _count(self, rows: list[Progress]) -> None:
+    def _count(self, rows: list[Row]) -> None:
         """Add up what an epoch that ended did. Raises LinkRefused where another one would end in the same way."""
         for row in rows:
-            if row.kind == "refused":
-                raise LinkRefused(row.body["detail"])
-            if row.kind == "counts":
-                for name, value in row.body.items():
-                    self.totals[name] = self.totals.get(name, 0) + int(value)
-        self.health.counters = {f"{name}_total": value for name, value in self.totals.items()}
-
-    def _show_counters(self) -> None:
-        """Add to the epochs that ended what the lanes of this one say they have done."""
-        running = self.counters.sums(self.term, self.epoch)
-        if running:
-            level = {"lag": running.pop("lag", 0)}
-            names = self.totals.keys() | running.keys()
-            self.health.counters = level | {
-                f"{name}_total": self.totals.get(name, 0) + running.get(name, 0) for name in names
-            }
+            if isinstance(row, Refused):
+                raise LinkRefused(row.detail)
+            if isinstance(row, Counts):
+                self.report.totals.update(row.done)
+        self.report.show_counters({})

@@ -14,11 +14,10 @@ from common.link.control_kinds import EndEpoch
 from common.link.control_log import ControlLog
 from common.link.control_state import Control
 from common.link.lane_plan import LanePlan
+from common.link.lane_progress import Refused, Row, Unfinished, encode
 from common.ports import Deadline
 
 LOOK_INTERVAL_S = 0.5
-Row = tuple[str, dict[str, Any]]
-"""What a lane tells its driver of its progress: of which kind it is, and what it says."""
 
 
 def tame_garbage_collector() -> None:
@@ -36,17 +35,18 @@ class _Lane(Protocol):
     def close(self) -> None: ...
 
 
-def run_lane(plan: dict[str, Any], make: Callable[[dict[str, Any]], _Lane]) -> Iterator[Row]:
-    """Run a lane for one epoch and yield its progress rows. `make` gets its plan, as JSON, with the secrets that this machine has."""
+def run_lane(plan: dict[str, Any], make: Callable[[dict[str, Any]], _Lane]) -> Iterator[str]:
+    """Run a lane for one epoch and yield its progress rows, as JSON. `make` gets its plan, as JSON, with the secrets that this machine has."""
     logging.basicConfig(level=plan["log_level"], format="%(asctime)s %(levelname)s %(name)s %(message)s")
     tame_garbage_collector()
     try:
         lane = make(credentials.found_in_plan(plan))
     except SettingsError as error:
-        yield "refused", {"detail": str(error)}
+        yield encode(Refused(str(error)))
         return
     try:
-        yield from lane.run()
+        for row in lane.run():
+            yield encode(row)
     finally:
         lane.close()
 
@@ -98,11 +98,11 @@ class LaneTerm:
         """Ask all lanes of this epoch to finish, so that the driver plans anew."""
         self.control.append(EndEpoch(self.application, self.term, self.epoch), deadline)
 
-    def plan_anew(self) -> list[tuple[str, dict[str, Any]]]:
-        """What a lane that Spark runs again does instead of its work: it ends the epoch. Its progress rows.
+    def plan_anew(self) -> Row:
+        """What a lane that Spark runs again does instead of its work: it ends the epoch. Its progress row.
 
         Its plan is as old as the epoch: a source log may have been cut and written anew since, above the position in the plan and below
         what is delivered. And the first try may be alive: two of one term would fence each other until the epoch ends.
         """
         self.end_epoch(Deadline(30.0))
-        return [("replan", {"why": "Spark runs a lane again"}), ("unfinished", {})]
+        return Unfinished()

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import SparkSession
 
 from common.link.lane_plan import LaneShare
-from common.spark.lane_query import Behind, LaneQuery, Progress, Reports, RunLane, rehearse
+from common.link.lane_progress import Row
+from common.spark.lane_query import Behind, LaneQuery, Reports, RunLane, rehearse
 from common.spark.session import build_session, lanes_of, stop_session
 
 if TYPE_CHECKING:
@@ -43,12 +44,12 @@ class Role(ABC):
         """Asked every TOPIC_REFRESH_INTERVAL while lanes run: whether there is something new to plan for."""
 
     @abstractmethod
-    def behind(self, rows: list[Progress]) -> dict[str, Behind]:
+    def behind(self, rows: list[Row]) -> dict[str, Behind]:
         """In a bounded run, after an epoch: by name what is not copied up to the end that the plan gave, and not known to stand still for a
         reason. Asked of Kafka: what the lanes said counts for those reasons alone."""
 
     @abstractmethod
-    def caught_up(self, rows: list[Progress]) -> int | None:
+    def caught_up(self, rows: list[Row]) -> int | None:
         """In a bounded run, after an epoch that left nothing behind: the exit code, or None to go on with another epoch."""
 
     def tick(self) -> None:

@@ -33,22 +33,13 @@ log = logging.getLogger(__name__)
 Plan = dict[str, Any]
 """What one lane is to do, as JSON: it travels to an executor in a row."""
 
-PLAN_SCHEMA = "lane int, plan string"
-PROGRESS_SCHEMA = "lane int, term long, epoch long, kind string, body string"
-PROGRESS_ARROW = pa.schema(
-    [
-        ("lane", pa.int32()),
-        ("term", pa.int64()),
-        ("epoch", pa.int64()),
-        ("kind", pa.string()),
-        ("body", pa.string()),
-    ]
-)
+PLAN_SCHEMA = "plan string"
+PROGRESS_SCHEMA = "term long, epoch long, said string"
+PROGRESS_ARROW = pa.schema([("term", pa.int64()), ("epoch", pa.int64()), ("said", pa.string())])
 
 
 @dataclass
 class LanePartition(InputPartition):
-    lane: int
     plan: str
 
 
@@ -83,11 +74,11 @@ class LanesReader(DataSourceStreamReader):
         epoch, lanes = self._current()
         if end["epoch"] != epoch or start["epoch"] == epoch:
             return []
-        return [LanePartition(i, plan) for i, plan in enumerate(lanes)]
+        return [LanePartition(plan) for plan in lanes]
 
-    def read(self, partition: InputPartition) -> Iterator[tuple[int, str]]:
+    def read(self, partition: InputPartition) -> Iterator[tuple[str]]:
         assert isinstance(partition, LanePartition)
-        yield (partition.lane, partition.plan)
+        yield (partition.plan,)
 
     def _current(self) -> tuple[int, list[str]]:
         try:
@@ -97,8 +88,8 @@ class LanesReader(DataSourceStreamReader):
         return stored["epoch"], stored["lanes"]
 
 
-RunLane = Callable[[Plan], Iterator[tuple[str, dict[str, Any]]]]
-"""Runs one lane for one epoch, yielding progress as (kind, body)."""
+RunLane = Callable[[Plan], Iterator[str]]
+"""Runs one lane for one epoch, yielding its progress: texts that mean nothing here."""
 
 
 def in_arrow(run_lane: RunLane) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
@@ -110,28 +101,19 @@ def in_arrow(run_lane: RunLane) -> Callable[[Iterator[pa.RecordBatch]], Iterator
         for batch in batches:
             for row in batch.to_pylist():
                 plan = json.loads(row["plan"])
-                of = {"lane": row["lane"], "term": plan["term"], "epoch": plan["epoch"]}
-                for kind, body in run_lane(plan | {"again": again}):
-                    said = {**of, "kind": kind, "body": json.dumps(body)}
-                    yield pa.RecordBatch.from_pylist([said], schema=PROGRESS_ARROW)
+                for said in run_lane(plan | {"again": again}):
+                    progress = Progress(plan["term"], plan["epoch"], said)
+                    yield pa.RecordBatch.from_pylist([progress._asdict()], schema=PROGRESS_ARROW)
 
     return run
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(NamedTuple):
     """What a lane reported at the end of its epoch, which `term` and `epoch` of its plan name."""
 
-    lane: int
     term: int
     epoch: int
-    kind: str
-    body: dict[str, Any]
-
-    @classmethod
-    def of(cls, lane: int, plan: Plan, kind: str, body: dict[str, Any]) -> Progress:
-        """A row of the lane that runs by this plan."""
-        return cls(lane, plan["term"], plan["epoch"], kind, body)
+    said: str
 
 
 class Behind(NamedTuple):
@@ -150,8 +132,8 @@ class Reports:
         self._rows = queue.SimpleQueue[list[Progress]]() if rows is None else rows
         self.put = self._rows.put
 
-    def ended(self, epoch: int, timeout_s: float) -> list[Progress] | None:
-        """The rows of this epoch once it has ended; None where none comes within the time.
+    def ended(self, epoch: int, timeout_s: float) -> list[str] | None:
+        """What the lanes of this epoch said, once it has ended; None where none comes within the time.
 
         Each lane says something as it ends, so rows that are none are not its end. Spark plans an epoch as soon as the query has started, and
         reports it without rows where the driver had no plan yet, also long after there is one.
@@ -160,7 +142,7 @@ class Reports:
             rows = self._rows.get(timeout=timeout_s)
         except queue.Empty:
             return None
-        return [row for row in rows if (row.term, row.epoch) == (self.term, epoch)] or None
+        return [row.said for row in rows if (row.term, row.epoch) == (self.term, epoch)] or None
 
 
 _UNWAITED = {
@@ -199,8 +181,8 @@ def rehearse(spark: SparkSession, name: str, run_lane: RunLane, lanes: int) -> t
     return thread
 
 
-def _no_lane(_: RunLane, plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
-    return iter([("rehearsed", {})])
+def _no_lane(_: RunLane, plan: Plan) -> Iterator[str]:
+    return iter(["rehearsed"])
 
 
 class LaneQuery:
@@ -279,9 +261,7 @@ class LaneQuery:
                 raise
             # Interrupted by `stop`. Told of it, Spark looks for that with a pattern that a stack of a megabyte is too small for, and dumps it.
             return
-        self._on_epoch(
-            [Progress(row.lane, row.term, row.epoch, row.kind, json.loads(row.body)) for row in found]
-        )
+        self._on_epoch([Progress(row.term, row.epoch, row.said) for row in found])
 
 
 def missing_right(failure: str | None) -> str | None:

@@ -11,7 +11,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from common import ports
-from common.app.lane_term import LaneTerm, Row, run_lane
+from common.app.lane_term import LaneTerm, run_lane
 from common.errors import KafkaTimeout
 from common.kafka.client import clients
 from common.kafka.client.clients import Received
@@ -21,9 +21,10 @@ from common.link.control_log import ControlLog
 from common.link.control_records import DEDUPLICATOR
 from common.link.halt_reasons import HaltReason
 from common.link.lane_counters import Counters, lag
+from common.link.lane_progress import Counts, PartitionHalted, Refused, Row, Unfinished
 from common.ports import Deadline
 from deduplicator.lane.delivery import Delivery
-from deduplicator.lane_plan import DeduplicatorPlan
+from deduplicator.lane_plan import DeduplicatorPlan, Left
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +45,8 @@ waits at the broker for FETCH_WAIT_MS where nothing comes."""
 FETCH_WAIT_MS = 100
 
 
-def run(plan: dict[str, Any]) -> Iterator[Row]:
-    """Run a lane for one epoch and yield its progress rows."""
+def run(plan: dict[str, Any]) -> Iterator[str]:
+    """Run a lane for one epoch and yield its progress rows, as JSON."""
     return run_lane(plan, lambda found: Lane(DeduplicatorPlan.from_json(found)))
 
 
@@ -80,7 +81,7 @@ class Lane:
     def run(self) -> Iterator[Row]:
         self.control.refresh(Deadline(CALL_S))
         if self.term.again:
-            yield from self.term.plan_anew()
+            yield self.term.plan_anew()
             return
         for delivery in self.deliveries.values():
             delivery.thread.start()
@@ -228,15 +229,15 @@ class Lane:
     def _rows(self) -> Iterator[Row]:
         for delivery in self.deliveries.values():
             if delivery.left is not None:
-                yield ("left", {"partition": delivery.partition, **delivery.left.to_plan()})
+                yield Left(delivery.partition, delivery.left)
             if delivery.refusal is not None:
-                yield ("refused", {"detail": delivery.refusal})
+                yield Refused(delivery.refusal)
             for key, trouble in delivery.stuck.items():
                 if trouble.reason == HaltReason.MISSING:
                     request = self.term.state.resends.get(key)
                     topic = request.topic if request is not None else key[0]
                     detail = f"frames are missing from staging; the replicator is asked to send again from {request.next if request else '?'}"
-                    yield ("halted", {"topic": topic, "partition": key[1], "detail": detail})
-        yield ("counts", self._counts())
+                    yield PartitionHalted(topic, key[1], detail)
+        yield Counts(self._counts())
         if not all(d.done() for d in self.deliveries.values()):
-            yield ("unfinished", {})
+            yield Unfinished()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import Any
 
 from confluent_kafka import KafkaException
 
@@ -13,6 +12,7 @@ from common.errors import KafkaTimeout
 from common.link.control_kinds import Halted, Resumed
 from common.link.control_records import REPLICATOR
 from common.link.halt_reasons import HaltReason
+from common.link.lane_progress import PartitionHalted, Row, Unfinished
 from common.ports import Deadline
 from replicator.lane.partition_copy import PartitionCopy, Status
 
@@ -27,7 +27,7 @@ class Halts:
     def __init__(self, term: LaneTerm, copies: Iterable[PartitionCopy]) -> None:
         self.term = term
         self.copies = list(copies)
-        self.rows: list[tuple[str, dict[str, Any]]] = []
+        self.rows: list[Row] = []
 
     def halt(
         self, copy: PartitionCopy, reason: str, detail: str, next_offset: int | None, available: int | None
@@ -51,7 +51,7 @@ class Halts:
         self.halt(copy, HaltReason.INTERNAL, detail, copy.cut_at, None)
 
     def row_halted(self, copy: PartitionCopy, detail: str) -> None:
-        self.rows.append(("halted", {"topic": copy.topic, "partition": copy.partition, "detail": detail}))
+        self.rows.append(PartitionHalted(copy.topic, copy.partition, detail))
 
     def resumed(self, copy: PartitionCopy) -> None:
         """Take back a halt of a partition that moves again."""
@@ -77,7 +77,7 @@ class Halts:
 
     def replan(self, why: str) -> None:
         """The plan no longer fits what is there: end the epoch."""
-        if not any(kind == "replan" for kind, _ in self.rows):
+        if Unfinished() not in self.rows:
             log.info("planning anew: %s", why)
-            self.rows.append(("replan", {"why": why}))
+            self.rows.append(Unfinished())
             self.term.end_epoch(Deadline(CALL_S))

@@ -12,12 +12,12 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from confluent_kafka import KafkaError
 
 from common import ports
-from common.app.lane_term import LaneTerm, Row, run_lane
+from common.app.lane_term import LaneTerm, run_lane
 from common.errors import what_and_where
 from common.kafka.errors import NO_RIGHTS, denied, retriable
 from common.kafka.wire.batch_consumer import Event
@@ -28,6 +28,7 @@ from common.link.control_log import ControlLog
 from common.link.control_records import REPLICATOR
 from common.link.halt_reasons import HaltReason
 from common.link.lane_counters import Counters
+from common.link.lane_progress import Counts, PartitionPaused, Row
 from common.ports import Deadline
 from replicator.lane.batching_delay import BatchingDelay
 from replicator.lane.halts import Halts
@@ -37,6 +38,7 @@ from replicator.lane.source_reader import Source
 from replicator.lane.staging_writer import Writer, WriterFailed, frame_codec
 from replicator.lane.throttle import Throttle
 from replicator.lane.topic_id_check import TopicIdCheck
+from replicator.lane.unreadable import Unreadable
 from replicator.lane_plan import ReplicatorPlan
 
 log = logging.getLogger(__name__)
@@ -51,19 +53,9 @@ STOP_S = 5.0
 CALL_S = 30.0
 
 
-def run(plan: dict[str, Any]) -> Iterator[Row]:
-    """Run a lane for one epoch and yield its progress rows."""
+def run(plan: dict[str, Any]) -> Iterator[str]:
+    """Run a lane for one epoch and yield its progress rows, as JSON."""
     return run_lane(plan, lambda found: Lane(ReplicatorPlan.from_json(found)))
-
-
-class Unreadable(NamedTuple):
-    """What a copy can't go beyond: `at`, the position before it; `generation` and `begun` as they were when it was found."""
-
-    copy: PartitionCopy
-    what: str
-    at: int
-    generation: int
-    begun: int
 
 
 class Lane:
@@ -112,7 +104,7 @@ class Lane:
         """The copies of which something was read that is not in a frame yet."""
         self.held_back = False
         """Whether all of them wait for a limit."""
-        self.unreadable: dict[tuple[str, int], Unreadable] = {}
+        self.unreadable = Unreadable(self.source, self.halts)
         self.rest = BatchingDelay()
         self.many = False
         self.flows = False
@@ -121,7 +113,7 @@ class Lane:
     def run(self) -> Iterator[Row]:
         self.control.refresh(Deadline(CALL_S))
         if self.term.again:
-            yield from self.term.plan_anew()
+            yield self.term.plan_anew()
             return
         try:
             for copy in self.copies.values():
@@ -143,9 +135,9 @@ class Lane:
                 detail = f"{no_longer_there(copy)}; the deduplicator has not said how far the destination is: run it"
                 self.halts.row_halted(copy, detail)
             elif self.bounded and copy.paused and not copy.done():
-                self.halts.rows.append(("paused", {"topic": copy.topic, "partition": copy.partition}))
+                self.halts.rows.append(PartitionPaused(copy.topic, copy.partition))
         yield from self.halts.rows
-        yield ("counts", self._counts())
+        yield Counts(self._counts())
 
     def close(self) -> None:
         self.source.close()
@@ -158,7 +150,7 @@ class Lane:
         self._consume()
         self._frame()
         self.writer.poll()
-        self._halt_unreadable()
+        self.unreadable.halt()
         now = ports.monotonic()
         self._write_positions(now)
         if self.term.look(now):
@@ -249,7 +241,7 @@ class Lane:
             self.halts.replan(f"{event.topic}: {error.str()}")
         elif code == KafkaError._BAD_MSG:
             if copy is not None and copy.status is Status.RUNNING:
-                self._unreadable(copy, error.str(), copy.read)
+                self.unreadable.found(copy, error.str(), copy.read)
         elif code in NO_RIGHTS:
             refused = denied("reading the source", error, right="READ")
             for other in self.copies.values():
@@ -257,27 +249,6 @@ class Lane:
                     self.halts.halt(other, HaltReason.NOT_AUTHORIZED, str(refused), None, None)
         elif not retriable(error):
             log.warning("source: %s", error.str())
-
-    def _unreadable(self, copy: PartitionCopy, what: str, at: int) -> None:
-        """Halt a partition at what can't be read: but what is before that first goes on its way."""
-        self.unreadable[copy.topic, copy.partition] = Unreadable(
-            copy, what, at, copy.generation, self.source.begun
-        )
-
-    def _halt_unreadable(self) -> None:
-        for key, bad in list(self.unreadable.items()):
-            copy = bad.copy
-            turned_back = bad.begun != self.source.begun or bad.generation != copy.generation
-            if turned_back or copy.status is not Status.RUNNING:
-                # What is still there will be found again.
-                del self.unreadable[key]
-            elif copy.acked >= bad.at:
-                del self.unreadable[key]
-                if not self.source.by_id() and not self.source.still_the_same(copy):
-                    # Batches of a topic that was made again don't fit behind the old one's.
-                    self.halts.recreated(copy.topic)
-                    continue
-                self.halts.halt(copy, HaltReason.UNREADABLE, f"{copy.name}: {bad.what}", bad.at, None)
 
     def _confine(self, copy: PartitionCopy, error: Exception) -> None:
         """Stop one partition for an error that nobody expected; it is tried again with the next epoch. What was cut of it before is sent again."""
@@ -318,8 +289,7 @@ class Lane:
         waiting = 0
         for at, copy in list(self.uncut.items()):
             limited, most = self.throttle.limits(copy), None
-            bad = self.unreadable.get(at)
-            if bad is not None and bad.at <= copy.cut_at < copy.read:
+            if self.unreadable.next_of(copy):
                 continue
             if copy.status is Status.RUNNING and (all_of_it or (copy.full() and not limited)):
                 most = self.throttle.affordable(copy, now) if limited else None
@@ -327,7 +297,7 @@ class Lane:
                 try:
                     cuts = copy.cut(all_of_it, most)
                 except BatchError as error:
-                    self._unreadable(copy, str(error), copy.cut_at)
+                    self.unreadable.found(copy, str(error), copy.cut_at)
                 except Loop as error:
                     self.halts.halt(
                         copy,

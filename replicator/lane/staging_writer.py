@@ -28,6 +28,7 @@ from common.link import positions
 from common.link.frame import encode_headers, staging_key
 from common.link.halt_reasons import HaltReason
 from common.link.lane_counters import Counters
+from common.link.lane_progress import FrameRefused
 from common.link.partitioning import staging_partition
 from common.link.positions import Position
 from common.ports import Deadline
@@ -256,9 +257,7 @@ class Writer:
                 frame.start,
                 None,
             )
-            self.halts.rows.append(
-                ("frame-refused", {"topic_id": copy.topic_id, "partition": copy.partition})
-            )
+            self.halts.rows.append(FrameRefused(copy.topic_id, copy.partition))
         self.halts.replan(f"a frame of {where} was not appended to {staging}: {error.str()}")
         raise WriterFailed(f"frame of {where} could not be appended to staging: {error.str()}")
 

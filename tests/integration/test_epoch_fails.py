@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from common.errors import KafkaTimeout
+from common.link.lane_progress import Counts, encode
 from common.spark.lane_query import Progress
 from deduplicator.lane.lane import Lane
 from tests.conftest import Kafka, Names
@@ -54,7 +55,7 @@ def test_deliveries_of_one_term_do_not_fence_each_other(
                 if what.startswith("one"):
                     fails.set()
                 else:
-                    driver.reports.put([Progress(0, driver.term - 1, driver.epoch, "counts", {})])
+                    driver.reports.put([Progress(driver.term - 1, driver.epoch, encode(Counts({})))])
         eventually(lambda: sum(link.arrived(topic)) == written, "all to arrive")
     owned = [record.getMessage() for record in caplog.records if "owned" in record.getMessage()]
     # Twice at the start: the destination takes only smaller batches.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
 from common.errors import SettingsError
-from common.spark.lane_query import Behind, Plan, Progress
+from common.link.lane_progress import Counts, Row, encode
+from common.spark.lane_query import Behind, Plan
 from tests.conftest import Kafka, Names
 from tests.support.brokers import Record, create_topic, delete_records, produce, read_all
 from tests.support.harness import Link, Running, ThreadReplicator, assert_copied, assert_mapped
@@ -22,10 +22,10 @@ def dies_before_its_first_frame(link: Link) -> None:
 
     class Dying(ThreadReplicator):
         @staticmethod
-        def run_lane(plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
-            yield ("counts", {})
+        def run_lane(plan: Plan) -> Iterator[str]:
+            yield encode(Counts({}))
 
-        def behind(self, rows: list[Progress]) -> dict[str, Behind]:
+        def behind(self, rows: list[Row]) -> dict[str, Behind]:
             return {}
 
     assert Running(Dying(link.settings, True)).wait() == 0

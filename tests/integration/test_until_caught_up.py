@@ -11,6 +11,7 @@ import pytest
 
 from common import ports
 from common.errors import VerbatimError
+from common.link.lane_progress import Counts, encode
 from common.spark.lane_query import LaneQuery
 from deduplicator.main import Deduplicator
 from deduplicator.state.table import StateTable
@@ -19,9 +20,9 @@ from tests.support.brokers import Record, create_topic, produce
 from tests.support.harness import Link, NoTable, Running, ThreadDeduplicator, ThreadReplicator, assert_copied
 
 
-def silent(plan: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def silent(plan: dict[str, Any]) -> Iterator[str]:
     """A lane that copies nothing, and reports an end like any other."""
-    yield ("counts", {"records": 0})
+    yield encode(Counts({"records": 0}))
 
 
 @pytest.fixture

@@ -77,8 +77,10 @@ class Query:
 
         def run() -> None:
             given = json.loads(plan)
-            for kind, body in self.run_lane(given | {"again": again}):
-                rows.append(Progress.of(lane, given, kind, json.loads(json.dumps(body))))
+            rows.extend(
+                Progress(given["term"], given["epoch"], said)
+                for said in self.run_lane(given | {"again": again})
+            )
             if self.rows is submitted and lane not in submitted:
                 submitted[lane] = rows
                 if len(submitted) == self.lanes:

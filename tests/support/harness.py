@@ -70,15 +70,14 @@ class ThreadQuery:
     def _epoch(self, plans: list[str]) -> None:
         rows: list[Progress] = []
 
-        def lane(number: int, plan: str) -> None:
+        def lane(plan: str) -> None:
             try:
                 given = json.loads(plan)
-                for kind, body in self._run_lane(given):
-                    rows.append(Progress.of(number, given, kind, json.loads(json.dumps(body))))
+                rows.extend(Progress(given["term"], given["epoch"], said) for said in self._run_lane(given))
             except BaseException:  # noqa: BLE001 - the query's failure, whatever it is, as in Spark
                 self._failure = traceback.format_exc()
 
-        threads = [threading.Thread(target=lane, args=pair, daemon=True) for pair in enumerate(plans)]
+        threads = [threading.Thread(target=lane, args=(plan,), daemon=True) for plan in plans]
         for thread in threads:
             thread.start()
         for thread in threads:

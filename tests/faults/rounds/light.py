@@ -94,11 +94,12 @@ class ProcessQuery:
                     self._failure = f"Error: a lane ended with {code}"
                     return
         if not self._closed:
+            plans = [(path, json.loads(path.with_suffix(".plan").read_text())) for path in rows]
             self._on_epoch(
                 [
-                    Progress.of(number, json.loads(path.with_suffix(".plan").read_text()), kind, body)
-                    for number, path in enumerate(rows)
-                    for kind, body in json.loads(path.read_text())
+                    Progress(plan["term"], plan["epoch"], said)
+                    for path, plan in plans
+                    for said in json.loads(path.read_text())
                 ]
             )
 

@@ -15,14 +15,18 @@ from common.app import application
 from common.app.application import FAILURES, Application
 from common.app.health import Health
 from common.app.lane_term import LaneTerm
+from common.app.work_report import WorkReport
 from common.errors import Deposed, KafkaTimeout, VerbatimError
+from common.link import lane_progress
 from common.link.control_kinds import ControlRecord, EndEpoch, Leader, encode
 from common.link.control_state import Control
 from common.link.lane_plan import LaneShare
+from common.link.lane_progress import Counts, Row
 from common.ports import Deadline
 from common.spark.lane_query import Behind, Plan, Progress, Reports
 
 LANES = [LaneShare(), LaneShare()]
+ONE, MANY = (lane_progress.encode(Counts({"records": n})) for n in (1, 100))
 
 
 class FakeLog:
@@ -75,7 +79,7 @@ class FakeQuery:
 
 
 def ends(query: FakeQuery, lanes: list[Plan]) -> None:
-    query.reports.put([Progress.of(plan["lane"], plan, "counts", {"records": 1}) for plan in lanes])
+    query.reports.put([Progress(plan["term"], plan["epoch"], ONE) for plan in lanes])
 
 
 class Driven(Application):
@@ -96,8 +100,8 @@ class Driven(Application):
         self.control: Any = FakeLog(self.said)
         self.leadership: Any = SimpleNamespace(poll=lambda _: True)
         self.counters: Any = SimpleNamespace(sums=lambda *_: {})
-        self.term, self.epoch, self.lanes_wanted, self.totals = -1, 0, 2, {}
-        self._known_halts = set()
+        self.report = WorkReport(self.health)
+        self.term, self.epoch, self.lanes_wanted = -1, 0, 2
         self.planned = LANES
         self.stands: list[dict[str, Behind]] = []
         """What Kafka says after each epoch; all is copied once there is nothing left of it."""
@@ -111,10 +115,10 @@ class Driven(Application):
     def must_replan(self) -> bool:
         return True
 
-    def behind(self, rows: list[Progress]) -> dict[str, Behind]:
+    def behind(self, rows: list[Row]) -> dict[str, Behind]:
         return self.stands.pop(0) if self.stands else {}
 
-    def caught_up(self, rows: list[Progress]) -> int | None:
+    def caught_up(self, rows: list[Row]) -> int | None:
         return 0
 
     def make_query(self) -> Any:
@@ -145,20 +149,18 @@ def test_an_epoch_that_spark_planned_without_lanes_ends_nothing() -> None:
     driven = Driven(script)
     assert driven._lead() == 0
     assert driven.epochs() == 1
-    assert driven.totals == {"records": 2}, "what the lanes did"
+    assert driven.report.totals == {"records": 2}, "what the lanes did"
 
 
 @pytest.mark.parametrize(("term", "epoch"), [(-1, 0), (0, -1), (1, 0)])
 def test_a_report_of_another_epoch_or_term_ends_nothing(term: int, epoch: int) -> None:
     def script(query: FakeQuery, lanes: list[Plan]) -> None:
-        query.reports.put(
-            [Progress(0, lanes[0]["term"] + term, lanes[0]["epoch"] + epoch, "counts", {"records": 100})]
-        )
+        query.reports.put([Progress(lanes[0]["term"] + term, lanes[0]["epoch"] + epoch, MANY)])
         ends(query, lanes)
 
     driven = Driven(script)
     assert driven._lead() == 0
-    assert driven.totals == {"records": 2}
+    assert driven.report.totals == {"records": 2}
 
 
 def test_a_late_report_of_an_old_term_is_not_the_new_ones() -> None:
@@ -170,13 +172,13 @@ def test_a_late_report_of_an_old_term_is_not_the_new_ones() -> None:
         if len(queries) == 1:
             driven.control.append(Leader("replicator", "another"), None)
         else:
-            queries[0].reports.put([Progress(0, driven.term, driven.epoch, "counts", {"records": 100})])
+            queries[0].reports.put([Progress(driven.term, driven.epoch, MANY)])
             ends(query, lanes)
 
     driven = Driven(script)
     assert driven._lead() is None, "deposed"
     assert driven._lead() == 0
-    assert driven.totals == {"records": 2}
+    assert driven.report.totals == {"records": 2}
 
 
 def test_a_bounded_run_believes_kafka_and_not_its_lanes() -> None:
@@ -226,7 +228,7 @@ def test_after_a_failure_the_lanes_are_told_to_end_before_the_next_ones_begin() 
     driven = Driven(script)
     assert driven._lead() == 0
     assert driven.said == ["leader", "epoch 1", "not told", "not told", "not told", "end-epoch 1", "epoch 2"]
-    assert json.dumps(driven.totals) == '{"records": 2}'
+    assert json.dumps(driven.report.totals) == '{"records": 2}'
 
 
 def test_a_lane_of_an_epoch_that_is_over_fences_nobody() -> None:

@@ -18,6 +18,7 @@ from common.config.fields import CLUSTERS, KINDS
 from common.config.settings import Settings
 from common.errors import SettingsError
 from common.link.lane_plan import LaneShare
+from common.link.lane_progress import Refused, decode
 from deduplicator.lane import lane as deduplicator_lane
 from deduplicator.lane_plan import DeduplicatorPlan
 from deduplicator.state.mappings_source import options
@@ -124,13 +125,14 @@ def test_a_lane_without_its_secrets_refuses_by_the_variables_name(
     file = tmp_path / "DESTINATION"
     file.unlink()
     monkeypatch.setattr(lane, "Lane", lambda _: pytest.fail("made a lane"))
-    ((kind, body),) = lane.run(plan)
-    assert kind == "refused"
-    assert body["detail"].startswith("KAFKA_CLUSTERS_DESTINATION_PROPERTIES_SASL_PASSWORD: not set on ")
-    assert str(file) in body["detail"] and "hidden" not in body["detail"]
+    (refused,) = map(decode, lane.run(plan))
+    assert isinstance(refused, Refused)
+    assert refused.detail.startswith("KAFKA_CLUSTERS_DESTINATION_PROPERTIES_SASL_PASSWORD: not set on ")
+    assert str(file) in refused.detail and "hidden" not in refused.detail
     monkeypatch.setenv("KAFKA_CLUSTERS_DESTINATION_PROPERTIES_SASL_PASSWORD", "hidden")
     monkeypatch.setattr(lane, "Lane", _Found)
-    assert list(lane.run(plan)) == [("found", {"password": "hidden"})]
+    (found,) = map(decode, lane.run(plan))
+    assert found == Refused("hidden")
 
 
 class _Found:
@@ -140,7 +142,7 @@ class _Found:
         self.config = plan.control_consumer
 
     def run(self) -> Any:
-        yield "found", {"password": self.config["sasl.password"]}
+        yield Refused(self.config["sasl.password"])
 
     def close(self) -> None:
         pass

@@ -20,10 +20,10 @@ def test_a_lane_is_told_that_spark_runs_it_again(
     task = None if attempt is None else SimpleNamespace(attemptNumber=lambda: attempt)
     monkeypatch.setattr(lane_query, "TaskContext", SimpleNamespace(get=lambda: task))
 
-    def run_lane(plan: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-        yield ("plan", plan)
+    def run_lane(plan: dict[str, Any]) -> Iterator[str]:
+        yield json.dumps(plan)
 
-    batch = pa.RecordBatch.from_pylist([{"lane": 3, "plan": json.dumps({"term": 5, "epoch": 7})}])
+    batch = pa.RecordBatch.from_pylist([{"plan": json.dumps({"term": 5, "epoch": 7})}])
     (row,) = [row for out in lane_query.in_arrow(run_lane)(iter([batch])) for row in out.to_pylist()]
-    assert (row["lane"], row["term"], row["epoch"], row["kind"]) == (3, 5, 7, "plan")
-    assert json.loads(row["body"]) == {"term": 5, "epoch": 7, "again": again}
+    assert (row["term"], row["epoch"]) == (5, 7)
+    assert json.loads(row["said"]) == {"term": 5, "epoch": 7, "again": again}

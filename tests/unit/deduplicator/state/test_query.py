@@ -15,9 +15,10 @@ from common.app.health import Health
 from common.errors import KafkaTimeout
 from common.kafka.client import topics
 from common.link.control_state import Control
-from common.spark.lane_query import Progress
+from common.link.lane_progress import decode, encode
 from deduplicator import main
 from deduplicator.lane import recovery
+from deduplicator.lane_plan import Left
 from deduplicator.main import FOLD_AGAIN_S, FOLD_BYTES, FOLD_MAPPINGS, FOLD_S, Deduplicator
 from deduplicator.state.snapshot import FoldResult, Snapshot
 from deduplicator.state.table import StateTable
@@ -171,10 +172,7 @@ def test_a_plan_goes_by_what_the_epoch_before_left_and_reads_the_table_for_the_r
 
     def left(*partitions: int) -> None:
         application._count(
-            [
-                Progress(0, 1, 1, "left", {"partition": p, **recovery.Snapshot(20, True, 5, {}).to_plan()})
-                for p in partitions
-            ]
+            [decode(encode(Left(p, recovery.Snapshot(20, True, 5, {("id", 3): 7})))) for p in partitions]
         )
 
     def folded() -> dict[int, int]:

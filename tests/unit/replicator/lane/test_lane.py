@@ -17,6 +17,7 @@ from replicator.lane.lane import ANSWER_S, IDLE_POLL_S, Lane
 from replicator.lane.partition_copy import CutFrame, Status
 from replicator.lane.source_reader import Source
 from replicator.lane.topic_id_check import PARTITION_S, TopicIdCheck
+from replicator.lane.unreadable import Unreadable
 
 
 def sent_unasked(_: CutFrame) -> None:
@@ -159,7 +160,7 @@ def test_a_bug_in_one_partition_halts_it_by_name_and_no_other(
     sound.cut = lambda *_: [cast(CutFrame, "frame")]  # type: ignore[method-assign,assignment]
     sound.partition = 1
     lane.copies = {("t", 0): sick, ("t", 1): sound}
-    lane.unreadable = {}
+    lane.unreadable = Unreadable(cast(Source, None), cast(Halts, None))
     lane.uncut = {("t", 0): sick, ("t", 1): sound} if step == "cut" else {}
     control = SimpleNamespace(append=lambda record, _: said.append(record))
     lane.halts = Halts(cast(Any, SimpleNamespace(state=Control(), control=control)), [])

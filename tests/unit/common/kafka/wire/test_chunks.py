@@ -7,6 +7,7 @@ import zlib
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest import mock
 
 import google_crc32c
 import pyarrow as pa
@@ -26,6 +27,7 @@ from common.link.frame import Frame, decode_headers, decode_rows, encode_headers
 from replicator.lane import partition_copy
 from replicator.lane.lane import Lane
 from replicator.lane.partition_copy import CutFrame, Loop, PartitionCopy, Status
+from replicator.lane.unreadable import Unreadable
 
 MARK = provenance.header("there")
 
@@ -316,17 +318,20 @@ def test_a_batch_that_can_t_be_taken_apart_halts_its_partition_by_name_behind_wh
         told.append(what)
 
     lane = cast(Any, object.__new__(Lane))
-    lane.uncut, lane.unreadable = {("orders", 0): copy}, {}
+    lane.uncut = {("orders", 0): copy}
     lane.throttle = SimpleNamespace(limits=lambda _: True, affordable=lambda *_: 10, spend=lambda _: None)
     lane.halts = SimpleNamespace(halt=halt)
-    lane.source = SimpleNamespace(begun=1, by_id=lambda: True)
+    lane.unreadable = Unreadable(cast(Any, SimpleNamespace(begun=1, by_id=lambda: True)), lane.halts)
     lane.topic_id_check = SimpleNamespace(hold_back=sent.append)
+    found = mock.Mock(wraps=lane.unreadable.found)
+    lane.unreadable.found = found
     for _ in range(3):
         lane._cut(True)
-        lane._halt_unreadable()
+        lane.unreadable.halt()
+    found.assert_called_once()  # it isn't taken apart again
     assert [(cut.frame.start, cut.frame.next) for cut in sent] == [(0, 2)] and not told
     copy.acknowledge(sent[0])
-    lane._halt_unreadable()
+    lane.unreadable.halt()
     ((reason, detail, at, available),) = told
     assert (reason, at, available) == ("unreadable-batch", 2, None)
     assert "orders-0: " in detail and "'utf-8' codec can't decode byte 0xff" in detail
