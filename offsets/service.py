@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import logging
-import os
-import socket
-import threading
 import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
-from common.app.cli import setup_logging
 from common.app.cluster_watch import ClusterWatch
-from common.app.election import TICK_S, Leadership, wait_for_lead
-from common.app.health import Health, serving
-from common.app.signals import stop_on_signals
+from common.app.election import TICK_S, wait_for_lead
+from common.app.instance import CALL_S, Instance
 from common.errors import Deposed, GroupRefused, LinkRefused, VerbatimError
 from common.kafka.client import clients, topics
 from common.kafka.errors import kafka_error, retriable
 from common.link import identity
-from common.link.control_kinds import Leader
-from common.link.control_log import ControlLog
-from common.link.identity import Link
 from common.ports import Deadline
 from offsets.group_offsets import GroupKey
 from offsets.groups import shown
@@ -37,37 +29,26 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NAME = "offsets"
-CALL_S = 60.0
 ROUND_S = 30.0
 """What a round found is not written any more after so long: the groups may have moved since."""
 
 
-class Service:
+class Service(Instance):
     """One instance. `run` returns the exit code; `once` ends after the first round."""
+
+    name = NAME
+    survey: Survey
 
     def __init__(self, settings: Settings, once: bool, live: LiveFile | None = None) -> None:
         refuse_provenance(settings)
-        self.settings = settings
+        super().__init__(settings, None if once else live)
         self.once = once
-        self.live = None if once else live
-        self.instance = settings.instance_id or f"{socket.gethostname()}-{os.getpid()}"
-        self.health = Health(NAME)
-        self.stopping = threading.Event()
         self.rows: list[Row] = []
         """What became of each partition of each group in the last round."""
         self.unmoved: list[Unmoved] = []
         """Groups of which nothing was translated."""
-        self.term = -1
         self.totals: Counter[str] = Counter()
-        self.link: Link
-        self.control: ControlLog
-        self.leadership: Leadership
         self._said: dict[GroupKey, str] = {}
-
-    def run(self) -> int:
-        stop_on_signals(self.stopping)
-        with serving(self.health, self.settings):
-            return self._run()
 
     def run_within(self) -> int:
         """The same for a command that has its own signals, and serves no health."""
@@ -83,14 +64,8 @@ class Service:
             raise LinkRefused(f"topic {s.group_offsets_topic}: not allowed to write to it; grant WRITE")
         self.health.target_reached = True
         self.health.source_reached = self.link.source_reached
-        self.leadership = Leadership(
-            NAME,
-            f"{s.application_name}.{NAME}.leader",
-            s.control_topic,
-            s.instance_id,
-            s.client_config("destination", "consumer"),
-        )
-        survey = Survey(s, self.link, self.control)
+        self._stand_for_election()
+        self.survey = survey = Survey(s, self.link, self.control)
         watch = ClusterWatch(self.health, {"source": survey.source_admin, "target": survey.target_admin})
         try:
             while wait_for_lead(self.leadership, self.health, self.stopping):
@@ -110,12 +85,7 @@ class Service:
 
     def _lead(self, survey: Survey) -> None:
         """Rounds until stopped, once, or deposed (Deposed)."""
-        deadline = Deadline(CALL_S)
-        self.term = self.control.append(Leader(NAME, self.instance), deadline)
-        self.control.refresh(deadline)
-        self.health.role = "leader"
-        self._look_at_file(survey, at_once=True)
-        log.info("leading as %s, term %d", self.instance, self.term)
+        self._begin_term()
         record_log: RecordLog | None = None
         try:
             while not self.stopping.is_set():
@@ -136,19 +106,15 @@ class Service:
                     return
                 while time.monotonic() < at and not self.stopping.is_set():
                     self._go_on()
-                    self._look_at_file(survey)
+                    self._look_at_file()
                     self.leadership.poll(TICK_S)
         finally:
             if record_log is not None:
                 record_log.close()
 
-    def _look_at_file(self, survey: Survey, at_once: bool = False) -> None:
-        """Take over settings that have changed."""
-        found = self.live.look(self.settings, at_once) if self.live is not None else None
-        if found is not None:
-            if found.log_level != self.settings.log_level:
-                setup_logging(found.log_level)
-            self.settings = survey.settings = found
+    def take_over(self, settings: Settings) -> bool:
+        self.survey.settings = settings
+        return True
 
     def _go_on(self) -> bool:
         """Said often, also while mappings are read: alive, and still a member of the election. Raises Deposed."""

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from common.app.application import CALL_S, Application
+from common.app.application import Application
+from common.app.instance import CALL_S
 from common.app.work_report import halted_lines, halts_of
 from common.link.lane_progress import FrameRefused, PartitionHalted, PartitionPaused, Row, Unfinished
 from common.ports import Deadline

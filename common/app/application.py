@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import socket
-import threading
 import zlib
 from typing import TYPE_CHECKING
 
@@ -13,20 +10,17 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from common import ports
-from common.app.cli import setup_logging
 from common.app.cluster_watch import ClusterWatch
-from common.app.election import TICK_S, Leadership, wait_for_lead
-from common.app.health import Health, serving
+from common.app.election import TICK_S, wait_for_lead
+from common.app.instance import CALL_S
 from common.app.role import Role
-from common.app.signals import STOP_S, stop_on_signals
+from common.app.signals import STOP_S
 from common.app.work_report import WorkReport
 from common.config.credentials import for_plan
 from common.errors import KafkaTimeout, LinkRefused, VerbatimError
 from common.kafka.client.clients import admin
 from common.link import identity
-from common.link.control_kinds import EndEpoch, Leader
-from common.link.control_log import ControlLog
-from common.link.identity import Link
+from common.link.control_kinds import EndEpoch
 from common.link.lane_counters import CounterTail
 from common.link.lane_plan import LanePlan, LaneShare
 from common.link.lane_progress import Counts, Refused, Row, decode
@@ -42,7 +36,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 EPOCH_S = 600.0
-CALL_S = 60.0
 AT_ONCE_S = 0.5
 """Who does not lead so soon after Spark is up waits for another instance to stop, or for the session of one that died to run out."""
 FAILURES = 5
@@ -59,18 +52,9 @@ class Application(Role):
     """One instance of the replicator or the deduplicator. `run` returns the exit code."""
 
     def __init__(self, settings: Settings, until_caught_up: bool, live: LiveFile | None = None) -> None:
-        self.settings = settings
-        self.live = None if until_caught_up else live
+        super().__init__(settings, None if until_caught_up else live)
         self.bounded = until_caught_up
-        self.instance = settings.instance_id or f"{socket.gethostname()}-{os.getpid()}"
-        self.health = Health(self.name, source_reached=False if self.needs_source else None)
-        self.stopping = threading.Event()
-        self.link: Link
         self.source: AdminClient | None = None
-        self.control: ControlLog
-        self.leadership: Leadership
-        self.lanes_wanted = 1
-        self.term = -1
         self.epoch = 0
         self.reports = Reports(self.term)
         self.lanes_running = 0
@@ -88,10 +72,8 @@ class Application(Role):
     # running
 
     def run(self) -> int:
-        stop_on_signals(self.stopping)
         java.check()
-        with serving(self.health, self.settings):
-            return self._run()
+        return super().run()
 
     def _run(self) -> int:
         self.link, self.control = identity.prepare(self.settings, self.needs_source, Deadline(CALL_S))
@@ -101,13 +83,7 @@ class Application(Role):
             self.health.source_reached = self.link.source_reached
             clients["source"] = self.source = admin(self.settings.client_config("source", "admin"))
         watch = ClusterWatch(self.health, clients)
-        self.leadership = Leadership(
-            self.name,
-            f"{self.settings.application_name}.{self.name}.leader",
-            self.settings.control_topic,
-            self.settings.instance_id,
-            self.settings.client_config("destination", "consumer"),
-        )
+        self._stand_for_election()
         try:
             self.counters = CounterTail(
                 self.name,
@@ -140,11 +116,7 @@ class Application(Role):
 
     def _lead(self) -> int | None:
         """Lead until stopped, deposed or caught up: the exit code, or None to stand by again."""
-        self.term = self.control.append(Leader(self.name, self.instance), Deadline(CALL_S))
-        self.control.refresh(Deadline(CALL_S))
-        self._look_at_file(at_once=True)
-        self.health.role = "leader"
-        log.info("leading as %s, term %d, %d lanes", self.instance, self.term, self.lanes_wanted)
+        self._begin_term()
         self.reports = self.make_reports()
         self.running, self.failures, self._lanes_not_told, self._behind = False, 0, False, {}
         query = self.make_query()
@@ -314,17 +286,12 @@ class Application(Role):
         return 0 if self.stopping.is_set() else None
 
     def _look_at_file(self, at_once: bool = False) -> bool:
-        """Take over settings that have changed; whether any have."""
-        found = self.live.look(self.settings, at_once) if self.live is not None else None
-        if found is None or not self.take_over(found):
-            return False
-        before, self.settings = self.settings, found
-        if found.log_level != before.log_level:
-            setup_logging(found.log_level)
-            if not at_once:
-                # The lanes are told by their next plan.
-                self._end_epoch()
-        return True
+        before = self.settings
+        changed = super()._look_at_file(at_once)
+        if changed and not at_once and self.settings.log_level != before.log_level:
+            # The lanes are told by their next plan.
+            self._end_epoch()
+        return changed
 
     def _deposed(self) -> bool:
         return self.control.state.deposed(self.name, self.term)

@@ -8,27 +8,24 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
+from common.app.instance import Instance
 from common.link.lane_plan import LaneShare
 from common.link.lane_progress import Row
 from common.spark.lane_query import Behind, LaneQuery, Reports, RunLane, rehearse
 from common.spark.session import build_session, lanes_of, stop_session
 
 if TYPE_CHECKING:
-    from common.config.settings import Settings
+    pass
 
 
-class Role(ABC):
+class Role(Instance, ABC):
     """What the main loop asks of an application."""
 
-    name: str
-    needs_source: bool
     extra_slots = 0
     uses_delta = False
     run_lane: RunLane
-    settings: Settings
     spark: SparkSession
     lanes_wanted = 1
-    term = -1
     reports: Reports
 
     @abstractmethod
@@ -57,10 +54,6 @@ class Role(ABC):
 
     def stepped_down(self) -> None:
         """This instance leads no longer, or stops."""
-
-    def take_over(self, settings: Settings) -> bool:
-        """Go by these settings from now on; False where they are not fit."""
-        return True
 
     # on Spark
 

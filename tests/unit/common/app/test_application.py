@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from common import ports
-from common.app import application
+from common.app import application, instance
 from common.app.application import EPOCH_S, epoch_length
 from common.app.health import Health
 from common.errors import VerbatimError
@@ -76,19 +76,19 @@ def test_who_does_not_lead_at_once_rehearses(
     now = [0.0]
     closes = SimpleNamespace(close=lambda: None, admin=None)
     monkeypatch.setattr(ports, "monotonic", lambda: now[0])
-    monkeypatch.setattr(application, "Leadership", Election)
+    monkeypatch.setattr(instance, "Leadership", Election)
     monkeypatch.setattr(application, "CounterTail", lambda *_: closes)
     monkeypatch.setattr(application, "ClusterWatch", lambda *_: closes)
     monkeypatch.setattr(clients, "admin", lambda _: None)
     monkeypatch.setattr(identity, "prepare", lambda *_: (SimpleNamespace(source_reached=True), closes))
-    instance: Any = object.__new__(Instance)
-    instance.settings = SimpleNamespace(
+    made: Any = object.__new__(Instance)
+    made.settings = SimpleNamespace(
         application_name="l", control_topic="c", positions_topic="p", instance_id=None
     )
-    instance.settings.client_config = lambda *_: {}
-    instance.health = Health("replicator")
-    instance.stopping = threading.Event()
-    assert instance._run() == 0
+    made.settings.client_config = lambda *_: {}
+    made.health = Health("replicator")
+    made.stopping = threading.Event()
+    assert made._run() == 0
     assert said == ["rehearses"] * rehearsals + ["leads"]
 
 
@@ -101,22 +101,23 @@ def test_a_jvm_that_has_ended_is_what_an_application_ends_with(monkeypatch: pyte
     monkeypatch.setattr(ThreadReplicator, "_lead", leads)
     monkeypatch.setattr(application, "wait_for_lead", lambda *_: True)
     closes = SimpleNamespace(close=lambda: None, admin=None)
-    for name in ("Leadership", "CounterTail", "ClusterWatch"):
+    monkeypatch.setattr(instance, "Leadership", lambda *_: closes)
+    for name in ("CounterTail", "ClusterWatch"):
         monkeypatch.setattr(application, name, lambda *_: closes)
     monkeypatch.setattr(clients, "admin", lambda _: None)
     monkeypatch.setattr(identity, "prepare", lambda *_: (SimpleNamespace(source_reached=True), closes))
-    instance: Any = object.__new__(ThreadReplicator)
-    instance.settings = SimpleNamespace(
+    made: Any = object.__new__(ThreadReplicator)
+    made.settings = SimpleNamespace(
         application_name="l",
         control_topic="c",
         positions_topic="p",
         instance_id=None,
         client_config=lambda *_: {},
     )
-    instance.health, instance.stopping = Health("replicator"), threading.Event()
+    made.health, made.stopping = Health("replicator"), threading.Event()
     monkeypatch.setattr(application, "jvm_ended", lambda: "Spark's JVM was ended by SIGKILL")
     with pytest.raises(VerbatimError, match=r"^Spark's JVM was ended by SIGKILL$"):
-        instance._run()
+        made._run()
     monkeypatch.setattr(application, "jvm_ended", lambda: None)
     with pytest.raises(ConnectionRefusedError):
-        instance._run()
+        made._run()

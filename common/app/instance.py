@@ -1,0 +1,85 @@
+"""One running instance of an application: a member of the election of its leader, with a term while it leads; it follows its settings' file."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from typing import TYPE_CHECKING
+
+from common.app.cli import setup_logging
+from common.app.election import Leadership
+from common.app.health import Health, serving
+from common.app.signals import stop_on_signals
+from common.link.control_kinds import Leader
+from common.link.control_log import ControlLog
+from common.link.identity import Link
+from common.ports import Deadline
+
+if TYPE_CHECKING:
+    from common.config.live_reload import LiveFile
+    from common.config.settings import Settings
+
+log = logging.getLogger(__name__)
+
+CALL_S = 60.0
+
+
+class Instance:
+    """`name` is its application's. Who runs it gives it `link` and `control`. `live` None: its settings stay."""
+
+    name: str
+    needs_source = True
+    link: Link
+    control: ControlLog
+    leadership: Leadership
+
+    def __init__(self, settings: Settings, live: LiveFile | None) -> None:
+        self.settings = settings
+        self.live = live
+        self.instance = settings.instance_id or f"{socket.gethostname()}-{os.getpid()}"
+        self.health = Health(self.name, source_reached=False if self.needs_source else None)
+        self.stopping = threading.Event()
+        self.term = -1
+        """Control offset of this leader's record."""
+
+    def run(self) -> int:
+        """Until a signal comes or all is done: the exit code."""
+        stop_on_signals(self.stopping)
+        with serving(self.health, self.settings):
+            return self._run()
+
+    def _run(self) -> int:
+        raise NotImplementedError
+
+    def take_over(self, settings: Settings) -> bool:
+        """Go by these settings from now on; False where they are not fit."""
+        return True
+
+    def _stand_for_election(self) -> None:
+        self.leadership = Leadership(
+            self.name,
+            f"{self.settings.application_name}.{self.name}.leader",
+            self.settings.control_topic,
+            self.settings.instance_id,
+            self.settings.client_config("destination", "consumer"),
+        )
+
+    def _begin_term(self) -> None:
+        """Say that this instance leads: whoever led before finds it in the control topic, also one that was paused and wakes up."""
+        self.term = self.control.append(Leader(self.name, self.instance), Deadline(CALL_S))
+        self.control.refresh(Deadline(CALL_S))
+        self._look_at_file(at_once=True)
+        self.health.role = "leader"
+        log.info("leading as %s, term %d", self.instance, self.term)
+
+    def _look_at_file(self, at_once: bool = False) -> bool:
+        """Take over settings that have changed; whether any have."""
+        found = self.live.look(self.settings, at_once) if self.live is not None else None
+        if found is None or not self.take_over(found):
+            return False
+        if found.log_level != self.settings.log_level:
+            setup_logging(found.log_level)
+        self.settings = found
+        return True
