@@ -37,13 +37,13 @@ class BlockedPartitions:
         self,
         plan: DeduplicatorPlan,
         term: LaneTerm,
-        owned: StagingPartitionState,
+        state: StagingPartitionState,
         admin: AdminClient,
         unavailable: Unavailable,
     ) -> None:
         self.plan = plan
         self.term = term
-        self.owned = owned
+        self.state = state
         self.stuck: dict[Key, BlockedPartition] = {}
         self._admin = admin
         self._unavailable = unavailable
@@ -76,20 +76,20 @@ class BlockedPartitions:
                 frame.topic,
                 frame.partition,
                 detail,
-                self.owned.next.get(key, "its origin"),
+                self.state.next.get(key, "its origin"),
             )
             self._ask_again(key, frame.topic, trouble)
 
     def _lost_at_source(self, key: Key) -> bool:
         """Whether the replicator has said that it can't send again what is asked for."""
         halt = self.term.state.halts.get(("replicator", key))
-        return halt is not None and halt.next == self.owned.next.get(key)
+        return halt is not None and halt.next == self.state.next.get(key)
 
     def _tell_halt(
         self, key: Key, frame: Frame, trouble: BlockedPartition, detail: str, available: int | None
     ) -> None:
         halt = self.term.state.halts.get((DEDUPLICATOR, key))
-        next_offset = self.owned.next.get(key)
+        next_offset = self.state.next.get(key)
         if halt is not None and (halt.reason, halt.next, halt.detail) == (
             trouble.reason,
             next_offset,
@@ -104,7 +104,7 @@ class BlockedPartitions:
             detail,
             next_offset,
             available,
-            held=(self.owned.partition, trouble.held),
+            held=(self.state.partition, trouble.held),
             held_start=trouble.held_start,
         )
         self.term.control.append(halted, Deadline(CALL_S))
@@ -114,7 +114,7 @@ class BlockedPartitions:
     def close_gap(self, key: Key, topic: str) -> None:
         """The partition moves again: once past all that was skipped, nothing needs to be held any more."""
         trouble = self.stuck.get(key)
-        if trouble is not None and trouble.closed(self.owned.next[key], self.owned.position):
+        if trouble is not None and trouble.closed(self.state.next[key], self.state.position):
             self._closing[key] = topic
 
     def forget_closing(self) -> None:
@@ -127,11 +127,11 @@ class BlockedPartitions:
         for key, trouble in self.stuck.items():
             # A frame is judged before the position has passed it: after the last one that was skipped, it shows only here. And a gap that
             # a frame has closed is open again where a later one of the same transaction was skipped.
-            if trouble.closed(self.owned.next.get(key, -1), self.owned.position):
+            if trouble.closed(self.state.next.get(key, -1), self.state.position):
                 self._closing.setdefault(key, "")
                 continue
             self._closing.pop(key, None)
-            if self.owned.position >= trouble.until:
+            if self.state.position >= trouble.until:
                 trouble.returning = False
         for key, topic in self._closing.items():
             if self.stuck.pop(key, None) is not None:
@@ -153,7 +153,7 @@ class BlockedPartitions:
                 continue
             if destination.refused is None:
                 trouble.reason = HaltReason.MISSING
-                trouble.until = max(trouble.until, self.owned.position)
+                trouble.until = max(trouble.until, self.state.position)
                 trouble.returning = True
                 cleared.append(destination.topic)
         if cleared:
@@ -167,7 +167,7 @@ class BlockedPartitions:
             if destination is None or (destination.topic, key[1]) not in partitions:
                 continue
             # Of one that was inherited it is not known yet how far the skipped frames reach: they are read all the same.
-            if trouble.returning and trouble.held_end > self.owned.next.get(key, -1):
+            if trouble.returning and trouble.held_end > self.state.next.get(key, -1):
                 trouble.returning = False
                 trouble.reason = self._unavailable.aside[destination.topic, key[1]].reason
 
@@ -182,7 +182,7 @@ class BlockedPartitions:
         """Take over what a predecessor skipped."""
         state = self.term.state
         for key, hold in state.holds.copy().items():
-            if hold.held is not None and hold.held[0] == self.owned.partition and key not in self.stuck:
+            if hold.held is not None and hold.held[0] == self.state.partition and key not in self.stuck:
                 halt = state.halts.get((DEDUPLICATOR, key))
                 start = hold.held_start if hold.held_start is not None else 0
                 reason = halt.reason if halt else HaltReason.MISSING
@@ -208,13 +208,13 @@ class BlockedPartitions:
         if new:
             # The replicator's frames were acknowledged before it asked.
             _, high = clients.watermarks(
-                self._admin, self.plan.staging_topic, self.owned.partition, Deadline(CALL_S)
+                self._admin, self.plan.staging_topic, self.state.partition, Deadline(CALL_S)
             )
             self._ask_from |= {ask.at: high for ask in new}
-        asks = {k: a for k, a in asks.items() if self.owned.position >= self._ask_from[a.at]}
+        asks = {k: a for k, a in asks.items() if self.state.position >= self._ask_from[a.at]}
         for key, ask in asks.items():
             self._answered[key] = ask.at
-            if key not in self.owned.next and not self.owned.complete:
+            if key not in self.state.next and not self.state.complete:
                 continue
             self._ask_again(key, ask.topic, self.stuck.get(key), ask.at)
 
@@ -222,9 +222,9 @@ class BlockedPartitions:
         self, key: Key, topic: str, trouble: BlockedPartition | None, answers: int | None = None
     ) -> None:
         """Say how far a partition is: the replicator sends again what comes then."""
-        held = None if trouble is None else (self.owned.partition, trouble.held)
+        held = None if trouble is None else (self.state.partition, trouble.held)
         start = None if trouble is None else trouble.held_start
-        resend = Resend(topic, *key, self.owned.next.get(key), answers, held, start)
+        resend = Resend(topic, *key, self.state.next.get(key), answers, held, start)
         self.term.control.append(resend, Deadline(CALL_S))
 
     def _open_asks(self) -> dict[Key, Request]:
@@ -235,4 +235,4 @@ class BlockedPartitions:
         }
 
     def _mine(self, key: Key, topic: str) -> bool:
-        return staging_partition(topic, key[1], self.plan.staging_partitions) == self.owned.partition
+        return staging_partition(topic, key[1], self.plan.staging_partitions) == self.state.partition

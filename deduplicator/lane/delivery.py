@@ -76,14 +76,14 @@ class Delivery:
         self.stopping = False
         self.turned = ports.monotonic()
         """When it last began to gather a transaction or to recover: each of its calls is bounded, so it does so again before long."""
-        self.owned = StagingPartitionState(f"{plan.staging_topic}-{self.partition}", self.partition)
+        self.state = StagingPartitionState(f"{plan.staging_topic}-{self.partition}", self.partition)
         self._admin = admin
-        self._transaction = Transaction(plan, self.owned, self._has_several_sources)
+        self._transaction = Transaction(plan, self.state, self._has_several_sources)
         self._ids = TransactionalIds(term.control)
         self._unavailable = Unavailable(admin, self._topic_id)
-        self._blocked = BlockedPartitions(plan, term, self.owned, admin, self._unavailable)
+        self._blocked = BlockedPartitions(plan, term, self.state, admin, self._unavailable)
         self._frame_handler = FrameHandler(
-            plan, term, self.owned, self._transaction, self._blocked, self._unavailable
+            plan, term, self.state, self._transaction, self._blocked, self._unavailable
         )
         self._unavailable.unclosed.outcomes |= self.snapshot.unclosed
         self._committed_at = ports.monotonic()
@@ -97,7 +97,7 @@ class Delivery:
 
     @property
     def name(self) -> str:
-        return self.owned.name
+        return self.state.name
 
     @property
     def stuck(self) -> dict[Key, BlockedPartition]:
@@ -108,8 +108,8 @@ class Delivery:
         """In a bounded run: whether everything up to the end it was given is committed, and all questions are answered."""
         return (
             self.end is not None
-            and self.owned.position >= self.end
-            and self.owned.committed >= self.end
+            and self.state.position >= self.end
+            and self.state.committed >= self.end
             and not self._blocked.asked()
         )
 
@@ -152,9 +152,9 @@ class Delivery:
         way, whose outcome only the mappings will tell: `next` in memory has what it would have moved."""
         if self._transaction.open or not self._transaction.has_producer():
             return None
-        folded, staging_offset = self._transaction.mapped
+        folded, staging_offset = self._transaction.mappings_known
         unclosed = self._unavailable.unclosed.outcomes
-        return Snapshot(folded, self.owned.complete, staging_offset, self.owned.next, unclosed)
+        return Snapshot(folded, self.state.complete, staging_offset, self.state.next, unclosed)
 
     def _ride_out(self, error: Exception) -> None:
         reason = kafka_error(error)
@@ -200,7 +200,7 @@ class Delivery:
             self._rest(ports.monotonic() - begun)
         else:
             self._blocked.settle()
-            if self.owned.position != self.owned.committed:
+            if self.state.position != self.state.committed:
                 self._when_idle(ports.monotonic())
         if self._pending is not None:
             ports.sleep(0.1)
@@ -218,8 +218,8 @@ class Delivery:
         """Commit a position that the last transaction left behind, or that moved over duplicates only; and from time to time the same one
         again: a group without members loses its offsets after some days."""
         since = now - self._committed_at
-        moved = self.owned.position != self.owned.committed
-        at_end = self.end is not None and self.owned.position >= self.end
+        moved = self.state.position != self.state.committed
+        at_end = self.end is not None and self.state.position >= self.end
         if (moved and (since > IDLE_POSITION_S or at_end)) or since > KEEP_OFFSETS_S:
             self._transaction.begin()
             self._commit()
@@ -247,7 +247,7 @@ class Delivery:
         plan = self.plan
         deadline = Deadline(RECOVERY_S)
         self._abandon()
-        self.owned.recoveries += 1
+        self.state.recoveries += 1
         self.term.must_lead(deadline)
         destinations = self.term.state.destinations.copy().values()
         limits = [d.max_message_bytes for d in destinations if d.refused is None]
@@ -275,8 +275,8 @@ class Delivery:
             fencing.drop(False)
             raise
         self._transaction.use(fencing, (until + 1, found.staging_offset))
-        self.owned.next = found.next
-        self.owned.complete = found.complete
+        self.state.next = found.next
+        self.state.complete = found.complete
         self._blocked.inherit_holds(found.position)
         self._blocked.stay(self._unavailable.without_marker(fencing.unmarked, plan.mappings_topic))
         self._unavailable.unclosed.decided(fencing.unclosed, found.next)
@@ -288,12 +288,12 @@ class Delivery:
         self._resume_at = None
         # Not the start of staging as it is by now: it moves with what another owner delivers, who may have fenced this one since.
         start = max(start, found.staging_start)
-        self.owned.position = start
+        self.state.position = start
         # A bounded run commits the group's offset at its end whatever it was: the driver goes by that.
-        self.owned.committed = found.position if self.end is None else -1
+        self.state.committed = found.position if self.end is None else -1
         self.restart = False
         self.read_from.append((self.inbox.restart(), start))
-        log.info("%s: owned, %d partitions known, reading from %d", self.name, len(self.owned.next), start)
+        log.info("%s: owned, %d partitions known, reading from %d", self.name, len(self.state.next), start)
 
     def _close(self) -> None:
         """Give partitions in which a transaction may hang the marker that is missing, before anything else is written there."""

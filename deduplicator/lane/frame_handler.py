@@ -55,14 +55,14 @@ class FrameHandler:
         self,
         plan: DeduplicatorPlan,
         term: LaneTerm,
-        owned: StagingPartitionState,
+        state: StagingPartitionState,
         transaction: Transaction,
         troubles: BlockedPartitions,
         unavailable: Unavailable,
     ) -> None:
         self.plan = plan
         self.term = term
-        self.owned = owned
+        self.state = state
         self._transaction = transaction
         self._blocked = troubles
         self._refused: dict[Key, tuple[int, int]] = {}
@@ -77,14 +77,14 @@ class FrameHandler:
         error = message.error()
         if error is not None:
             if error.code() == KafkaError._PARTITION_EOF:
-                self.owned.position = max(self.owned.position, offset)
+                self.state.position = max(self.state.position, offset)
             return
-        if offset < self.owned.position:
+        if offset < self.state.position:
             return
         self._judge(message)
-        self.owned.position = offset + 1
-        self.owned.frames += 1
-        self.owned.bytes += len(message)
+        self.state.position = offset + 1
+        self.state.frames += 1
+        self.state.bytes += len(message)
 
     def _judge(self, message: Received) -> None:
         offset = message.offset()
@@ -94,7 +94,7 @@ class FrameHandler:
             if self._needed(error.frame):
                 self._refuse(error.frame, error.crc, offset, error)
             else:
-                log.error("%s offset %d: %s; left out", self.owned.name, offset, error)
+                log.error("%s offset %d: %s; left out", self.state.name, offset, error)
             return
         except Exception as error:
             if isinstance(error, MemoryError):
@@ -102,7 +102,7 @@ class FrameHandler:
             known = isinstance(error, FrameError | UnicodeDecodeError)
             log.error(
                 "%s offset %d: %s; left out: if it was a frame, its records will be asked for again",
-                self.owned.name,
+                self.state.name,
                 offset,
                 error if known else what_and_where(error),
                 exc_info=None if known else error,
@@ -112,7 +112,7 @@ class FrameHandler:
         if frame.cluster != self.plan.cluster:
             log.error(
                 "%s offset %d: frame of cluster %s, which is not this link's source; left out",
-                self.owned.name,
+                self.state.name,
                 offset,
                 frame.cluster,
             )
@@ -131,14 +131,14 @@ class FrameHandler:
             self._bugs[key, frame.start] = bug
             halt = self.term.state.halts.get((DEDUPLICATOR, key))
             if halt is None or halt.detail != bug:
-                log.exception("%s offset %d: %s", self.owned.name, offset, bug)
+                log.exception("%s offset %d: %s", self.state.name, offset, bug)
             raise Again(f"an unexpected error at offset {offset}: going on without {where}") from error
 
     def _judge_frame(self, key: Key, frame: Frame, crc: int, message: Received) -> None:
         offset = message.offset()
-        decision = decide(self.owned.next.get(key), frame, self.owned.complete)
+        decision = decide(self.state.next.get(key), frame, self.state.complete)
         if decision.action is Action.SEEN:
-            self.owned.duplicates += frame.count
+            self.state.duplicates += frame.count
             if key in self._transaction.moved:
                 self._transaction.moved[key].duplicates += frame.count
             self._close_gap(key)
@@ -177,7 +177,7 @@ class FrameHandler:
     def _needed(self, frame: Frame) -> bool:
         """Whether a frame that can't be is the next one of its partition, with more records than any may have. Others are somebody's that have nothing
         to do here."""
-        expected = self.owned.next.get((frame.topic_id, frame.partition))
+        expected = self.state.next.get((frame.topic_id, frame.partition))
         ours = frame.cluster == self.plan.cluster and frame.start == expected
         return ours and MAX_RECORDS < frame.count <= frame.next - frame.start
 
@@ -190,7 +190,7 @@ class FrameHandler:
             self._blocked.skip(key, frame, offset, HaltReason.UNREADABLE, why)
             return
         self._refused[key] = (offset, crc)
-        log.error("%s offset %d: %s; asking for it again", self.owned.name, offset, error)
+        log.error("%s offset %d: %s; asking for it again", self.state.name, offset, error)
         self._blocked.skip(key, frame, offset, HaltReason.MISSING, str(error))
 
     def _decoded(
@@ -216,7 +216,7 @@ class FrameHandler:
         return wholes.rows().from_offset(from_offset)
 
     def _unknown(self, key: Key, frame: Frame, offset: int) -> None:
-        if self.owned.complete:
+        if self.state.complete:
             # Its origin frame was lost from staging: everything from the origin is asked for.
             self._blocked.skip(
                 key,
@@ -257,7 +257,7 @@ class FrameHandler:
                 raise Waiting
             log.error(
                 "%s offset %d: frame of %s-%d (topic id %s), which the replicator never described; left out",
-                self.owned.name,
+                self.state.name,
                 offset,
                 frame.topic,
                 frame.partition,
@@ -293,20 +293,20 @@ class FrameHandler:
             rows, bad = self._deliverable(key, frame, rows, destination)
         if bad is not None:
             reached = bad[0]
-        if bad is None or decision.first or reached > self.owned.next.get(key, -1):
+        if bad is None or decision.first or reached > self.state.next.get(key, -1):
             self._transaction.begin()
             moved = self._transaction.moved.get(key)
             if moved is None:
-                start = self.owned.next.get(key, frame.start)
+                start = self.state.next.get(key, frame.start)
                 moved = self._transaction.moved[key] = Moved(frame, start, reached, destination)
             moved.next = reached
             moved.records += rows.count
             if bad is None:
                 # Of a frame that was seen in part.
                 moved.duplicates += frame.count - rows.count
-                self.owned.duplicates += frame.count - rows.count
+                self.state.duplicates += frame.count - rows.count
             moved.lost += decision.lost
-            self.owned.next[key] = reached
+            self.state.next[key] = reached
             if rows.count:
                 self._transaction.produce(moved, rows)
         if bad is not None:

@@ -210,20 +210,20 @@ class Lane:
     def _counts(self) -> dict[str, int]:
         deliveries = self.deliveries.values()
         return {
-            "records": sum(d.owned.delivered for d in deliveries),
-            "duplicates": sum(d.owned.duplicates for d in deliveries),
-            "frames": sum(d.owned.frames for d in deliveries),
-            "bytes": sum(d.owned.bytes for d in deliveries),
-            "transactions": sum(d.owned.transactions for d in deliveries),
-            "mappings": sum(d.owned.mappings for d in deliveries),
-            "recoveries": sum(d.owned.recoveries for d in deliveries),
+            "records": sum(d.state.delivered for d in deliveries),
+            "duplicates": sum(d.state.duplicates for d in deliveries),
+            "frames": sum(d.state.frames for d in deliveries),
+            "bytes": sum(d.state.bytes for d in deliveries),
+            "transactions": sum(d.state.transactions for d in deliveries),
+            "mappings": sum(d.state.mappings for d in deliveries),
+            "recoveries": sum(d.state.recoveries for d in deliveries),
         }
 
     def _lag(self) -> int:
         topic = self.plan.staging_topic
         return lag(
             self.consumer,
-            {TopicPartition(topic, p): max(0, d.owned.position) for p, d in self.deliveries.items()},
+            {TopicPartition(topic, p): max(0, d.state.position) for p, d in self.deliveries.items()},
         )
 
     def _rows(self) -> Iterator[Row]:

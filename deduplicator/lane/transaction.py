@@ -105,17 +105,17 @@ class Transaction:
     def __init__(
         self,
         plan: DeduplicatorPlan,
-        owned: StagingPartitionState,
+        state: StagingPartitionState,
         has_several_sources: Callable[[str, bool], bool],
     ) -> None:
         """`has_several_sources` says of a destination whether other owners write there too, for other source topics; asked anew if wanted."""
         self.plan = plan
-        self.owned = owned
+        self.state = state
         self.open = False
         self.moved: dict[Key, Moved] = {}
         self.bytes = 0
         self.batch_bytes = MAX_BATCH_BYTES
-        self.mapped: tuple[int, int | None] = (0, None)
+        self.mappings_known: tuple[int, int | None] = (0, None)
         """What all committed mappings of this partition lie below, and the staging offset that they reach."""
         self.bad: dict[Key, tuple[int, str, str]] = {}
         """Records that can't be delivered: source offset, reason, detail."""
@@ -138,9 +138,9 @@ class Transaction:
     def has_producer(self) -> bool:
         return self._producer is not None
 
-    def use(self, fencing: FencingProducer, mapped: tuple[int, int | None]) -> None:
-        """Go on with a producer that has fenced all others, and from what is `mapped`."""
-        self.mapped = mapped
+    def use(self, fencing: FencingProducer, mappings_known: tuple[int, int | None]) -> None:
+        """Go on with a producer that has fenced all others, and from what is known of the mappings."""
+        self.mappings_known = mappings_known
         self._fencing, self._producer = fencing, fencing.client
 
     def begin(self) -> None:
@@ -281,13 +281,13 @@ class Transaction:
         self.open = False
         if self.moved:
             # Where its report is still on its way, what lies between is read again, which changes nothing.
-            self.mapped = (max(self.mapped[0], self._last_mapping + 1), self.owned.position)
+            self.mappings_known = (max(self.mappings_known[0], self._last_mapping + 1), self.state.position)
             self._remember_ends()
-        self.owned.delivered += sum(m.records for m in self.moved.values())
+        self.state.delivered += sum(m.records for m in self.moved.values())
         if with_position:
-            self.owned.committed, self._position_sent = self.owned.position, now
-        self.owned.transactions += 1
-        self.owned.mappings += len(self.moved)
+            self.state.committed, self._position_sent = self.state.position, now
+        self.state.transactions += 1
+        self.state.mappings += len(self.moved)
         self.moved, self._alone = {}, set()
 
     def _flush(self, producer: BatchProducer, timeout_s: float) -> int:
@@ -303,7 +303,7 @@ class Transaction:
         assert self._producer is not None
         try:
             self._producer.send_offsets_to_transaction(
-                [TopicPartition(self.plan.staging_topic, self.owned.partition, self.owned.position)],
+                [TopicPartition(self.plan.staging_topic, self.state.partition, self.state.position)],
                 deadline.left(),
             )
         except KafkaException as exception:
@@ -348,12 +348,12 @@ class Transaction:
     def _produce_mappings(self, runs: list[list[Run]]) -> None:
         assert self._producer is not None
         for moved, its_runs in zip(self.moved.values(), runs, strict=True):
-            key, value = offset_mappings.encode(_mapping(moved, its_runs, self.owned.position))
+            key, value = offset_mappings.encode(_mapping(moved, its_runs, self.state.position))
             self._producer.produce(
                 self.plan.mappings_topic,
                 value,
                 key,
-                self.owned.partition,
+                self.state.partition,
                 on_delivery=self._mapping_reported,
             )
 

@@ -95,10 +95,10 @@ MUTANTS = [
         ),
         (
             "deduplicator.lane.delivery:Delivery._recover",
-            "self.owned.next = found.next",
+            "self.state.next = found.next",
             (
-                "self.owned.next = {**found.next, **Transaction.__dict__.get('undone', {})}; Transaction.undone = {}; "
-                "found.position = 0 if self.owned.recoveries > 1 else found.position"
+                "self.state.next = {**found.next, **Transaction.__dict__.get('undone', {})}; Transaction.undone = {}; "
+                "found.position = 0 if self.state.recoveries > 1 else found.position"
             ),
         ),
     ),
@@ -107,8 +107,8 @@ MUTANTS = [
         "a_commit_that_never_happened_is_done_again",
         (
             "deduplicator.lane.delivery:Delivery._recover",
-            "self.owned.next = found.next",
-            "self.owned.next = {**found.next, **self.owned.next}",
+            "self.state.next = found.next",
+            "self.state.next = {**found.next, **self.state.next}",
         ),
     ),
     _of(
@@ -117,7 +117,7 @@ MUTANTS = [
         (
             "deduplicator.lane.delivery:Delivery._leave",
             "if self._transaction.open or not self._transaction.has_producer():",
-            "if not self.owned.next:",
+            "if not self.state.next:",
         ),
     ),
     _of(

@@ -195,9 +195,9 @@ def _stale_next(module: ModuleType) -> None:
 
     def keeping(recover: Callable[..., None]) -> Callable[..., None]:
         def kept(self: Any) -> None:
-            before = dict(self.owned.next)
+            before = dict(self.state.next)
             recover(self)
-            self.owned.next = {k: max(v, before.get(k, v)) for k, v in self.owned.next.items()}
+            self.state.next = {k: max(v, before.get(k, v)) for k, v in self.state.next.items()}
 
         return kept
 

@@ -94,7 +94,7 @@ def test_a_partition_that_may_lack_a_marker_gets_it_before_anything_is_read(
     made.plan = SimpleNamespace(mappings_topic="m", staging_topic="s", reader={}, group="g")
     made.partition, made.end, made.snapshot = 0, None, None
     made._resume_at = made._pending = made._admin = made._ids = None
-    made.owned = StagingState("s-0", 0)
+    made.state = StagingState("s-0", 0)
     made.term = SimpleNamespace(must_lead=lambda _: None, state=SimpleNamespace(destinations={}))
     unclosed = Unclosed({("committed", 1): True, ("aside", 2): False})
     made._unavailable = SimpleNamespace(unclosed=unclosed, aside={("aside", 2)}, without_marker=lambda *_: ())

@@ -135,7 +135,7 @@ def test_a_transaction_is_as_large_as_what_its_frames_unpack_into() -> None:
     assert len(packed) < 10_000
     take(judge, packed)
     assert recorder.bytes > 100_000
-    assert judge.owned.bytes == len(packed)
+    assert judge.state.bytes == len(packed)
 
 
 @pytest.mark.parametrize(("from_offset", "whole"), [(0, True), (1, False), (3, False), (5, False)])
@@ -190,7 +190,7 @@ def test_a_frame_that_comes_again_as_it_was_and_can_t_be_read_halts_its_partitio
     judge, recorder, control = judgement()
     go_to(control, "d")
     take(judge, kind(5, 0))
-    judge.owned.position = 0
+    judge.state.position = 0
     take(judge, kind(5, 0))
     assert recorder.skipped == [(HaltReason.MISSING, None)] * 2
     take(judge, kind(9, 0))
@@ -204,7 +204,7 @@ def test_frames_that_can_t_be_read_for_one_reason_and_another_are_asked_for_agai
     take(judge, Impossible(9, 0, b"y"))
     assert recorder.skipped == [(HaltReason.MISSING, None)] * 2
     take(judge, Message(10, 0, [b"k"]))
-    judge.owned.next[KEY] = MAX_RECORDS + 1
+    judge.state.next[KEY] = MAX_RECORDS + 1
     take(judge, Impossible(11, 0))
     assert recorder.produced == [("d", [0])] and len(recorder.skipped) == 2, "what was delivered is left out"
 
@@ -224,9 +224,9 @@ def test_a_frame_that_brings_up_a_bug_is_left_out_by_name_and_all_under_way_is_g
     recorder.moved.clear()
     with pytest.raises(Again):
         take(judge, Message(1, 1, [b"k"]))
-    assert judge.owned.position == 1, "it comes again"
+    assert judge.state.position == 1, "it comes again"
     take(judge, Message(1, 1, [b"k"]))
-    assert recorder.skipped == [(HaltReason.INTERNAL, None)] and judge.owned.position == 2
+    assert recorder.skipped == [(HaltReason.INTERNAL, None)] and judge.state.position == 2
     assert caplog.text.count("Traceback") == 1
     assert "ZeroDivisionError at test_frame_handler.py" in judge._bugs[KEY, 1]
     assert "secret" not in judge._bugs[KEY, 1], "it may quote a record"
@@ -252,7 +252,7 @@ def test_what_is_not_about_a_frame_is_not_confined_to_it(
 def test_frames_for_what_is_set_aside_are_skipped_and_those_beside_it_delivered(gone: bool) -> None:
     judge, recorder, control = judgement()
     go_to(control, "orders")
-    judge.owned.next["id", 1] = 0
+    judge.state.next["id", 1] = 0
     reason = HaltReason.GONE if gone else HaltReason.UNAVAILABLE
     judge._unavailable.aside["orders", 1] = SimpleNamespace(reason=reason, detail="why")  # type: ignore[assignment]
     take(judge, Message(0, 0, [b"k"]))
