@@ -191,7 +191,7 @@ class Deduplicator(Application):
         lines = halted_lines(rows, self.control.refresh(Deadline(CALL_S)), self.name)
         if not lines and any(row.kind == "unfinished" for row in rows):
             return None
-        self._folded(self.state.fold_now())
+        self._folded(self.state.fold())
         for line in lines:
             click.echo(f"error: {line}", err=True)
         counters = self.totals
