@@ -233,7 +233,7 @@ class Deduplicator(Application):
                 "%s; going on from the mappings alone. Move the damaged table away to have it built anew",
                 error,
             )
-            return Snapshot.empty()
+            return Snapshot()
 
     def _something_is_mapped(self) -> bool:
         """Or may be. If there is no table then, who led before may have died before the first fold: and so may this one, and the next."""

@@ -26,7 +26,7 @@ class PartitionState:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What the state table said at one moment; pure, and safe when old.
+    """What the state table said at one moment, by default that there is none; pure, and safe when old.
 
     `folded`: mappings partition → M, every mapping below it is in `states` (absent: 0). `staging`: mappings partition →
     staging offset that those mappings reach. `states`: (cluster, topic id, partition) → state. `holes`: mappings
@@ -40,11 +40,6 @@ class Snapshot:
     states: dict[tuple[str, str, int], PartitionState] = field(default_factory=dict)
     holes: dict[int, int] = field(default_factory=dict)
     updated: float | None = None
-
-    @classmethod
-    def empty(cls) -> Snapshot:
-        """The snapshot of no table: M is 0 everywhere."""
-        return cls()
 
     @classmethod
     def of(cls, rows: Iterable[Mapping[str, Any]]) -> Snapshot:

@@ -121,7 +121,7 @@ class StateTable:
     def load(self) -> Snapshot:
         """What the table says. Raises StateError for one that is damaged."""
         if not self._exists(self.state_path):
-            return Snapshot.empty()
+            return Snapshot()
         with self._reporting("read"):
             return Snapshot.of(self._rows())
 
@@ -178,13 +178,11 @@ class StateTable:
         from deduplicator.state import mappings_source
 
         known = self.load()
-        reader = mappings_source.consumer(self.config)
         try:
-            low, high = mappings_source.bounds(reader, self.topic)
+            with contextlib.closing(mappings_source.consumer(self.config)) as reader:
+                low, high = mappings_source.bounds(reader, self.topic)
         except KafkaTimeout as error:
             raise StateError(str(error)) from error
-        finally:
-            reader.close()
         for partition, folded in known.folded.items():
             if high.get(partition, 0) < folded:
                 raise StateError(

@@ -199,7 +199,7 @@ def test_a_fold_with_nothing_new_commits_nothing(table: StateTable, mappings: Ma
 def test_a_missing_table_is_empty_and_a_damaged_one_an_error_that_names_it(
     table: StateTable, mappings: Mappings
 ) -> None:
-    assert table.load() == Snapshot.empty() and not table.load().exists
+    assert table.load() == Snapshot() and not table.load().exists
     mappings.write(mapping(0, 3))
     table.fold()
     log = Path(folder(table), "_delta_log")
@@ -336,7 +336,7 @@ def test_a_deleted_table_is_folded_anew_from_the_beginning_and_history_gains_not
     table.fold()
     wanted, offsets = table.load(), history(table)
     shutil.rmtree(folder(table))
-    assert table.load() == Snapshot.empty()
+    assert table.load() == Snapshot()
     assert table.fold().start == {0: 0, 1: 0}
     assert replace(table.load(), updated=wanted.updated) == wanted and history(table) == offsets
 

@@ -90,7 +90,7 @@ class NoTable:
     """A state table that was never written: everything is in the mappings."""
 
     def load(self) -> Snapshot:
-        return Snapshot.empty()
+        return Snapshot()
 
     def fold(self) -> FoldResult:
         return FoldResult({}, {}, {}, 0, {}, 0)

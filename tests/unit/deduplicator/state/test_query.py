@@ -105,7 +105,7 @@ class Table:
     def load(self) -> Snapshot:
         self.read += 1
         if self.age_s is None:
-            return Snapshot.empty()
+            return Snapshot()
         return Snapshot(exists=True, folded={0: 10, 1: 10}, updated=time.time() - self.age_s)
 
 
