@@ -27,7 +27,7 @@ from verbatim.plan.dry_run_clients import NoPositions, PretendedControl, Pretend
 from verbatim.plan.loops import copied_back
 from verbatim.plan.report import Action, Change, PlanReport, TopicPlan
 from verbatim.plan.requirements import Requirements
-from verbatim.plan.sampling import At, Sampler, unread
+from verbatim.plan.sampling import At, unread
 
 if TYPE_CHECKING:
     from common.config.settings import Settings
@@ -242,9 +242,7 @@ class _Look:
             self.source, sorted(self.starts.keys() - self.leaderless), self.seconds, deadline
         )
         due = {at: self._due(at, ends[at]) for at in ends}
-        sampler, sizes = self._sampler(), {}
-        if sampler is not None:
-            sizes = sampler.sizes(ends)
+        sizes = self._sizes(ends)
         for plan in self.report.topics:
             mine = [(plan.topic, p) for p in range(plan.partitions) if (plan.topic, p) in ends]
             plan.records = sum(ends[at][1] - ends[at][0] for at in mine)
@@ -269,10 +267,10 @@ class _Look:
             )
         return min(max(start, low), end), end
 
-    def _sampler(self) -> Sampler | None:
+    def _sizes(self, ends: dict[At, tuple[int, int]]) -> dict[str, float]:
         if granted_rights.has_groups(self.source, "source", Deadline(CALL_S)):
-            return Sampler(self.settings, self.group, Deadline(SAMPLES_S))
+            return sampling.sizes(self.settings, self.group, ends, Deadline(SAMPLES_S))
         self.report.notes.append(
             f"records of the source are not looked at: nobody has consumed there yet, and to do so would make {granted_rights.GROUPS_TOPIC}"
         )
-        return None
+        return {}

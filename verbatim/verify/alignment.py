@@ -4,51 +4,44 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from verbatim.verify.comparison import CONFIRM, PartitionReport, Side, common_prefix
 from verbatim.verify.gone import Gone
 
 
+@dataclass
 class Alignment:
     """Takes from both sides what lies before the first place where they agree.
 
     `lenient`: whether the source, and whether the destination, may hold records at its head which the other no longer has or never had; those
     of the source are handed to `gone`. `window`: how many records of each side are looked at together."""
 
-    def __init__(
-        self,
-        source: Side,
-        destination: Side,
-        report: PartitionReport,
-        lenient: tuple[bool, bool],
-        window: int,
-        gone: Gone | None = None,
-    ) -> None:
-        self._source = source
-        self._destination = destination
-        self._report = report
-        self._lenient = lenient
-        self._window = window
-        self._gone = gone
+    source: Side
+    destination: Side
+    report: PartitionReport
+    lenient: tuple[bool, bool]
+    window: int
+    gone: Gone | None = None
 
     def run(self) -> None:
-        source, destination = self._source, self._destination
-        while source.fill(self._window) and destination.fill(self._window):
+        source, destination = self.source, self.destination
+        while source.fill(self.window) and destination.fill(self.window):
             for known, other, swap in ((source, destination, False), (destination, source, True)):
-                if not self._lenient[0 if swap else 1]:
+                if not self.lenient[0 if swap else 1]:
                     continue
                 at = anchor(known, other)
                 if at is None:
                     continue
                 i, j = (at[1], at[0]) if swap else at
                 shift = min(i, j)
-                self._skip(i - shift if self._lenient[0] else 0, j - shift if self._lenient[1] else 0)
+                self._skip(i - shift if self.lenient[0] else 0, j - shift if self.lenient[1] else 0)
                 return
             if source.ended and destination.ended:
                 break
-            step = max(1, self._window // 2)
-            skip_source = self._lenient[0] and (
-                not self._lenient[1] or source.digests[0][:8] < destination.digests[0][:8]
+            step = max(1, self.window // 2)
+            skip_source = self.lenient[0] and (
+                not self.lenient[1] or source.digests[0][:8] < destination.digests[0][:8]
             )
             skipped, kept = (source, destination) if skip_source else (destination, source)
             if skipped.ended:
@@ -58,25 +51,25 @@ class Alignment:
             if not step:
                 return
             self._skip(step if skip_source else 0, 0 if skip_source else step)
-        if self._report.source_records + len(source) and self._report.destination_records + len(destination):
-            self._report.note("no record was found that both sides still have: their order can't be compared")
-        while self._lenient[0] and source.fill(1):
+        if self.report.source_records + len(source) and self.report.destination_records + len(destination):
+            self.report.note("no record was found that both sides still have: their order can't be compared")
+        while self.lenient[0] and source.fill(1):
             self._skip(len(source), 0)
-        while self._lenient[1] and destination.fill(1):
+        while self.lenient[1] and destination.fill(1):
             self._skip(0, len(destination))
 
     def _skip(self, source: int, destination: int) -> None:
         if source:
-            skipped = self._source.take(source)
-            self._report.source_records += source
-            if self._gone is not None:
-                self._gone.take(*skipped)
-            self._report.note(
+            skipped = self.source.take(source)
+            self.report.source_records += source
+            if self.gone is not None:
+                self.gone.take(*skipped)
+            self.report.note(
                 "source records at the head were skipped: the destination no longer has or never had them"
             )
         if destination:
-            self._report.destination_records += len(self._destination.take(destination)[0])
-            self._report.note("destination records at the head were skipped: the source no longer has them")
+            self.report.destination_records += len(self.destination.take(destination)[0])
+            self.report.note("destination records at the head were skipped: the source no longer has them")
 
 
 def anchor(known: Side, other: Side) -> tuple[int, int] | None:

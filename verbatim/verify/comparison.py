@@ -25,7 +25,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import blake2b
-from typing import Protocol
 
 Batch = tuple[list[int], list[bytes]]
 """Ascending offsets, and the digest of the record at each."""
@@ -137,15 +136,6 @@ class PartitionReport:
 
 def _first_duplicate(old: Finding, new: Finding) -> Finding:
     return min(old, new, key=lambda f: (f.destination_offset is None, f.destination_offset or 0))
-
-
-class MappingObserver(Protocol):
-    """Is told how the comparison paired the records, to judge the offset mappings by it."""
-
-    def paired(self, source: Sequence[int], destination: Sequence[int], digests: Sequence[bytes]) -> None: ...
-    def altered(self, source: int, destination: int) -> None: ...
-    def missing(self, source: int, record: bytes) -> None: ...
-    def read(self, destination: Sequence[int], digests: Sequence[bytes]) -> None: ...
 
 
 class Side:

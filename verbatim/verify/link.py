@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from common.config.settings import Settings
 
 
+OnProgress = Callable[[int, int, str], None]
+"""(records read, records to read in all, what is being read)"""
+
+
 @dataclass
 class LinkReport:
     partitions: list[PartitionReport] = field(default_factory=list)
@@ -36,8 +40,7 @@ class Options:
     sample: float | None = None
     seed: int = 0
     timeout_s: float = 60.0
-    # (records read, records to read in all, what is being read)
-    on_progress: Callable[[int, int, str], None] = lambda done, total, what: None
+    on_progress: OnProgress = lambda done, total, what: None
 
 
 def verify_link(settings: Settings, options: Options) -> LinkReport:

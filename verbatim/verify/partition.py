@@ -10,7 +10,6 @@ from verbatim.verify.comparison import (
     Batch,
     History,
     Kind,
-    MappingObserver,
     PartitionReport,
     Pending,
     Side,
@@ -21,6 +20,7 @@ from verbatim.verify.comparison import (
     similar,
 )
 from verbatim.verify.gone import Gone
+from verbatim.verify.mappings import MappingCheck
 
 # What a record is known by when one part of every record has been altered: all but that part.
 _WITHOUT: tuple[tuple[str, Callable[[bytes], bytes]], ...] = (
@@ -45,7 +45,7 @@ class Comparison:
         destination: Iterable[Batch],
         report: PartitionReport,
         *,
-        mappings: MappingObserver | None = None,
+        mappings: MappingCheck | None = None,
         delivered_below: int | None = None,
         lenient_source: bool = False,
         lenient_destination: bool = False,
