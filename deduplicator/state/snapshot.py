@@ -107,7 +107,7 @@ class FoldPlan:
         start = {p: max(low[p], expected[p]) for p in wanted}
         return cls(expected, start, {p: max(o, start[p]) for p, o in wanted.items()}, holes)
 
-    def piece(self, most: int) -> FoldPlan:
+    def next_commit(self, most: int) -> FoldPlan:
         """The part that goes into one commit: partitions that move, by `most` offsets in all (one each at least)."""
         moving = [p for p, o in self.end.items() if o > self.expected[p]]
         share = max(1, most // max(1, len(moving)))

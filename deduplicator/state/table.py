@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_OFFSETS_PER_COMMIT = 200_000
-"""A long backlog (a lost table) is folded in pieces of so many mappings, which bounds the memory of one."""
+"""A long backlog (a lost table) is folded by so many mappings a commit, which bounds the memory of one."""
 
 LOCK_TIMEOUT_S = 60.0
 TASKS = 16
@@ -157,12 +157,12 @@ class StateTable:
         with self._locked():
             self._check_first()
             first = plan = self.begin()
-            while (piece := plan.piece(self.max_offsets_per_commit)).end:
-                count, staged = self.commit(piece)
+            while (part := plan.next_commit(self.max_offsets_per_commit)).end:
+                count, staged = self.commit(part)
                 mappings, commits = mappings + count, commits + 1
                 staging |= staged
-                reached |= piece.end
-                if all(piece.end.get(p, plan.expected[p]) >= o for p, o in plan.end.items()):
+                reached |= part.end
+                if all(part.end.get(p, plan.expected[p]) >= o for p, o in plan.end.items()):
                     break
                 plan = self.begin(first.end)
         return FoldResult(first.expected, first.expected | reached, staging, mappings, first.holes, commits)

@@ -16,7 +16,7 @@ from verbatim.verify.mappings import MappingCheck, Runs, check_shape
 from verbatim.verify.partition import Comparison
 from verbatim.verify.provenance import Provenance
 from verbatim.verify.reading import Cluster, LogStartMoved, Mappings, PartitionMappings, TopicState
-from verbatim.verify.several import Claims, claimed, leave_out_untold, report_unclaimed, visible_below
+from verbatim.verify.several import Claims, claimed, leave_out_unmapped, report_unclaimed, visible_below
 
 _ATTEMPTS = 3
 _VISIBLE_S = 10.0
@@ -150,7 +150,7 @@ class _PartitionCheck:
         if (plan.lenient_source or plan.lenient_destination) and self._sound:
             plan = self._hinted(plan, self._sound)
         if self._claims is not None:
-            leave_out_untold(plan, runs, link.mappings.known_from(*self._pair.to), report)
+            leave_out_unmapped(plan, runs, link.mappings.known_from(*self._pair.to), report)
         elif runs is None or runs.start > plan.source[0]:
             since = "at all" if runs is None else f"below source offset {runs.start}"
             report.note(

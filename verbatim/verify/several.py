@@ -58,23 +58,25 @@ def report_unclaimed(
     batches: Iterable[Batch], claims: Claims, known_from: int | None, report: PartitionReport
 ) -> None:
     """Reports the records that no run leads to. Below `known_from` (None: everywhere) their mappings may have expired."""
-    untold, first = 0, 0
+    unmapped, first = 0, 0
     for offsets, _ in batches:
         for offset, mine in zip(offsets, claims.hold(offsets), strict=True):
             if mine:
                 continue
             if known_from is None or offset < known_from:
-                first = first if untold else offset
-                untold += 1
+                first = first if unmapped else offset
+                unmapped += 1
             else:
                 report.add(Kind.FOREIGN, None, offset, "no mapping of any source topic leads to it")
-    if untold:
+    if unmapped:
         report.note(
-            f"{untold:,} destination records, from offset {first} on, have no mapping that is still there: whose they are can't be told"
+            f"{unmapped:,} destination records, from offset {first} on, have no mapping that is still there: whose they are can't be told"
         )
 
 
-def leave_out_untold(plan: Plan, runs: Runs | None, known_from: int | None, report: PartitionReport) -> None:
+def leave_out_unmapped(
+    plan: Plan, runs: Runs | None, known_from: int | None, report: PartitionReport
+) -> None:
     """Where mappings may have expired, what lies before the first that is there can't be told from others' records."""
     if known_from == 0:
         return

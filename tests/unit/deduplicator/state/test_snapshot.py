@@ -84,7 +84,7 @@ offsets = st.lists(st.integers(0, 60), min_size=3, max_size=3)
 
 
 @given(offsets, offsets, offsets, st.integers(1, 20))
-def test_pieces_of_a_fold_cover_it_once_and_leave_each_hole_to_the_first(
+def test_the_commits_of_a_fold_cover_it_once_and_leave_each_hole_to_the_first(
     folded: list[int], low: list[int], more: list[int], most: int
 ) -> None:
     m = dict(enumerate(folded))
@@ -94,15 +94,15 @@ def test_pieces_of_a_fold_cover_it_once_and_leave_each_hole_to_the_first(
     read: dict[int, list[int]] = {p: [] for p in m}
     holes: dict[int, int] = {}
     for _ in range(1000):
-        piece = plan.piece(most)
-        if not piece.end:
+        part = plan.next_commit(most)
+        if not part.end:
             break
-        assert piece.expected == {p: m[p] for p in piece.end}
-        assert sum(o - piece.start[p] for p, o in piece.end.items()) <= max(most, len(piece.end))
-        for p, end in piece.end.items():
-            read[p] += range(piece.start[p], end)
-        holes |= piece.holes
-        m |= piece.end
+        assert part.expected == {p: m[p] for p in part.end}
+        assert sum(o - part.start[p] for p, o in part.end.items()) <= max(most, len(part.end))
+        for p, end in part.end.items():
+            read[p] += range(part.start[p], end)
+        holes |= part.holes
+        m |= part.end
         plan = FoldPlan.of(m, starts, high, whole.end)
     assert read == {p: list(range(whole.start[p], whole.end[p])) for p in m}
     assert (holes, m) == (whole.holes, high)

@@ -13,7 +13,7 @@ from verbatim.verify.comparison import Kind, PartitionReport, digest
 from verbatim.verify.mappings import Runs
 from verbatim.verify.partition import Comparison
 from verbatim.verify.reading import Mappings
-from verbatim.verify.several import Claims, claimed, leave_out_untold, report_unclaimed, visible_below
+from verbatim.verify.several import Claims, claimed, leave_out_unmapped, report_unclaimed, visible_below
 
 
 def runs(*found: tuple[int, int, int]) -> Runs:
@@ -113,7 +113,7 @@ def test_what_mappings_that_expired_would_tell_is_not_compared_and_that_is_said(
     plan, found = Plan((2, 20), (0, 30)), report()
     at = np.array([start or 0], dtype=np.int64)
     mine = None if start is None else Runs(at, at, at, start, 20, True)
-    leave_out_untold(plan, mine, known_from, found)
+    leave_out_unmapped(plan, mine, known_from, found)
     assert plan.source == (begin, 20)
     assert [f"below source offset {begin}:" in note for note in found.notes] == ([True] if begin > 2 else [])
 
