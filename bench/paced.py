@@ -99,7 +99,7 @@ class Paced:
             if time.monotonic() > give_up:
                 raise VerbatimError(
                     f"{copier.name if copier else 'bare topic'}: nothing arrived within {within_s:.0f} s: "
-                    + " | ".join(a.log_tail(5) for a in (copier.applications.values() if copier else ()))
+                    + " | ".join(a.log_tail() for a in (copier.applications.values() if copier else ()))
                 )
             time.sleep(_LOOK_S)
 

@@ -140,6 +140,6 @@ def _follow(copier: copiers.Copier, look: Visible, wanted: int, within_s: float)
         if now > deadline:
             raise VerbatimError(
                 f"{copier.name}: {visible:,} of {wanted:,} offsets within {within_s:.0f} s: "
-                + " | ".join(a.log_tail(5) for a in copier.applications.values())
+                + " | ".join(a.log_tail() for a in copier.applications.values())
             )
         time.sleep(max(asked + _SAMPLE_S - answered, busy / _ASKING))

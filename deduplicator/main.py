@@ -192,7 +192,7 @@ class Deduplicator(Application):
         lines = halted_lines(self.name, self.control.refresh(Deadline(CALL_S)), rows)
         if not lines and any(isinstance(row, Unfinished) for row in rows):
             return None
-        self._folded(self.state.fold_now())
+        self._folded(self.state.fold())
         for line in lines:
             click.echo(f"error: {line}", err=True)
         counters = self.report.totals
@@ -234,7 +234,7 @@ class Deduplicator(Application):
                 "%s; going on from the mappings alone. Move the damaged table away to have it built anew",
                 error,
             )
-            return Snapshot.empty()
+            return Snapshot()
 
     def _something_is_mapped(self) -> bool:
         """Or may be. If there is no table then, who led before may have died before the first fold: and so may this one, and the next."""

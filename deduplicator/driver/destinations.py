@@ -1,7 +1,7 @@
 """Destination topics: made when missing, grown, kept in step, and refused by name when they would alter, refuse or delete what is copied.
 
 What the source topics are like comes from the control topic, so nothing here needs access to the source. The verdict goes back there,
-for the lanes, which wait for it. What a configuration should be is decided in common/link/topic_config_sync.py.
+for the lanes, which wait for it. Configurations are brought in step by deduplicator/driver/config_sync.py.
 """
 
 from __future__ import annotations
@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from common.errors import LinkRefused, SettingsError, VerbatimError
+from common.errors import LinkRefused, SettingsError
 from common.kafka.client import clients, topics
 from common.kafka.client.topics import TopicInfo
-from common.kafka.errors import kafka_error, retriable
 from common.kafka.model import Value
 from common.link import control_kinds as kinds
 from common.link import topic_config_sync
@@ -25,8 +24,9 @@ from common.link.control_log import ControlLog
 from common.link.control_records import Destination
 from common.link.halt_reasons import gone
 from common.link.identity import Link
-from common.link.topic_config_sync import Change, Rules
+from common.link.topic_config_sync import Rules
 from common.ports import Deadline
+from deduplicator.driver.config_sync import ConfigSync
 
 if TYPE_CHECKING:
     from common.config.settings import Settings
@@ -53,17 +53,16 @@ class Destinations:
         self.admin = (
             admin if admin is not None else clients.admin(settings.client_config("destination", "admin"))
         )
-        self.rules = Rules.of(settings)
+        self.configs = ConfigSync(self.admin, Rules.of(settings))
         self._in_step: dict[str, SourceTopic] = {}
         """Topic id -> the description that its destination was last brought in step with."""
-        self._said: dict[str, str] = {}
         self._bound: dict[str, set[str]] = {}
         """Destination -> the source topics there are whose name the settings make that, where several may meet."""
 
     def take_over(self, settings: Settings) -> None:
         """Go by these settings from now on."""
         self.settings = settings
-        self.rules = Rules.of(settings)
+        self.configs.rules = Rules.of(settings)
 
     def settle(self, again: bool = False) -> None:
         """Make or check what has no verdict yet, has grown or goes by another name; bring in step what its source has left behind.
@@ -153,7 +152,7 @@ class Destinations:
         hidden: set[str] = set()
         there = topics.topic_settings(self.admin, names, deadline, hidden)
         for name in sorted(hidden):
-            self._say_once(name, "not allowed to read its configuration; grant DESCRIBE_CONFIGS")
+            self.configs.say_once(name, "not allowed to read its configuration; grant DESCRIBE_CONFIGS")
         for topic_id, source in due.items():
             have = state.destinations[topic_id]
             if have.topic not in there:
@@ -161,49 +160,11 @@ class Destinations:
             config, applied = there[have.topic], have.config
             if not self._others(source, have.topic):
                 # What several have in common can't follow one of them.
-                config, applied = self._bring_in_step(source, have, config, deadline)
+                config, applied = self.configs.bring_in_step(source, have, config, deadline)
             verdict = replace(self._judged(source, have.topic, config, applied), id=have.id)
             if verdict != have:
                 self._record(source, verdict)
             self._in_step[topic_id] = source
-
-    def _bring_in_step(
-        self, source: SourceTopic, have: Destination, there: dict[str, Value], deadline: Deadline
-    ) -> tuple[dict[str, Value], dict[str, str]]:
-        """Change a destination's configuration as far as it can be; what it is then, and what of it the link has set."""
-        wanted = topic_config_sync.differences(source, there, have.config, self.rules)
-        done = self._alter(have.topic, wanted, deadline)
-        there = topic_config_sync.after(there, done, source)
-        return there, topic_config_sync.settled(source, there, have.config, self.rules)
-
-    def _alter(self, name: str, changes: list[Change], deadline: Deadline) -> list[Change]:
-        """Make the changes, all at once, or one by one where the target refuses one; those that were made."""
-        due = [change for change in changes if change.kept is None]
-        if not due:
-            return []
-        done, refused = due, []
-        try:
-            topics.alter(self.admin, name, {change.key: change.to for change in due}, deadline)
-        except (KafkaException, LinkRefused) as error:
-            if isinstance(error, KafkaException) and passing(error):
-                raise
-            done = []
-            for change in due:
-                try:
-                    topics.alter(self.admin, name, {change.key: change.to}, deadline)
-                    done.append(change)
-                except (KafkaException, LinkRefused) as reason:
-                    refused.append(f"{change.key}={change.to}: {reason}")
-        if done:
-            said = ", ".join(f"{change.key}={change.to or '(default)'}" for change in done)
-            log.info("destination topic %s: set %s, to be in step with its source", name, said)
-        self._say_once(name, "; ".join(refused))
-        return done
-
-    def _say_once(self, name: str, refused: str) -> None:
-        if refused and self._said.get(name) != refused:
-            log.error("destination topic %s can't be kept in step with its source: %s", name, refused)
-        self._said[name] = refused
 
     def _verdict(self, source: SourceTopic) -> Destination:
         deadline = Deadline(CALL_S)
@@ -217,9 +178,6 @@ class Destinations:
         except Gone:
             return Destination(name, source.partitions, 1, gone(name), gone=True)
         except (LinkRefused, KafkaException) as error:
-            reason = kafka_error(error)
-            if reason is not None and retriable(reason):
-                raise
             return Destination(name, source.partitions, 1, f"destination topic {name}: {error}")
 
     def _check_name(self, source: SourceTopic, name: str) -> None:
@@ -249,7 +207,7 @@ class Destinations:
         self._check_made_by_hand(source, name, there)
         self._check_consent(source, name, there.get(name), deadline)
         if name not in there:
-            config = topic_config_sync.first_config(source, self.rules)
+            config = topic_config_sync.first_config(source, self.configs.rules)
             factor = self.settings.replication_factor
             made = topics.create(self.admin, name, source.partitions, factor, config, deadline)
             if made:
@@ -262,7 +220,7 @@ class Destinations:
         known = source.topic in self.control.state.copied_into.get(name, ())
         in_step = known and self.settings.topic_config_sync and not self._others(source, name)
         if made or in_step:
-            settings, applied = self._bring_in_step(source, have, settings, deadline)
+            settings, applied = self.configs.bring_in_step(source, have, settings, deadline)
             self._in_step[source.topic_id] = source
         verdict = self._judged(source, name, settings, applied)
         ids: dict[str, str] = {}
@@ -367,12 +325,6 @@ class Destinations:
         )
         self.control.append(told, Deadline(CALL_S))
         self.control.refresh(Deadline(CALL_S))
-
-
-def passing(error: Exception) -> bool:
-    """Whether settling may succeed later by itself."""
-    reason = kafka_error(error)
-    return isinstance(error, VerbatimError) or (reason is not None and retriable(reason))
 
 
 def _no_right(name: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +21,7 @@ from pyspark.sql.types import StructType
 from common.config import credentials
 from common.errors import KafkaTimeout, StateError
 from common.kafka.client.clients import Received
-from common.kafka.client.range_reader import TIMEOUT_S, records
+from common.kafka.client.range_reader import records
 from common.kafka.wire import oauth_tokens
 
 SCHEMA = (
@@ -60,6 +61,8 @@ ARROW_SCHEMA = pa.schema(
 CONFIG_OPTION = "client.secret"
 """Option with the consumer's properties as JSON. Its name matches Spark's redaction pattern, so plans hide the value."""
 
+_AS_THEY_ARE = ARROW_SCHEMA.names[ARROW_SCHEMA.names.index("cluster") : ARROW_SCHEMA.names.index("lost")]
+"""What a row takes from a mapping without change."""
 _BATCH_ROWS = 2_000
 TIME = "time"
 LOOK_S = 300.0
@@ -119,7 +122,7 @@ class Ranges(InputPartition):
 
 
 class MappingsDataSource(DataSource):
-    """`format("mappings")`. Options: see `options` and `range_options`; `tasks` (default 1) spreads a batch read."""
+    """`format("mappings")`. Options: see `options` and `range_options`."""
 
     @classmethod
     def name(cls) -> str:
@@ -141,21 +144,17 @@ class _Reading:
     def __init__(self, options: Mapping[str, str]) -> None:
         self.config: dict[str, Any] = orjson.loads(options[CONFIG_OPTION])
         self.topic = options["topic"]
-        self.timeout_s = float(options.get("timeout_s", TIMEOUT_S))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Ranges)
-        reader = consumer(self.config)
-        try:
+        with closing(consumer(self.config)) as reader:
             rows: list[dict[str, Any]] = []
-            for message in records(reader, self.topic, partition.ranges, self.timeout_s):
+            for message in records(reader, self.topic, partition.ranges):
                 rows.append(row(message))
                 if len(rows) >= _BATCH_ROWS:
                     yield pa.RecordBatch.from_pylist(rows, schema=ARROW_SCHEMA)
                     rows = []
             yield pa.RecordBatch.from_pylist(rows, schema=ARROW_SCHEMA)
-        finally:
-            reader.close()
 
 
 class MappingsReader(_Reading, DataSourceReader):
@@ -168,14 +167,9 @@ class MappingsReader(_Reading, DataSourceReader):
             for name in ("start", "end")
         )
         self.ranges = {p: (start.get(p, 0), o) for p, o in end.items() if start.get(p, 0) < o}
-        self.tasks = max(1, int(options.get("tasks", 1)))
 
     def partitions(self) -> list[InputPartition]:
-        numbers = sorted(self.ranges)
-        return [
-            Ranges({p: self.ranges[p] for p in numbers[task :: self.tasks]})
-            for task in range(max(1, min(self.tasks, len(numbers))))
-        ]
+        return [Ranges(self.ranges)]
 
 
 class MappingsStreamReader(_Reading, DataSourceStreamReader):
@@ -227,17 +221,7 @@ def row(message: Received) -> dict[str, Any]:
             "mappings_partition": message.partition(),
             "mappings_offset": message.offset(),
             "timestamp": message.timestamp()[1] * 1000,
-            "cluster": value["cluster"],
-            "topic": value["topic"],
-            "topic_id": value["topic_id"],
-            "partition": value["partition"],
-            "start": value["start"],
-            "next": value["next"],
-            "destination_topic": value["destination_topic"],
-            "destination_partition": value["destination_partition"],
-            "staging_offset": value["staging_offset"],
-            "records": value["records"],
-            "duplicates": value["duplicates"],
+            **{name: value[name] for name in _AS_THEY_ARE},
             "lost": value.get("lost", 0),
             "runs": [{"source": s, "destination": d, "length": n} for s, d, n in value["runs"]],
         }

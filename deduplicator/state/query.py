@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+HISTORY_DAYS = 30
+TIDY_FIRST_S, TIDY_S = 600.0, 6 * 3600.0
+
 
 def start_state_query(
     table: StateTable,
@@ -26,8 +29,6 @@ def start_state_query(
     due: Callable[[], bool] = lambda: True,
     on_folded: Callable[[FoldResult], None] | None = None,
     on_error: Callable[[StateError], None] | None = None,
-    history_days: int = 30,
-    maintain_interval_s: float = 6 * 3600.0,
     checkpoint: str | None = None,
 ) -> StreamingQuery:
     """Start the query that folds when it is `due`, which it asks every `interval_s` when the mappings have moved, and tidies up now and then.
@@ -37,7 +38,7 @@ def start_state_query(
     """
     from deduplicator.state.mappings_source import options
 
-    tidy_at = time.monotonic() + min(600.0, maintain_interval_s)
+    tidy_at = time.monotonic() + TIDY_FIRST_S
 
     def fold(_: DataFrame, __: int) -> None:
         # The batch's own rows are left unread: they start at the checkpoint, and the fold starts at M.
@@ -49,8 +50,8 @@ def start_state_query(
             if on_folded is not None:
                 on_folded(result)
             if time.monotonic() >= tidy_at:
-                tidy_at = time.monotonic() + maintain_interval_s
-                table.maintain(history_days)
+                tidy_at = time.monotonic() + TIDY_S
+                table.maintain(HISTORY_DAYS)
         except StateError as error:
             log.warning("%s", error)
             if on_error is not None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 
@@ -25,7 +26,7 @@ class PartitionState:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What the state table said at one moment; pure, and safe when old.
+    """What the state table said at one moment, by default that there is none; pure, and safe when old.
 
     `folded`: mappings partition → M, every mapping below it is in `states` (absent: 0). `staging`: mappings partition →
     staging offset that those mappings reach. `states`: (cluster, topic id, partition) → state. `holes`: mappings
@@ -41,13 +42,8 @@ class Snapshot:
     updated: float | None = None
 
     @classmethod
-    def empty(cls) -> Snapshot:
-        """The snapshot of no table: M is 0 everywhere."""
-        return cls()
-
-    @classmethod
-    def of(cls, rows: Iterable[Mapping[str, Any]], partitions: Collection[int] | None = None) -> Snapshot:
-        """What these rows of the table say of some mappings partitions (None: of all).
+    def of(cls, rows: Iterable[Mapping[str, Any]]) -> Snapshot:
+        """What the rows of the table say.
 
         Raises ValueError for two rows of one key. Two drivers have written at once to a store that does not tell them apart: which row is
         right, and what else is lost, is not in the table any more. A `next` that is too high would be loss, one too low duplicates.
@@ -58,8 +54,6 @@ class Snapshot:
             raise ValueError(
                 f"two rows of one {' '.join(map(str, min(several)))}, which no single writer leaves"
             )
-        if partitions is not None:
-            rows = [row for row in rows if row["mappings_partition"] in partitions]
         own = [row for row in rows if row["kind"] == "mappings"]
         holes = {row["partition"]: row["hole"] for row in own if row["hole"] is not None}
         return cls(
@@ -87,33 +81,76 @@ class Snapshot:
             updated=max((row["updated"].timestamp() for row in own), default=None),
         )
 
-    def complete(self, mappings_partition: int, log_start: int) -> bool:
-        """Whether an unknown source partition may be taken for new, with the mappings' log start as it is now."""
-        return mappings_partition not in self.holes and self.folded.get(mappings_partition, 0) >= log_start
-
 
 @dataclass(frozen=True)
 class FoldPlan:
-    """What a fold is about to do: `expected` is the M it read; it reads [start, end); `holes` where start is above M."""
+    """What a fold is about to do, by mappings partition: `expected` is the M it read; it reads [start, end); `holes` where start is above M."""
 
     expected: dict[int, int]
     start: dict[int, int]
     end: dict[int, int]
     holes: dict[int, int]
 
+    @classmethod
+    def of(
+        cls,
+        folded: Mapping[int, int],
+        low: Mapping[int, int],
+        high: Mapping[int, int],
+        until: Mapping[int, int] | None = None,
+    ) -> FoldPlan:
+        """From the table's M, and log start and end of each mappings partition; up to `until`, where that is given."""
+        wanted = high if until is None else {p: min(o, high[p]) for p, o in until.items() if p in high}
+        expected = {p: folded.get(p, 0) for p in high}
+        # A log start above M: what lies between is gone, also where there is nothing else to fold.
+        holes = {p: low[p] for p in wanted if low[p] > expected[p]}
+        start = {p: max(low[p], expected[p]) for p in wanted}
+        return cls(expected, start, {p: max(o, start[p]) for p, o in wanted.items()}, holes)
+
+    def next_commit(self, most: int) -> FoldPlan:
+        """The part that goes into one commit: partitions that move, by `most` offsets in all (one each at least)."""
+        moving = [p for p, o in self.end.items() if o > self.expected[p]]
+        share = max(1, most // max(1, len(moving)))
+        return FoldPlan(
+            {p: self.expected[p] for p in moving},
+            {p: self.start[p] for p in moving},
+            {p: min(self.end[p], self.start[p] + share) for p in moving},
+            {p: o for p, o in self.holes.items() if p in moving},
+        )
+
+    def rows(self, folded: Iterable[Mapping[str, Any]], topic: str, now: datetime) -> list[dict[str, Any]]:
+        """What a commit merges into the table of the mappings topic `topic`: `folded`, one row for each source partition, and M where it ends."""
+        folded = list(folded)
+        reached = staged_up_to(folded)
+        of_sources = [{**row, "kind": "source", "staging_offset": None, "updated": now} for row in folded]
+        own = {"kind": "mappings", "cluster": "", "topic_id": "", "topic": topic, "updated": now}
+        return of_sources + [
+            own
+            | {"partition": p, "mappings_partition": p, "folded": end, "expected": self.expected[p]}
+            | {"hole": self.holes.get(p), "staging_offset": reached.get(p)}
+            for p, end in self.end.items()
+        ]
+
+
+def staged_up_to(folded: Iterable[Mapping[str, Any]]) -> dict[int, int]:
+    """Mappings partition -> the staging offset that its mappings reach."""
+    reached: dict[int, int] = {}
+    for row in folded:
+        p = row["mappings_partition"]
+        reached[p] = max(reached.get(p, 0), row["staging_offset"])
+    return reached
+
 
 @dataclass(frozen=True)
 class FoldResult:
-    """What a fold did: M before and after, the staging offsets recorded, mappings and source partitions touched."""
+    """What a fold did, by mappings partition: M before and after, the staging offsets recorded, the holes that it jumped over."""
 
     start: dict[int, int]
     end: dict[int, int]
     staging: dict[int, int]
     mappings: int
-    source_partitions: int
     holes: dict[int, int]
     commits: int
-    seconds: float
 
 
 def _key(row: Mapping[str, Any]) -> tuple[str, str, str, int]:

@@ -23,7 +23,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +41,7 @@ from deduplicator.state.delta_rows import (
     struct,
 )
 from deduplicator.state.file_lock import file_lock
-from deduplicator.state.snapshot import FoldPlan, FoldResult, Snapshot
+from deduplicator.state.snapshot import FoldPlan, FoldResult, Snapshot, staged_up_to
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_OFFSETS_PER_COMMIT = 200_000
-"""A long backlog (a lost table) is folded in pieces of so many mappings, which bounds the memory of one."""
+"""A long backlog (a lost table) is folded by so many mappings a commit, which bounds the memory of one."""
 
 LOCK_TIMEOUT_S = 60.0
 TASKS = 16
@@ -118,12 +118,12 @@ class StateTable:
             )
         self._sharing = "checked"
 
-    def load(self, partitions: Collection[int] | None = None) -> Snapshot:
-        """The snapshot for these mappings partitions (None: all). Raises StateError for a table that is damaged."""
+    def load(self) -> Snapshot:
+        """What the table says. Raises StateError for one that is damaged."""
         if not self._exists(self.state_path):
-            return Snapshot.empty()
+            return Snapshot()
         with self._reporting("read"):
-            return Snapshot.of(self._rows(), partitions)
+            return Snapshot.of(self._rows())
 
     def _rows(self) -> list[dict[str, Any]]:
         if self._folder is not None:
@@ -136,57 +136,36 @@ class StateTable:
     def _rows_by_spark(self) -> list[dict[str, Any]]:
         return [row.asDict() for row in self.spark.read.format("delta").load(self.state_path).collect()]
 
-    def fold(self, end: Mapping[int, int] | None = None, attempts: int = 3) -> FoldResult:
-        """Fold the mappings up to `end` (None: their read-committed end now), each attempt from the M in the table.
+    def fold(self, attempts: int = 3) -> FoldResult:
+        """Fold the mappings up to their read-committed end, each attempt from the M in the table.
 
         Raises StateError when every attempt failed: the table is damaged, another driver keeps folding, or the mappings
         end below M (the topic was deleted or cut). Nothing is half done then.
         """
-        began = time.monotonic()
-        for attempt in range(1, attempts + 1):
+        for attempt in range(1, attempts):
             try:
-                return self._fold(end, began)
+                return self._fold()
             except StateError as error:
-                if attempt == attempts:
-                    raise
                 log.info("fold tried again: %s", error)
                 time.sleep(0.2 * attempt)
-        raise AssertionError("unreachable")
+        return self._fold()
 
-    fold_now = fold
-
-    def _fold(self, end: Mapping[int, int] | None, began: float) -> FoldResult:
-        first: FoldPlan | None = None
+    def _fold(self) -> FoldResult:
         reached: dict[int, int] = {}
         staging: dict[int, int] = {}
-        touched: set[tuple[str, str, int]] = set()
         mappings = commits = 0
         with self._locked():
             self._check_first()
-            while True:
-                plan = self.begin(end)
-                first = first or plan
-                piece = self._piece(plan)
-                if not piece.end:
+            first = plan = self.begin()
+            while (part := plan.next_commit(self.max_offsets_per_commit)).end:
+                count, staged = self.commit(part)
+                mappings, commits = mappings + count, commits + 1
+                staging |= staged
+                reached |= part.end
+                if all(part.end.get(p, plan.expected[p]) >= o for p, o in plan.end.items()):
                     break
-                frame = self.commit(piece)
-                mappings, commits = mappings + frame["mappings"], commits + 1
-                touched |= frame["touched"]
-                staging |= frame["staging"]
-                reached |= piece.end
-                end = first.end
-                if all(piece.end.get(p, plan.expected[p]) >= o for p, o in plan.end.items()):
-                    break
-        return FoldResult(
-            start=first.expected,
-            end=first.expected | reached,
-            staging=staging,
-            mappings=mappings,
-            source_partitions=len(touched),
-            holes=first.holes,
-            commits=commits,
-            seconds=time.monotonic() - began,
-        )
+                plan = self.begin(first.end)
+        return FoldResult(first.expected, first.expected | reached, staging, mappings, first.holes, commits)
 
     def _check_first(self) -> None:
         try:
@@ -194,45 +173,29 @@ class StateTable:
         except SettingsError as error:
             raise StateError(str(error)) from error
 
-    def begin(self, end: Mapping[int, int] | None = None) -> FoldPlan:
-        """Read M from the table and the bounds from Kafka: what a fold from here would read. Writes nothing."""
+    def begin(self, until: Mapping[int, int] | None = None) -> FoldPlan:
+        """Read M from the table and the bounds from Kafka: what a fold from here (up to `until`) would read. Writes nothing."""
         from deduplicator.state import mappings_source
 
-        known = self.load(None)
-        reader = mappings_source.consumer(self.config)
+        known = self.load()
         try:
-            low, high = mappings_source.bounds(reader, self.topic)
+            with contextlib.closing(mappings_source.consumer(self.config)) as reader:
+                low, high = mappings_source.bounds(reader, self.topic)
         except KafkaTimeout as error:
             raise StateError(str(error)) from error
-        finally:
-            reader.close()
         for partition, folded in known.folded.items():
             if high.get(partition, 0) < folded:
                 raise StateError(
                     f"{self.topic}/{partition} ends at {high.get(partition, 0)}, but {state_path.redacted(self.state_path)} has folded it up "
                     f"to {folded}: the topic was deleted or cut. Restore it, or remove the table to fold it anew"
                 )
-        wanted = {p: min(o, high[p]) for p, o in end.items() if p in high} if end is not None else high
-        expected = {p: known.folded.get(p, 0) for p in high}
-        ends = {p: max(o, expected[p]) for p, o in wanted.items()}
-        # A log start above M: what lies between is gone, also where there is nothing else to fold.
-        holes = {p: low[p] for p in ends if low[p] > expected[p]}
-        ends = {p: max(o, low[p]) if p in holes else o for p, o in ends.items()}
-        return FoldPlan(expected, {p: holes.get(p, expected[p]) for p in ends}, ends, holes)
+        return FoldPlan.of(known.folded, low, high, until)
 
-    def _piece(self, plan: FoldPlan) -> FoldPlan:
-        """The part of a plan that goes into one commit: partitions that move, a bounded number of offsets in all."""
-        moving = [p for p, o in plan.end.items() if o > plan.expected[p]]
-        share = max(1, self.max_offsets_per_commit // max(1, len(moving)))
-        return FoldPlan(
-            {p: plan.expected[p] for p in moving},
-            {p: plan.start[p] for p in moving},
-            {p: min(plan.end[p], plan.start[p] + share) for p in moving},
-            {p: o for p, o in plan.holes.items() if p in moving},
-        )
+    def commit(self, plan: FoldPlan) -> tuple[int, dict[int, int]]:
+        """Fold what `plan` says and write it: how many mappings, and the staging offset that those of each partition reach.
 
-    def commit(self, plan: FoldPlan) -> dict[str, Any]:
-        """Fold what `plan` says and write it; raises StateError when M in the table is no longer `plan.expected`."""
+        Raises StateError when M in the table is no longer `plan.expected`.
+        """
         from deduplicator.state.mappings_source import options, range_options
 
         with self._reporting("fold"):
@@ -250,12 +213,7 @@ class StateTable:
                 self._merge_state(plan, folded)
             finally:
                 frame.unpersist()
-        staging: dict[int, int] = {}
-        for row in folded:
-            p = row["mappings_partition"]
-            staging[p] = max(staging.get(p, 0), row["staging_offset"])
-        touched = {(row["cluster"], row["topic_id"], row["partition"]) for row in folded}
-        return {"mappings": count, "touched": touched, "staging": staging}
+        return count, staged_up_to(folded)
 
     def _folded(self, frame: DataFrame) -> list[dict[str, Any]]:
         """One row per source partition: its last position and destination, the sums of its counts."""
@@ -279,17 +237,7 @@ class StateTable:
 
     def _merge_state(self, plan: FoldPlan, folded: list[dict[str, Any]]) -> None:
         """Rows and M in one commit, which fails where the table's M is not the one this fold began from."""
-        now = datetime.now(UTC)
-        staging: dict[int, int] = {}
-        rows: list[dict[str, Any]] = []
-        for row in folded:
-            p = row["mappings_partition"]
-            staging[p] = max(staging.get(p, 0), row["staging_offset"])
-            rows.append({**row, "kind": "source", "staging_offset": None, "updated": now})
-        for p, end in plan.end.items():
-            own = {"kind": "mappings", "cluster": "", "topic_id": "", "topic": self.topic, "partition": p}
-            own |= {"mappings_partition": p, "folded": end, "expected": plan.expected[p], "updated": now}
-            rows.append({**own, "hole": plan.holes.get(p), "staging_offset": staging.get(p)})
+        rows = plan.rows(folded, self.topic, datetime.now(UTC))
         source = local(self.spark, rows, struct(f"{STATE_DDL}, expected bigint"))
         moved = "CAST(raise_error('the fold began from another M than the table has now') AS BIGINT)"
         columns: dict[str, str | Column] = {name: f"s.{name}" for name in struct(STATE_DDL).names}

@@ -157,7 +157,7 @@ def test_a_fold_moves_rows_and_m_in_one_commit_and_history_keeps_every_run(
     result = table.fold()
 
     assert version(table) == before + 1
-    assert (result.mappings, result.source_partitions, result.commits) == (3, 2, 1)
+    assert (result.mappings, result.commits) == (3, 1)
     assert result.start == {0: 3, 1: 0} and result.end == {0: 6, 1: 2}  # each transaction ends with a marker
     snapshot = table.load()
     assert snapshot.exists and snapshot.folded == {0: 6, 1: 2} and snapshot.staging == {0: 90, 1: 70}
@@ -165,7 +165,6 @@ def test_a_fold_moves_rows_and_m_in_one_commit_and_history_keeps_every_run(
     assert (state.next, state.records, state.duplicates, state.lost, state.stale) == (9, 9, 3, 2, False)
     assert (state.destination_topic, state.destination_partition, state.mappings_partition) == ("copy", 0, 0)
     assert {key[2]: one.next for key, one in snapshot.states.items()} == {0: 9, 1: 0, 2: 7}
-    assert set(table.load([1]).states) == {(*KEY[:2], 2)} and table.load([1]).folded == {1: 2}
     row = table.spark.read.format("delta").load(table.history_path).where("mappings_offset = 3").first()
     assert row is not None
     assert [tuple(run) for run in row.runs] == [(3, 103, 1), (4, 110, 1)]
@@ -200,7 +199,7 @@ def test_a_fold_with_nothing_new_commits_nothing(table: StateTable, mappings: Ma
 def test_a_missing_table_is_empty_and_a_damaged_one_an_error_that_names_it(
     table: StateTable, mappings: Mappings
 ) -> None:
-    assert table.load() == Snapshot.empty() and not table.load().exists
+    assert table.load() == Snapshot() and not table.load().exists
     mappings.write(mapping(0, 3))
     table.fold()
     log = Path(folder(table), "_delta_log")
@@ -337,7 +336,7 @@ def test_a_deleted_table_is_folded_anew_from_the_beginning_and_history_gains_not
     table.fold()
     wanted, offsets = table.load(), history(table)
     shutil.rmtree(folder(table))
-    assert table.load() == Snapshot.empty()
+    assert table.load() == Snapshot()
     assert table.fold().start == {0: 0, 1: 0}
     assert replace(table.load(), updated=wanted.updated) == wanted and history(table) == offsets
 
@@ -359,8 +358,6 @@ def test_mappings_lost_before_they_were_folded_leave_a_hole_that_readers_see(
 ) -> None:
     mappings.write(mapping(0, 3), mapping(0, 3, partition=1))
     table.fold()
-    snapshot = table.load()
-    assert snapshot.complete(0, 3) and not snapshot.complete(0, 4)
     mappings.write(mapping(3, 4, partition=1))  # offset 3, never to be folded
     mappings.write(mapping(3, 6))  # offset 5
     mappings.trim(0, 5)
@@ -370,7 +367,6 @@ def test_mappings_lost_before_they_were_folded_leave_a_hole_that_readers_see(
     assert result.holes == {0: 5} and result.end[0] == 7
     snapshot = table.load()
     assert snapshot.holes == {0: 5} and snapshot.folded[0] == 7
-    assert not snapshot.complete(0, 5) and snapshot.complete(1, 0)
     assert {key[2]: (state.next, state.stale) for key, state in snapshot.states.items()} == {
         0: (6, False),  # said again after the hole
         1: (3, True),  # really 4
@@ -388,7 +384,7 @@ def test_a_hole_is_marked_even_when_nothing_is_left_to_fold_or_no_table_was_ther
     mappings.trim(0, 2)
     table.fold()
     snapshot = table.load()
-    assert snapshot.holes == {0: 2} and snapshot.states == {} and not snapshot.complete(0, 2)
+    assert snapshot.holes == {0: 2} and snapshot.states == {}
 
 
 def test_a_mappings_topic_that_ends_below_m_is_refused(table: StateTable, mappings: Mappings) -> None:
@@ -490,7 +486,7 @@ def test_the_state_query_folds_and_loses_nothing_with_its_checkpoint(
         assert os.listdir(checkpoint)
         shutil.rmtree(checkpoint)
     mappings.write(mapping(2, 3))
-    table.fold_now()
+    table.fold()
     state = table.load().states[KEY]
     assert (state.next, state.records) == (3, 3) and len(history(table)) == 3
 

@@ -76,6 +76,6 @@ def test_a_plan_that_takes_its_time_on_spark_is_carried_out_before_the_run_ends(
     monkeypatch.setattr(LaneQuery, "_epoch_ended", reported)
     monkeypatch.setattr(Deduplicator, "_in_table", slowly)
     # What is delivered is in the mappings; a first fold would take as long as all else here.
-    monkeypatch.setattr(StateTable, "fold_now", lambda _: NoTable().fold_now())
+    monkeypatch.setattr(StateTable, "fold", lambda _: NoTable().fold())
     assert Running(Deduplicator(link.settings, True)).wait(240) == 0
     assert_copied(link, link.settings.named_topics[0])

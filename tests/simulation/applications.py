@@ -168,7 +168,7 @@ class Table:
     exists: bool = False
     compares = True
 
-    def load(self, partitions: Any = None) -> Snapshot:
+    def load(self) -> Snapshot:
         self.world.scheduler.point()
         states = {
             key: s if self.last[key] >= self.holes.get(s.mappings_partition, 0) else _stale(s)
@@ -177,7 +177,7 @@ class Table:
         updated = 0.0 if self.exists else None
         return Snapshot(self.exists, dict(self.folded), dict(self.staging), states, dict(self.holes), updated)
 
-    def fold_now(self) -> FoldResult:
+    def fold(self) -> FoldResult:
         for _ in range(3):
             try:
                 return self._fold()
@@ -213,7 +213,7 @@ class Table:
                 self.staging[p] = reached[p] = m.staging_offset
             self.folded[p] = end
         self.exists = True
-        return FoldResult(expected, dict(self.folded), reached, 0, 0, {}, 1, 0.0)
+        return FoldResult(expected, dict(self.folded), reached, 0, {}, 1)
 
     def lose(self) -> None:
         self.folded, self.staging, self.states, self.last, self.holes = {}, {}, {}, {}, {}
@@ -271,7 +271,7 @@ class SimulatedDeduplicator(Simulated, Deduplicator):
             while self.folding is query:
                 self.world.scheduler.sleep(self.world.fold_s)
                 try:
-                    self._folded(self.world.table.fold_now())
+                    self._folded(self.world.table.fold())
                 except StateError:
                     continue
 

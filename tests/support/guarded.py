@@ -43,12 +43,12 @@ class Folded(NoTable):
     def __init__(self, link: Link) -> None:
         self.link = link
 
-    def fold_now(self) -> FoldResult:
+    def fold(self) -> FoldResult:
         reached: dict[int, int] = {}
         for p, records in enumerate(read_all(self.link.target, self.link.settings.mappings_topic)):
             for record in records:
                 reached[p] = decode(record.value).staging_offset
-        return FoldResult({}, {}, reached, 0, 0, {}, 0, 0.0)
+        return FoldResult({}, {}, reached, 0, {}, 0)
 
 
 @dataclass

@@ -89,11 +89,11 @@ class ThreadQuery:
 class NoTable:
     """A state table that was never written: everything is in the mappings."""
 
-    def load(self, partitions: Any = None) -> Snapshot:
-        return Snapshot.empty()
+    def load(self) -> Snapshot:
+        return Snapshot()
 
-    def fold_now(self) -> FoldResult:
-        return FoldResult({}, {}, {}, 0, 0, {}, 0, 0.0)
+    def fold(self) -> FoldResult:
+        return FoldResult({}, {}, {}, 0, {}, 0)
 
 
 class InThreads(Application):

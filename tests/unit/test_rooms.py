@@ -1,4 +1,4 @@
-"""What the rooms promise beyond who imports whom (pyproject.toml, tool.importlinter): pure files stay pure, Spark stays in its rooms, files stay short."""
+"""What the rooms promise beyond who imports whom (pyproject.toml, tool.importlinter): pure files stay pure, Spark stays in its rooms, files and classes stay short."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ IMPURE = {"confluent_kafka", "pyspark", "socket", "subprocess", "threading", "re
 """Whoever imports one of these reaches the outside."""
 SPARK = ("common/spark/", "common/app/", "deduplicator/state/", "deduplicator/main.py", "verbatim/")
 MOST_LINES = 450
+MOST_CLASS_LINES = 300
 
 
 def files() -> Iterator[tuple[str, str]]:
@@ -59,3 +60,14 @@ def test_every_file_says_first_what_it_is_about(package: str) -> None:
 
 def test_no_file_is_longer_than_one_reads_at_once() -> None:
     assert [path for path, source in files() if len(source.splitlines()) > MOST_LINES] == []
+
+
+def test_no_class_is_longer_than_one_keeps_in_mind() -> None:
+    classes = [
+        (f"{path}: {node.name}", node.end_lineno - node.lineno + 1)
+        for path, source in files()
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.ClassDef) and node.end_lineno is not None
+    ]
+    assert len(classes) > 200
+    assert [found for found in classes if found[1] > MOST_CLASS_LINES] == []

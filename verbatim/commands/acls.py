@@ -5,6 +5,7 @@ Changes nothing. What the rules should be is decided in common/link/acl_sync.py;
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -44,10 +45,8 @@ def look(settings: Settings) -> list[dict[str, Any]]:
     """One mapping for each rule of each copy. Raises LinkRefused without such a link, without the right, or without an authorizer."""
     deadline = Deadline(CALL_S)
     found, control = identity.prepare(settings, False, deadline, make=False)
-    try:
+    with closing(control):
         state = control.refresh(deadline)
-    finally:
-        control.close()
     of_source = dict(state.acls)
     if found.source_reached:
         everything = acl_calls.topic_acls(

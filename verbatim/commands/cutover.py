@@ -13,10 +13,10 @@ from common.app.cli import Duration, echo_json, settings_options
 from common.errors import VerbatimError
 from offsets.survey import Row
 from verbatim.moves.cutover import Cutover, Options
-from verbatim.moves.steps import Step
 
 if TYPE_CHECKING:
     from common.config.settings import Settings
+    from verbatim.moves.failover import Failover
 
 
 @click.command("cutover")
@@ -92,7 +92,7 @@ def cutover(
         memory or Path(f"{settings.application_name}.cutover.json"),
     )
     if output == "text":
-        options = replace(options, tell=_tell)
+        options = replace(options, tell=lambda step: click.echo(step.line()))
     run = Cutover(settings, options)
     error: VerbatimError | KafkaException | None = None
     try:
@@ -114,7 +114,8 @@ def cutover(
         context.exit(error.exit_code if isinstance(error, VerbatimError) else 1)
 
 
-def as_json(run: Cutover, error: Exception | None) -> dict[str, Any]:
+def as_json(run: Cutover | Failover, error: Exception | None) -> dict[str, Any]:
+    """What is told of both moves."""
     return {
         "ok": error is None,
         "seconds": round(run.steps.seconds, 3),
@@ -140,10 +141,6 @@ def group_line(row: Row) -> dict[str, Any]:
         "why": r.why,
         "outcome": r.outcome,
     }
-
-
-def _tell(step: Step) -> None:
-    click.echo(step.line())
 
 
 def _groups(rows: list[Row]) -> list[str]:

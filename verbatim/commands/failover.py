@@ -12,9 +12,8 @@ from confluent_kafka import KafkaException
 from common.app.cli import Duration, echo_json, settings_options
 from common.errors import PartitionsHalted, VerbatimError
 from offsets.commit_rule import MEANINGS
-from verbatim.commands.cutover import group_line
+from verbatim.commands import cutover
 from verbatim.moves.failover import Failover, Missing, Options
-from verbatim.moves.steps import Step
 
 if TYPE_CHECKING:
     from common.config.settings import Settings
@@ -52,7 +51,7 @@ def failover(context: click.Context, settings: Settings, wait_s: float, output: 
     """
     options = Options(wait_s)
     if output == "text":
-        options = replace(options, tell=_tell)
+        options = replace(options, tell=lambda step: click.echo(step.line()))
     run = Failover(settings, options)
     error: VerbatimError | KafkaException | None = None
     try:
@@ -71,11 +70,7 @@ def failover(context: click.Context, settings: Settings, wait_s: float, output: 
 
 def as_json(run: Failover, error: VerbatimError | KafkaException | None) -> dict[str, Any]:
     return {
-        "ok": error is None,
-        "seconds": round(run.steps.seconds, 3),
-        "refused": None if error is None else str(error),
-        "steps": run.steps.as_json(),
-        "groups": [group_line(row) for row in run.rows],
+        **cutover.as_json(run, error),
         "missing": [{**asdict(m), "at_least": m.at_least} for m in run.missing],
         "last_staged_ms": run.last_staged_ms,
         "last_heartbeat_ms": run.last_heartbeat_ms,
@@ -122,7 +117,3 @@ def _missing(m: Missing) -> str:
     known = f", at least {m.at_least:,} offsets missing" if m.at_least else ""
     why = f"; stands still: {m.why}" if m.why else ""
     return f"partition {m.topic}-{m.partition}: delivered {end} ({newest}){known}{why}"
-
-
-def _tell(step: Step) -> None:
-    click.echo(step.line())

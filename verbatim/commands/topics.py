@@ -5,6 +5,7 @@ What would be changed is decided in common/link/topic_config_sync.py; the dedupl
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -26,13 +27,6 @@ if TYPE_CHECKING:
 CALL_S = 60.0
 
 HEADINGS = ("TOPIC", "DESTINATION", "PARTITIONS", "STATE", "SETTING", "NOW", "IN STEP", "NOTE")
-STATES = {
-    "copied": "its records go to the destination",
-    "new": "found at the source, not copied yet",
-    "refused": "not copied: `detail` says why",
-    "deleted-at-source": "gone from the source; the copy is kept",
-    "excluded": "copied before; the settings leave it out now",
-}
 SYNC_OFF = "TOPIC_CONFIG_SYNC is false"
 
 
@@ -55,10 +49,8 @@ def look(settings: Settings) -> list[dict[str, Any]]:
     """One mapping for each topic, by name. Raises LinkRefused where there is no such link."""
     deadline = Deadline(CALL_S)
     found, control = identity.prepare(settings, False, deadline, make=False)
-    try:
+    with closing(control):
         state = control.refresh(deadline)
-    finally:
-        control.close()
     sources = state.newest_topics()
     if found.source_reached:
         sources |= _live(settings, deadline)

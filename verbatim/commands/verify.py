@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Self
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import click
 from rich.console import Console
@@ -18,7 +19,7 @@ from common.errors import SettingsError
 from common.kafka.client import cluster_check
 from common.ports import Deadline
 from verbatim.verify.comparison import Kind, PartitionReport
-from verbatim.verify.link import LinkReport, Options, verify_link
+from verbatim.verify.link import LinkReport, OnProgress, Options, verify_link
 
 _LINE_EVERY_S = 10.0
 
@@ -84,11 +85,8 @@ def verify(
         raise SettingsError("--allow-behind: goes with no --complete")
     for cluster in CLUSTERS:
         cluster_check.cluster_id(settings, cluster, Deadline(timeout_s))
-    options = Options(topics=topics, sample=sample, seed=seed, timeout_s=timeout_s)
     with _progress(quiet=output == "json") as show:
-        if show is not None:
-            options.on_progress = show
-        report = verify_link(settings, options)
+        report = verify_link(settings, Options(topics, sample, seed, timeout_s, show))
     if output == "json":
         echo_json(as_json(report, allow_behind))
     else:
@@ -96,39 +94,11 @@ def verify(
     context.exit(1 if report.failed(allow_behind) else 0)
 
 
-class _Bar(AbstractContextManager["_Bar"]):
-    """A bar on a terminal. Redrawn by rich, not by each batch."""
-
-    def __init__(self) -> None:
-        self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
-            transient=True,
-        )
-        self._task = self._progress.add_task("verify")
-
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._progress.stop()
-
-    def __call__(self, done: int, total: int, what: str) -> None:
-        self._progress.update(self._task, completed=done, total=max(total, done), description=what)
-
-
-class _Lines(AbstractContextManager["_Lines"]):
+class _Lines:
     """A line now and then where there is no terminal."""
 
     def __init__(self) -> None:
         self._next = time.monotonic() + _LINE_EVERY_S
-
-    def __exit__(self, *error: object) -> None:
-        pass
 
     def __call__(self, done: int, total: int, what: str) -> None:
         now = time.monotonic()
@@ -137,10 +107,20 @@ class _Lines(AbstractContextManager["_Lines"]):
             click.echo(f"verify: {what}: {done:,} of about {max(total, done):,} records read", err=True)
 
 
-def _progress(quiet: bool) -> AbstractContextManager[Any]:
+@contextmanager
+def _progress(quiet: bool) -> Iterator[OnProgress]:
     if quiet:
-        return nullcontext()
-    return _Bar() if sys.stderr.isatty() else _Lines()
+        yield lambda done, total, what: None
+    elif not sys.stderr.isatty():
+        yield _Lines()
+    else:
+        columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task("verify")
+            # Redrawn by rich, not by each batch.
+            yield lambda done, total, what: bar.update(
+                task, completed=done, total=max(total, done), description=what
+            )
 
 
 def _where(kind: Kind, report: PartitionReport) -> str:

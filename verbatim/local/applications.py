@@ -16,9 +16,8 @@ from common.config.fields import FIELDS
 from common.config.legacy import OLD_VARIABLES
 from common.errors import VerbatimError
 from common.spark.jars import cache_folder
-from verbatim.local.processes import spawn
+from verbatim.local.processes import spawn, tail
 
-_LOG_LINES = 15
 _GONE_S = 5.0
 _STOP_S = 15.0
 _LOOK_S = 1.0
@@ -165,11 +164,9 @@ class Application:
             self._process.wait(_STOP_S)
         self.kill()
 
-    def log_tail(self, lines: int = _LOG_LINES) -> str:
+    def log_tail(self) -> str:
         """The last lines that it wrote."""
-        with contextlib.suppress(OSError):
-            return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
-        return ""
+        return tail(self.log)
 
     def _gone_within(self, timeout_s: float) -> bool:
         give_up = time.monotonic() + timeout_s

@@ -9,7 +9,6 @@ without authentication, and with internal topics too small for production.
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
 import shutil
 import signal
@@ -20,7 +19,6 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from confluent_kafka import KafkaException
@@ -29,7 +27,8 @@ from confluent_kafka.admin import AdminClient
 from common.errors import VerbatimError
 from common.spark import class_archive
 from common.spark.jars import KAFKA, KAFKA_LOGGING, classpath, java
-from verbatim.local.processes import HOST, free_ports, spawn
+from verbatim.local.broker_properties import broker_properties
+from verbatim.local.processes import HOST, free_ports, spawn, tail
 
 # A broker that lives for minutes is ready sooner without the optimising compiler; a benchmark wants FULL_SPEED.
 QUICK_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
@@ -44,7 +43,6 @@ FULL_SPEED = (
 )
 
 _POLL_S = 0.05
-_LOG_LINES = 15
 
 LOG4J = """\
 status = error
@@ -173,18 +171,14 @@ class Cluster:
         """The process id of a running node."""
         return self._running(node).pid
 
-    def log_tail(self, node: int = 1, lines: int = _LOG_LINES) -> str:
+    def log_tail(self, node: int = 1) -> str:
         """The last lines of a node's log (warnings and errors only)."""
-        with contextlib.suppress(OSError):
-            return "\n".join(self._log(node).read_text(errors="replace").splitlines()[-lines:])
-        return ""
+        return tail(self._log(node))
 
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     # Preparing the folder
@@ -245,54 +239,8 @@ class Cluster:
                 )
 
     def _properties(self, node: int) -> dict[str, str]:
-        broker, controller = self._ports[node]
-        copies = min(3, self.nodes)
-        voters = ",".join(f"{n}@{HOST}:{port}" for n, (_, port) in self._ports.items())
-        properties: dict[str, str | int] = {
-            "process.roles": "broker,controller",
-            "node.id": node,
-            "controller.quorum.voters": voters,
-            "controller.listener.names": "CONTROLLER",
-            "inter.broker.listener.name": "PLAINTEXT",
-            "listeners": f"PLAINTEXT://{HOST}:{broker},CONTROLLER://{HOST}:{controller}",
-            "advertised.listeners": f"PLAINTEXT://{HOST}:{broker}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-            "log.dirs": str(self.folder / f"node-{node}"),
-            "auto.create.topics.enable": "false",
-            "default.replication.factor": copies,
-            "min.insync.replicas": max(1, copies - 1),
-            "offsets.topic.num.partitions": 4,
-            "offsets.topic.replication.factor": copies,
-            "transaction.state.log.num.partitions": 4,
-            "transaction.state.log.replication.factor": copies,
-            "transaction.state.log.min.isr": max(1, copies - 1),
-            "share.coordinator.state.topic.num.partitions": 1,
-            "share.coordinator.state.topic.replication.factor": copies,
-            "share.coordinator.state.topic.min.isr": max(1, copies - 1),
-            "group.initial.rebalance.delay.ms": 0,
-            # Retention, compaction and deletion show within a second or two instead of minutes.
-            "log.initial.task.delay.ms": 500,
-            "log.retention.check.interval.ms": 1000,
-            "log.cleaner.backoff.ms": 1000,
-            "log.segment.delete.delay.ms": 1000,
-            # 128 MB by default, on the heap.
-            "log.cleaner.dedupe.buffer.size": 8 * 1024 * 1024,
-            # A killed broker may not register again before its old session has ended (9 s by default).
-            "broker.session.timeout.ms": 4000,
-            "broker.heartbeat.interval.ms": 500,
-            "num.network.threads": 2,
-            "num.io.threads": 4,
-        }
-        if node in self._clients:
-            listens, told = self._clients[node]
-            properties["listeners"] = f"{properties['listeners']},CLIENTS://{HOST}:{listens}"
-            properties["advertised.listeners"] = (
-                f"{properties['advertised.listeners']},CLIENTS://{HOST}:{told}"
-            )
-            properties["listener.security.protocol.map"] = (
-                f"{properties['listener.security.protocol.map']},CLIENTS:PLAINTEXT"
-            )
-        return {key: str(value) for key, value in (properties | self._overrides).items()}
+        found = broker_properties(node, self._ports, self.folder / f"node-{node}", self._clients.get(node))
+        return found | self._overrides
 
     # Processes
 

@@ -22,6 +22,7 @@ _PORTS = range(15000, 32000)
 # free ports is given the same, though whom they were given to may listen there only seconds later, or not yet again.
 _given: deque[socket.socket] = deque()
 _MOST_GIVEN = 200
+_LOG_LINES = 15
 
 # Runs between fork and exec in a small interpreter of its own, for Python code in a fork of a process with threads can
 # deadlock. PR_SET_PDEATHSIG (1) is kept across exec. The parent may have died before it was set: hence the look after.
@@ -83,6 +84,14 @@ def _popen(
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
+
+
+def tail(log: Path) -> str:
+    """The last lines of a log; nothing where there is none."""
+    try:
+        return "\n".join(log.read_text(errors="replace").splitlines()[-_LOG_LINES:])
+    except OSError:
+        return ""
 
 
 def free_ports(count: int) -> list[int]:

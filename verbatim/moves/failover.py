@@ -190,11 +190,8 @@ class Failover:
             return
         survey.load()
         rows = last_look(survey)
-        record_log = RecordLog(self.settings, survey.records)
-        try:
+        with closing(RecordLog(self.settings, survey.records)) as record_log:
             self.rows = write_offsets(rows, survey.target, record_log, Deadline(CALL_S))
-        finally:
-            record_log.close()
         groups = {row.key.group for row in self.rows}
         written = sum(row.record.outcome == "written" for row in self.rows)
         step.found = [f"{len(groups)} groups, {len(self.rows)} partitions, {written} written"]

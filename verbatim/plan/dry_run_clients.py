@@ -4,7 +4,7 @@ were so. So a plan is made by the very code that will act on it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -63,6 +63,14 @@ def refused(error: BaseException) -> Future[Any]:
     future: Future[Any] = Future()
     future.set_exception(error)
     return future
+
+
+def _refuse(what: str) -> NoReturn:
+    raise AssertionError(f"{what} would change the cluster, and can't be pretended")
+
+
+def _refusing(method: str) -> Callable[..., NoReturn]:
+    return lambda *args, **kwargs: _refuse(method)
 
 
 class PretendingAdmin(AdminClient):
@@ -175,32 +183,15 @@ class PretendingAdmin(AdminClient):
 
     # what is never asked for, and could be validated by nobody
 
-    def alter_configs(self, *args: Any, **kwargs: Any) -> NoReturn:
-        _refuse("alter_configs")
-
-    def alter_consumer_group_offsets(self, *args: Any, **kwargs: Any) -> NoReturn:
-        _refuse("alter_consumer_group_offsets")
-
-    def alter_user_scram_credentials(self, *args: Any, **kwargs: Any) -> NoReturn:
-        _refuse("alter_user_scram_credentials")
-
-    def create_acls(self, *args: Any, **kwargs: Any) -> NoReturn:
-        _refuse("create_acls")
-
-    def delete_acls(self, *args: Any, **kwargs: Any) -> NoReturn:
-        _refuse("delete_acls")
-
-    def delete_consumer_groups(self, *args: Any, **kwargs: Any) -> NoReturn:
-        _refuse("delete_consumer_groups")
-
-    def delete_records(self, *args: Any, **kwargs: Any) -> NoReturn:
-        _refuse("delete_records")
-
-    def delete_topics(self, *args: Any, **kwargs: Any) -> NoReturn:
-        _refuse("delete_topics")
-
-    def elect_leaders(self, *args: Any, **kwargs: Any) -> NoReturn:
-        _refuse("elect_leaders")
+    alter_configs = _refusing("alter_configs")
+    alter_consumer_group_offsets = _refusing("alter_consumer_group_offsets")
+    alter_user_scram_credentials = _refusing("alter_user_scram_credentials")
+    create_acls = _refusing("create_acls")
+    delete_acls = _refusing("delete_acls")
+    delete_consumer_groups = _refusing("delete_consumer_groups")
+    delete_records = _refusing("delete_records")
+    delete_topics = _refusing("delete_topics")
+    elect_leaders = _refusing("elect_leaders")
 
 
 def _changed(found: dict[str, ConfigEntry], changes: Mapping[str, str | None]) -> dict[str, ConfigEntry]:
@@ -216,10 +207,6 @@ def _changed(found: dict[str, ConfigEntry], changes: Mapping[str, str | None]) -
         else:
             out.pop(key, None)
     return out
-
-
-def _refuse(what: str) -> NoReturn:
-    raise AssertionError(f"{what} would change the cluster, and can't be pretended")
 
 
 class PretendedControl(ControlLog):

@@ -9,7 +9,7 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import NewTopic
 
 from common.config.topic_names import compiled
 from common.errors import VerbatimError
@@ -22,12 +22,12 @@ from common.ports import Deadline
 from deduplicator.driver.destinations import Destinations
 from replicator.driver.heartbeats import make_topic as make_heartbeats
 from replicator.driver.planner import Planner
-from replicator.driver.topic_reporter import ENVELOPE_BYTES
 from verbatim.plan import granted_rights, sampling
 from verbatim.plan.dry_run_clients import NoPositions, PretendedControl, PretendingAdmin
 from verbatim.plan.loops import copied_back
 from verbatim.plan.report import Action, Change, PlanReport, TopicPlan
-from verbatim.plan.sampling import At, Sampler, unread
+from verbatim.plan.requirements import Requirements
+from verbatim.plan.sampling import At, unread
 
 if TYPE_CHECKING:
     from common.config.settings import Settings
@@ -75,8 +75,11 @@ class _Look:
             self._topics(control.state, before)
             self._warn_of_meetings()
         self._changes()
+        needs = Requirements(self.settings, self.source, self.target, self.report)
         with self._phase("rights"):
-            self._rights()
+            needs.check_topics()
+        with self._phase("target, groups"):
+            needs.check_groups()
         if not self.settings.provenance_headers:
             self._loops(link)
         with self._phase("looking at the source's records"):
@@ -137,8 +140,7 @@ class _Look:
     def _plan(self, control: PretendedControl) -> None:
         made = self.settings.positions_topic in self.target.pretended.topics
         positions = NoPositions() if made else None
-        planner = Planner(self.settings, control, False, self.source, self.target, positions)
-        try:
+        with closing(Planner(self.settings, control, False, self.source, self.target, positions)) as planner:
             for lane in planner.plan(1):
                 for p in lane.partitions:
                     at = (p.topic, p.partition)
@@ -146,8 +148,6 @@ class _Look:
                     if p.position is not None:
                         self.read.add(at)
             found = planner.planned
-        finally:
-            planner.close()
         names, _ = compiled(self.settings.source_topic)
         for name in sorted(names - {info.name for info in found}):
             self.report.warnings.append(
@@ -213,84 +213,6 @@ class _Look:
             if name not in pretended.topics:
                 self.report.changes.append(Change("config", name, config=config))
 
-    # rights
-
-    def _rights(self) -> None:
-        s, deadline = self.settings, Deadline(CALL_S)
-        granted = granted_rights.of_topics(self.source, [t.topic for t in self.report.topics], deadline)
-        for name, found in granted.items():
-            self._lacking("source", f"topic {name}", granted_rights.SOURCE_TOPIC, found.operations)
-        leaders = [f"{s.application_name}.{name}.leader" for name in ("replicator", "deduplicator")]
-        self._groups("target", self.target, [s.deduplicator_group, *leaders], granted_rights.TARGET_GROUP)
-        self._target_topics(deadline)
-        self.report.notes.append(
-            "nobody can be asked, without changing something, for READ and WRITE on topics still to be made, and for the rights on "
-            f"transactional ids {s.application_name}."
-        )
-
-    def _target_topics(self, deadline: Deadline) -> None:
-        s = self.settings
-        needed = dict.fromkeys(identity.own_topics(s), granted_rights.OWN_TOPIC)
-        needed[s.staging_topic] = granted_rights.STAGING_TOPIC
-        needed |= {
-            t.destination: granted_rights.DESTINATION_TOPIC for t in self.report.topics if t.refused is None
-        }
-        real = [name for name in needed if name and name not in self.target.pretended.topics]
-        granted = granted_rights.of_topics(self.target, real, deadline)
-        for name, found in granted.items():
-            self._lacking("target", f"topic {name}", needed[name], found.operations)
-        broker = self._broker()
-        configs = topics.configs(self.target, sorted(granted), deadline) if granted else {}
-        for name, found in granted.items():
-            self._in_sync(name, found.replicas, configs[name].get("min.insync.replicas"))
-        default = broker.get("default.replication.factor")
-        factor = s.replication_factor or (None if default is None else int(default))
-        if self.target.pretended.topics and factor is not None:
-            self._in_sync("topics to be made", factor, broker.get("min.insync.replicas"))
-        for plan in self.report.topics:
-            plan.copies = granted[plan.destination].replicas if plan.destination in granted else factor
-
-    def _broker(self) -> dict[str, str]:
-        try:
-            found = topics.broker_config(self.target, Deadline(CALL_S))
-        except VerbatimError:
-            self.report.notes.append(
-                "the target's version and limits can't be told without DESCRIBE_CONFIGS on the cluster"
-            )
-            return {}
-        takes = int(found.get("socket.request.max.bytes", 1 << 62))
-        configs = topics.configs(self.source, [t.topic for t in self.report.topics], Deadline(CALL_S))
-        for name, config in configs.items():
-            if int(config.get("max.message.bytes", 0)) + ENVELOPE_BYTES > takes:
-                self.report.warnings.append(
-                    f"source topic {name} allows records of {config['max.message.bytes']} bytes, the target's brokers take requests of "
-                    f"{takes} (socket.request.max.bytes): a record as large as that would never arrive"
-                )
-        return found
-
-    def _in_sync(self, what: str, replicas: int, least: str | None) -> None:
-        if least is not None and replicas < int(least):
-            self.report.failures.append(
-                f"target, {what}: {replicas} replicas, and min.insync.replicas is {least}: nothing could be written"
-            )
-
-    def _groups(self, which: str, client: AdminClient, groups: list[str], needed: frozenset[str]) -> None:
-        with self._phase(f"{which}, groups"):
-            if not granted_rights.has_groups(client, which, Deadline(CALL_S)):
-                self.report.notes.append(
-                    f"{which}: rights on the groups {', '.join(groups)} are not told: there are no groups yet, and asking for one would make "
-                    f"{granted_rights.GROUPS_TOPIC}"
-                )
-                return
-            for group in groups:
-                granted = granted_rights.of_group(client, group, Deadline(CALL_S))
-                self._lacking(which, f"group {group}", needed, granted)
-
-    def _lacking(self, which: str, what: str, needed: frozenset[str], granted: frozenset[str] | None) -> None:
-        missing = granted_rights.lacking(needed, granted)
-        if missing:
-            self.report.failures.append(f"{which}, {what}: {', '.join(missing)} not allowed; grant it")
-
     def _loops(self, link: Link) -> None:
         try:
             if granted_rights.has_groups(self.source, "source", Deadline(CALL_S)):
@@ -320,9 +242,7 @@ class _Look:
             self.source, sorted(self.starts.keys() - self.leaderless), self.seconds, deadline
         )
         due = {at: self._due(at, ends[at]) for at in ends}
-        sampler, sizes = self._sampler(), {}
-        if sampler is not None:
-            sizes = sampler.sizes(ends)
+        sizes = self._sizes(ends)
         for plan in self.report.topics:
             mine = [(plan.topic, p) for p in range(plan.partitions) if (plan.topic, p) in ends]
             plan.records = sum(ends[at][1] - ends[at][0] for at in mine)
@@ -347,10 +267,10 @@ class _Look:
             )
         return min(max(start, low), end), end
 
-    def _sampler(self) -> Sampler | None:
+    def _sizes(self, ends: dict[At, tuple[int, int]]) -> dict[str, float]:
         if granted_rights.has_groups(self.source, "source", Deadline(CALL_S)):
-            return Sampler(self.settings, self.group, Deadline(SAMPLES_S))
+            return sampling.sizes(self.settings, self.group, ends, Deadline(SAMPLES_S))
         self.report.notes.append(
             f"records of the source are not looked at: nobody has consumed there yet, and to do so would make {granted_rights.GROUPS_TOPIC}"
         )
-        return None
+        return {}

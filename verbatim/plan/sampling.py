@@ -7,11 +7,9 @@ record is that of a few at the end of each topic.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from common.errors import VerbatimError
@@ -37,13 +35,14 @@ def rates(
     """(log start, end) of each partition, and by how many offsets a second it grows: two looks, some seconds apart."""
     if not partitions:
         return {}, {}
-    low = topics.offsets(admin, dict.fromkeys(partitions, OffsetSpec.earliest()), deadline)
-    latest = dict.fromkeys(partitions, OffsetSpec.latest())
-    began, first = time.monotonic(), topics.offsets(admin, latest, deadline)
+    began, first = time.monotonic(), topics.bounds(admin, partitions, deadline)
     time.sleep(seconds)
-    ended, second = time.monotonic(), topics.offsets(admin, latest, deadline)
-    rate = {at: max(0, second[at] - first[at]) / max(ended - began, 0.001) for at in partitions}
-    return {at: (low[at], second[at]) for at in partitions}, rate
+    ended, last = (
+        time.monotonic(),
+        topics.offsets(admin, dict.fromkeys(partitions, OffsetSpec.latest()), deadline),
+    )
+    rate = {at: max(0, last[at] - end) / max(ended - began, 0.001) for at, (_, end) in first.items()}
+    return {at: (low, last[at]) for at, (low, _) in first.items()}, rate
 
 
 def size_of(message: Received) -> int:
@@ -52,33 +51,29 @@ def size_of(message: Received) -> int:
     return len(message.key() or b"") + len(message) + headers
 
 
-class Sampler:
-    """Reads a few records, within a deadline; what there was no time for stays unknown."""
+def sizes(
+    settings: Settings, group: str, ends: dict[At, tuple[int, int]], deadline: Deadline
+) -> dict[str, float]:
+    """Mean size of the last records of each topic's longest partition, in bytes; what there is no time for stays unknown.
 
-    def __init__(self, settings: Settings, group: str, deadline: Deadline) -> None:
-        self._reader: Callable[[], Consumer] = lambda: clients.reader(
-            settings.client_config("source", "consumer"), group_id=group, fetch_message_max_bytes=65536
-        )
-        self._deadline = deadline
-
-    def sizes(self, ends: dict[At, tuple[int, int]]) -> dict[str, float]:
-        """Mean size of the last records of each topic's longest partition, in bytes. Raises VerbatimError where it can't be read."""
-        longest: dict[str, At] = {}
-        for at, (low, end) in ends.items():
-            best = longest.get(at[0])
-            if end > low and (best is None or end - low > ends[best][1] - ends[best][0]):
-                longest[at[0]] = at
-        out = {}
-        with closing(self._reader()) as reader:
-            for topic, at in longest.items():
-                if self._deadline.passed():
-                    break
-                low, end = ends[at]
-                ranges = {at[1]: (max(low, end - SAMPLE), end)}
-                found = [size_of(message) for message in records(reader, topic, ranges, ANSWER_S)]
-                if found:
-                    out[topic] = sum(found) / len(found)
-        return out
+    Raises VerbatimError where it can't be read."""
+    longest: dict[str, At] = {}
+    for at, (low, end) in ends.items():
+        best = longest.get(at[0])
+        if end > low and (best is None or end - low > ends[best][1] - ends[best][0]):
+            longest[at[0]] = at
+    out = {}
+    config = settings.client_config("source", "consumer")
+    with closing(clients.reader(config, group_id=group, fetch_message_max_bytes=65536)) as reader:
+        for topic, at in longest.items():
+            if deadline.passed():
+                break
+            low, end = ends[at]
+            ranges = {at[1]: (max(low, end - SAMPLE), end)}
+            found = [size_of(message) for message in records(reader, topic, ranges, ANSWER_S)]
+            if found:
+                out[topic] = sum(found) / len(found)
+    return out
 
 
 def unread(error: Exception) -> str:

@@ -1,7 +1,7 @@
 """Compares the records of a source partition with those of its destination, in one streaming pass with bounded memory.
 
-Pure: it is given batches of (offsets, digests) and knows nothing of Kafka. Reading is verify_io's part, offset
-mappings are verify_mappings', compacted topics verify_compacted's. It shares no code with the applications it checks.
+Pure: it is given batches of (offsets, digests) and knows nothing of Kafka. Reading is the part of verbatim/verify/reading.py, offset
+mappings of mappings.py, compacted topics of compacted.py. It shares no code with the applications it checks.
 
 How it decides. As long as both sides agree, whole lists of digests are compared. Where they differ, both sides are read
 ahead by up to `window` records and the nearest place is sought from which they agree again (`resync`). What lies between is a
@@ -12,7 +12,7 @@ gap: inside it the longest common subsequence counts as in order, and each recor
     source and destination record left over at the same place         altered
     source record left over                                           lost, or behind when nothing later has arrived
     destination record left over                                      foreign
-    source record before all that the destination still has           gone-at-target (verify_gone.py)
+    source record before all that the destination still has           gone-at-target (gone.py)
 
 Identical records are legal, so of a run of equal records that is one short, it is the last that is called lost.
 """
@@ -25,7 +25,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import blake2b
-from typing import Protocol
 
 Batch = tuple[list[int], list[bytes]]
 """Ascending offsets, and the digest of the record at each."""
@@ -137,15 +136,6 @@ class PartitionReport:
 
 def _first_duplicate(old: Finding, new: Finding) -> Finding:
     return min(old, new, key=lambda f: (f.destination_offset is None, f.destination_offset or 0))
-
-
-class MappingObserver(Protocol):
-    """Is told how the comparison paired the records, to judge the offset mappings by it."""
-
-    def paired(self, source: Sequence[int], destination: Sequence[int], digests: Sequence[bytes]) -> None: ...
-    def altered(self, source: int, destination: int) -> None: ...
-    def missing(self, source: int, record: bytes) -> None: ...
-    def read(self, destination: Sequence[int], digests: Sequence[bytes]) -> None: ...
 
 
 class Side:

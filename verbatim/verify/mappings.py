@@ -1,7 +1,7 @@
 """Judges the offset mappings of one source partition: are they a strictly monotone bijection, and do they point at equal records?
 
-Pure: runs come as three columns, the records as the comparison of verify_partition pairs them. Reading and parsing is
-verify_io's part. It shares no code with the applications that write or use the mappings."""
+Pure: runs come as three columns, the records as verbatim/verify/partition.py pairs them. Reading and parsing is the part of
+verbatim/verify/reading.py. It shares no code with the applications that write or use the mappings."""
 
 from __future__ import annotations
 

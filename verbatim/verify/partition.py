@@ -1,16 +1,15 @@
-"""Walks through one partition with the tools of verify.py and fills its report. Pure as well: batches in, findings out."""
+"""Walks through one partition with the tools of verbatim/verify/comparison.py and fills its report. Pure as well: batches in, findings out."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable
 
+from verbatim.verify.alignment import Alignment
 from verbatim.verify.comparison import (
     CONFIRM,
     Batch,
     History,
     Kind,
-    MappingObserver,
     PartitionReport,
     Pending,
     Side,
@@ -21,6 +20,7 @@ from verbatim.verify.comparison import (
     similar,
 )
 from verbatim.verify.gone import Gone
+from verbatim.verify.mappings import MappingCheck
 
 # What a record is known by when one part of every record has been altered: all but that part.
 _WITHOUT: tuple[tuple[str, Callable[[bytes], bytes]], ...] = (
@@ -45,7 +45,7 @@ class Comparison:
         destination: Iterable[Batch],
         report: PartitionReport,
         *,
-        mappings: MappingObserver | None = None,
+        mappings: MappingCheck | None = None,
         delivered_below: int | None = None,
         lenient_source: bool = False,
         lenient_destination: bool = False,
@@ -71,9 +71,9 @@ class Comparison:
         self._first_more_missing = -1
 
     def run(self) -> PartitionReport:
-        if any(self._lenient):
-            self._skip_head()
         source, destination = self._source, self._destination
+        if any(self._lenient):
+            Alignment(source, destination, self._report, self._lenient, self._window, self._gone).run()
         while source.fill(1) and destination.fill(1):
             at_hand = min(len(source), len(destination))
             equal = common_prefix(source.digests, destination.digests)
@@ -91,54 +91,6 @@ class Comparison:
         return self._report
 
     # Finding the way
-
-    def _skip_head(self) -> None:
-        """Skips what only one side still has."""
-        source, destination = self._source, self._destination
-        while source.fill(self._window) and destination.fill(self._window):
-            for known, other, swap in ((source, destination, False), (destination, source, True)):
-                if not self._lenient[0 if swap else 1]:
-                    continue
-                at = _anchor(known.digests, other.digests, known.ended, other.ended)
-                if at is None:
-                    continue
-                i, j = (at[1], at[0]) if swap else at
-                shift = min(i, j)
-                self._skip(i - shift if self._lenient[0] else 0, j - shift if self._lenient[1] else 0)
-                return
-            if source.ended and destination.ended:
-                break
-            step = max(1, self._window // 2)
-            skip_source = self._lenient[0] and (
-                not self._lenient[1] or source.digests[0][:8] < destination.digests[0][:8]
-            )
-            skipped, kept = (source, destination) if skip_source else (destination, source)
-            if skipped.ended:
-                break
-            # Not past where both may agree: what follows the window would tell.
-            step = min(step, next(_agreeing_to_the_end(kept.digests, skipped.digests), step))
-            if not step:
-                return
-            self._skip(step if skip_source else 0, 0 if skip_source else step)
-        if self._report.source_records + len(source) and self._report.destination_records + len(destination):
-            self._report.note("no record was found that both sides still have: their order can't be compared")
-        while self._lenient[0] and source.fill(1):
-            self._skip(len(source), 0)
-        while self._lenient[1] and destination.fill(1):
-            self._skip(0, len(destination))
-
-    def _skip(self, source: int, destination: int) -> None:
-        if source:
-            skipped = self._source.take(source)
-            self._report.source_records += source
-            if self._gone is not None:
-                self._gone.take(*skipped)
-            self._report.note(
-                "source records at the head were skipped: the destination no longer has or never had them"
-            )
-        if destination:
-            self._report.destination_records += len(self._destination.take(destination)[0])
-            self._report.note("destination records at the head were skipped: the source no longer has them")
 
     def _resolve(self) -> None:
         """Both heads differ: sets aside what must be passed to agree again, or a part of it where no such place is in sight."""
@@ -247,7 +199,7 @@ class Comparison:
     # Judging
 
     def _close(self, final: bool = False) -> None:
-        """Judges the gap: see the table in verify.py."""
+        """Judges the gap: see the table in verbatim/verify/comparison.py."""
         (s_offsets, s_digests), (d_offsets, d_digests) = self._gap_source, self._gap_destination
         if not s_offsets and not d_offsets:
             return
@@ -344,44 +296,6 @@ class Comparison:
         )
         if self._mappings:
             self._mappings.altered(source, destination)
-
-
-def _anchor(
-    known: list[bytes], other: list[bytes], known_ended: bool, other_ended: bool
-) -> tuple[int, int] | None:
-    """Where `known` begins to agree with `other`, as (index in known, index in other); None: not in sight yet.
-
-    Sought with a record that each holds once: in a run of equal records any shift would fit. Agreement up to where a side ends
-    counts, agreement up to the last record at hand does not."""
-    ours, theirs = Counter(known), Counter(other)
-    once = [i for i, record in enumerate(known) if ours[record] == 1]
-    where = {record: j for j, record in enumerate(other) if theirs[record] == 1}
-    for i in once:
-        j = where.get(known[i], -1)
-        if j < 0:
-            continue
-        agree = common_prefix(known, other, i, j)
-        to_the_end = other_ended if j + agree == len(other) else known_ended and i + agree == len(known)
-        if agree >= CONFIRM[1] or to_the_end:
-            return i, j
-    if once and not other_ended:
-        return None
-    # Nothing but repetition. Agreement up to an end contradicts neither side, and the latest place skips most.
-    ends = list(_agreeing_to_the_end(known, other))
-    longest = max(ends, key=lambda j: (min(len(known), len(other) - j), j), default=None)
-    if longest is None:
-        return None
-    # The run may go on behind the last record at hand, unless all that is at hand belongs to it.
-    if not other_ended and ends[0] > 0 and longest + len(known) >= len(other):
-        return None
-    return 0, longest
-
-
-def _agreeing_to_the_end(known: list[bytes], other: list[bytes]) -> Iterator[int]:
-    """Places in `other` from which it agrees with the beginning of `known` up to the last record at hand of either."""
-    return (
-        j for j in range(len(other)) if common_prefix(known, other, 0, j) == min(len(known), len(other) - j)
-    )
 
 
 def _pairs_between(

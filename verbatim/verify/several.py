@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
+from verbatim.verify.common_part import Plan
 from verbatim.verify.comparison import Batch, Kind, PartitionReport
 from verbatim.verify.mappings import Column, Runs
 
@@ -57,17 +58,44 @@ def report_unclaimed(
     batches: Iterable[Batch], claims: Claims, known_from: int | None, report: PartitionReport
 ) -> None:
     """Reports the records that no run leads to. Below `known_from` (None: everywhere) their mappings may have expired."""
-    untold, first = 0, 0
+    unmapped, first = 0, 0
     for offsets, _ in batches:
         for offset, mine in zip(offsets, claims.hold(offsets), strict=True):
             if mine:
                 continue
             if known_from is None or offset < known_from:
-                first = first if untold else offset
-                untold += 1
+                first = first if unmapped else offset
+                unmapped += 1
             else:
                 report.add(Kind.FOREIGN, None, offset, "no mapping of any source topic leads to it")
-    if untold:
+    if unmapped:
         report.note(
-            f"{untold:,} destination records, from offset {first} on, have no mapping that is still there: whose they are can't be told"
+            f"{unmapped:,} destination records, from offset {first} on, have no mapping that is still there: whose they are can't be told"
         )
+
+
+def leave_out_unmapped(
+    plan: Plan, runs: Runs | None, known_from: int | None, report: PartitionReport
+) -> None:
+    """Where mappings may have expired, what lies before the first that is there can't be told from others' records."""
+    if known_from == 0:
+        return
+    begin = plan.source[1] if runs is None else max(plan.source[0], runs.start)
+    if begin > plan.source[0]:
+        report.note(
+            f"no offset mappings below source offset {begin}: which record is whose can't be told, so not compared"
+        )
+        plan.source = (begin, plan.source[1])
+
+
+def visible_below(runs: Runs, stable: int, end: int, report: PartitionReport) -> int:
+    """The source offset below which all is to be seen at the destination, whose last stable offset and end are given: what lies behind an open
+    transaction of another source is committed, and nobody sees it yet."""
+    hidden = runs.first_source_at_or_after(stable)
+    # Behind the end it is not hidden but gone, with its log.
+    if hidden is None or int(runs.destination[-1] + runs.length[-1]) > end:
+        return runs.next
+    report.note(
+        f"another source's transaction is open at destination offset {stable}: what lies behind it can't be read yet, and counts as behind"
+    )
+    return hidden

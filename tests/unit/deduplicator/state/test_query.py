@@ -77,7 +77,7 @@ def test_a_fold_is_due_after_so_much_of_staging_so_many_mappings_or_so_long(
         return application._fold_due()
 
     def folded() -> None:
-        application._folded(FoldResult({}, {}, {}, 0, 0, {}, 0, 0.0))
+        application._folded(FoldResult({}, {}, {}, 0, {}, 0))
 
     assert due(), "something was mapped before, and there is no table"
     due(bytes=FOLD_BYTES, mappings=FOLD_MAPPINGS)
@@ -106,7 +106,7 @@ class Table:
     def load(self) -> Snapshot:
         self.read += 1
         if self.age_s is None:
-            return Snapshot.empty()
+            return Snapshot()
         return Snapshot(exists=True, folded={0: 10, 1: 10}, updated=time.time() - self.age_s)
 
 

@@ -232,7 +232,7 @@ def test_a_partition_that_nobody_leads_is_told_and_not_waited_for(monkeypatch: p
         return dict.fromkeys(partitions, (0, 9)), dict.fromkeys(partitions, 1.0)
 
     monkeypatch.setattr(sampling, "rates", rates)
-    look = a_look(starts={("t", 0): 5, ("t", 1): 5}, leaderless={("t", 1)}, _sampler=lambda: None)
+    look = a_look(starts={("t", 0): 5, ("t", 1): 5}, leaderless={("t", 1)}, _sizes=lambda _: {})
     look.report.topics.append(a_topic(partitions=2))
     look._records()
     assert asked == [("t", 0)]

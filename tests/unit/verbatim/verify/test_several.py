@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import numpy as np
 import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from verbatim.verify.common_part import Plan
 from verbatim.verify.comparison import Kind, PartitionReport, digest
-from verbatim.verify.link import _Link
 from verbatim.verify.mappings import Runs
 from verbatim.verify.partition import Comparison
 from verbatim.verify.reading import Mappings
-from verbatim.verify.several import Claims, claimed, report_unclaimed
+from verbatim.verify.several import Claims, claimed, leave_out_unmapped, report_unclaimed, visible_below
 
 
 def runs(*found: tuple[int, int, int]) -> Runs:
@@ -101,10 +98,24 @@ def test_what_an_open_transaction_of_another_source_hides_is_behind_and_what_is_
     stable: int, end: int, visible: int, noted: bool
 ) -> None:
     """Source offsets 0 to 4 are at 0, 5 at 12, 6 and 7 at 15."""
-    link: Any = SimpleNamespace(_destination=SimpleNamespace(high_watermark=lambda topic, partition: end))
     found = report()
-    assert _Link._visible(link, found, runs((0, 0, 5), (5, 12, 1), (6, 15, 2)), stable) == visible
+    assert visible_below(runs((0, 0, 5), (5, 12, 1), (6, 15, 2)), stable, end, found) == visible
     assert bool(found.notes) == noted
+
+
+@pytest.mark.parametrize(
+    ("known_from", "start", "begin"),
+    [(0, 7, 2), (0, None, 2), (5, 1, 2), (5, 7, 7), (None, 7, 7), (None, None, 20)],
+)
+def test_what_mappings_that_expired_would_tell_is_not_compared_and_that_is_said(
+    known_from: int | None, start: int | None, begin: int
+) -> None:
+    plan, found = Plan((2, 20), (0, 30)), report()
+    at = np.array([start or 0], dtype=np.int64)
+    mine = None if start is None else Runs(at, at, at, start, 20, True)
+    leave_out_unmapped(plan, mine, known_from, found)
+    assert plan.source == (begin, 20)
+    assert [f"below source offset {begin}:" in note for note in found.notes] == ([True] if begin > 2 else [])
 
 
 def mapping(topic: str, topic_id: str, start: int, found: list[list[int]], to: str = "all") -> bytes:

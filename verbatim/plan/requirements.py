@@ -1,0 +1,107 @@
+"""Whether both clusters allow and take what a link needs: rights, groups, in-sync replicas, the size of requests. Changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from confluent_kafka.admin import AdminClient
+
+from common.errors import VerbatimError
+from common.kafka.client import topics
+from common.link import identity
+from common.ports import Deadline
+from replicator.driver.topic_reporter import ENVELOPE_BYTES
+from verbatim.plan import granted_rights
+from verbatim.plan.dry_run_clients import PretendingAdmin
+from verbatim.plan.report import PlanReport
+
+if TYPE_CHECKING:
+    from common.config.settings import Settings
+
+CALL_S = 30.0
+
+
+@dataclass
+class Requirements:
+    """Puts into a report what is not met of what its topics need. Raises VerbatimError, KafkaException where that can't be told."""
+
+    settings: Settings
+    source: AdminClient
+    target: PretendingAdmin
+    report: PlanReport
+
+    def check_groups(self) -> None:
+        s, deadline = self.settings, Deadline(CALL_S)
+        leaders = [f"{s.application_name}.{name}.leader" for name in ("replicator", "deduplicator")]
+        groups = [s.deduplicator_group, *leaders]
+        if not granted_rights.has_groups(self.target, "target", deadline):
+            self.report.notes.append(
+                f"target: rights on the groups {', '.join(groups)} are not told: there are no groups yet, and asking for one would make "
+                f"{granted_rights.GROUPS_TOPIC}"
+            )
+            return
+        for group in groups:
+            granted = granted_rights.of_group(self.target, group, deadline)
+            self._lacking(f"target, group {group}", granted_rights.TARGET_GROUP, granted)
+
+    def check_topics(self) -> None:
+        deadline = Deadline(CALL_S)
+        names = [t.topic for t in self.report.topics]
+        for name, found in granted_rights.of_topics(self.source, names, deadline).items():
+            self._lacking(f"source, topic {name}", granted_rights.SOURCE_TOPIC, found.operations)
+        self._target_topics(deadline)
+        self.report.notes.append(
+            "nobody can be asked, without changing something, for READ and WRITE on topics still to be made, and for the rights on "
+            f"transactional ids {self.settings.application_name}."
+        )
+
+    def _target_topics(self, deadline: Deadline) -> None:
+        s, plans, to_make = self.settings, self.report.topics, self.target.pretended.topics
+        needed = dict.fromkeys(identity.own_topics(s), granted_rights.OWN_TOPIC)
+        needed[s.staging_topic] = granted_rights.STAGING_TOPIC
+        needed |= {t.destination: granted_rights.DESTINATION_TOPIC for t in plans if t.refused is None}
+        there = [name for name in needed if name and name not in to_make]
+        granted = granted_rights.of_topics(self.target, there, deadline)
+        for name, found in granted.items():
+            self._lacking(f"target, topic {name}", needed[name], found.operations)
+        broker = self._broker()
+        configs = topics.configs(self.target, sorted(granted), deadline)
+        for name, found in granted.items():
+            self._in_sync(name, found.replicas, configs[name].get("min.insync.replicas"))
+        default = broker.get("default.replication.factor")
+        factor = s.replication_factor or (None if default is None else int(default))
+        if to_make and factor is not None:
+            self._in_sync("topics to be made", factor, broker.get("min.insync.replicas"))
+        for plan in plans:
+            plan.copies = granted[plan.destination].replicas if plan.destination in granted else factor
+
+    def _broker(self) -> dict[str, str]:
+        """The configuration of one of the target's brokers; nothing where it may not be read."""
+        try:
+            found = topics.broker_config(self.target, Deadline(CALL_S))
+        except VerbatimError:
+            self.report.notes.append(
+                "the target's version and limits can't be told without DESCRIBE_CONFIGS on the cluster"
+            )
+            return {}
+        takes = int(found.get("socket.request.max.bytes", 1 << 62))
+        configs = topics.configs(self.source, [t.topic for t in self.report.topics], Deadline(CALL_S))
+        for name, config in configs.items():
+            if int(config.get("max.message.bytes", 0)) + ENVELOPE_BYTES > takes:
+                self.report.warnings.append(
+                    f"source topic {name} allows records of {config['max.message.bytes']} bytes, the target's brokers take requests of "
+                    f"{takes} (socket.request.max.bytes): a record as large as that would never arrive"
+                )
+        return found
+
+    def _in_sync(self, what: str, replicas: int, least: str | None) -> None:
+        if least is not None and replicas < int(least):
+            self.report.failures.append(
+                f"target, {what}: {replicas} replicas, and min.insync.replicas is {least}: nothing could be written"
+            )
+
+    def _lacking(self, what: str, needed: frozenset[str], granted: frozenset[str] | None) -> None:
+        missing = granted_rights.lacking(needed, granted)
+        if missing:
+            self.report.failures.append(f"{what}: {', '.join(missing)} not allowed; grant it")
