@@ -1,4 +1,4 @@
-"""The rights that each principal of a link needs, declared once: for the reference, and for the tests that prove them enough and needed.
+"""The rights that each principal of a link needs, declared once: for the reference, for `plan`, and for the tests that prove them enough.
 
 `python -m common.link.permissions` prints the reference's table. Kafka's READ, WRITE, DELETE and ALTER include DESCRIBE, ALTER_CONFIGS includes
 DESCRIBE_CONFIGS.
@@ -104,6 +104,16 @@ RIGHTS: tuple[Right, ...] = (
     Right(OFFSETS, TARGET, "READ", "TOPIC", "<destinations>"),
     Right(OFFSETS, TARGET, "READ", "GROUP", "<groups>"),
 )
+
+
+def needed_on(cluster: str, topic: str) -> frozenset[str]:
+    """What the replicator or the deduplicator can't do without, whatever the settings, on a topic that is called so in RIGHTS."""
+    return frozenset(
+        right.operation
+        for right in RIGHTS
+        if (right.cluster, right.resource, right.name, right.when) == (cluster, "TOPIC", topic, "")
+        and right.principal != OFFSETS
+    )
 
 
 def rights_table() -> str:

@@ -1,4 +1,4 @@
-"""What a link must be allowed to do, and what the brokers say that it may; changes nothing. docs: reference/rights has the same list."""
+"""What the brokers say that a principal may do; changes nothing."""
 
 from __future__ import annotations
 
@@ -13,11 +13,6 @@ from common.kafka.client import topics
 from common.kafka.errors import future_result, kafka_error, retrying
 from common.ports import Deadline
 
-SOURCE_TOPIC = frozenset({"READ", "DESCRIBE", "DESCRIBE_CONFIGS"})
-OWN_TOPIC = frozenset({"READ", "WRITE", "DESCRIBE", "DESCRIBE_CONFIGS"})
-STAGING_TOPIC = OWN_TOPIC | {"DELETE", "ALTER_CONFIGS"}
-DESTINATION_TOPIC = frozenset({"WRITE", "DESCRIBE", "DESCRIBE_CONFIGS"})
-TARGET_GROUP = frozenset({"READ"})
 GROUPS_TOPIC = "__consumer_offsets"
 
 

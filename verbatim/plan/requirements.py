@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient
 
 from common.errors import VerbatimError
 from common.kafka.client import topics
-from common.link import identity
+from common.link.permissions import SOURCE, TARGET, needed_on
 from common.ports import Deadline
 from replicator.driver.topic_reporter import ENVELOPE_BYTES
 from verbatim.plan import granted_rights
@@ -43,13 +43,14 @@ class Requirements:
             return
         for group in groups:
             granted = granted_rights.of_group(self.target, group, deadline)
-            self._lacking(f"target, group {group}", granted_rights.TARGET_GROUP, granted)
+            self._lacking(f"target, group {group}", frozenset({"READ"}), granted)
 
     def check_topics(self) -> None:
         deadline = Deadline(CALL_S)
         names = [t.topic for t in self.report.topics]
+        needed = needed_on(SOURCE, "<topics>")
         for name, found in granted_rights.of_topics(self.source, names, deadline).items():
-            self._lacking(f"source, topic {name}", granted_rights.SOURCE_TOPIC, found.operations)
+            self._lacking(f"source, topic {name}", needed, found.operations)
         self._target_topics(deadline)
         self.report.notes.append(
             "nobody can be asked, without changing something, for READ and WRITE on topics still to be made, and for the rights on "
@@ -58,9 +59,14 @@ class Requirements:
 
     def _target_topics(self, deadline: Deadline) -> None:
         s, plans, to_make = self.settings, self.report.topics, self.target.pretended.topics
-        needed = dict.fromkeys(identity.own_topics(s), granted_rights.OWN_TOPIC)
-        needed[s.staging_topic] = granted_rights.STAGING_TOPIC
-        needed |= {t.destination: granted_rights.DESTINATION_TOPIC for t in plans if t.refused is None}
+        kinds = {
+            s.control_topic: "<link>.control",
+            s.staging_topic: "<link>.staging",
+            s.positions_topic: "<link>.positions",
+            s.mappings_topic: "<link>.offset-mappings",
+        }
+        kinds |= {t.destination: "<destinations>" for t in plans if t.refused is None}
+        needed = {name: needed_on(TARGET, kind) for name, kind in kinds.items()}
         there = [name for name in needed if name and name not in to_make]
         granted = granted_rights.of_topics(self.target, there, deadline)
         for name, found in granted.items():

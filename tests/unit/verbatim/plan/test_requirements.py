@@ -9,14 +9,15 @@ import pytest
 
 from common.errors import LinkRefused
 from common.kafka.client import topics
+from common.link.permissions import SOURCE, TARGET, needed_on
 from tests.simulation.world import settings
 from verbatim.plan import granted_rights
-from verbatim.plan.granted_rights import DESTINATION_TOPIC, OWN_TOPIC, SOURCE_TOPIC, STAGING_TOPIC, Granted
+from verbatim.plan.granted_rights import Granted
 from verbatim.plan.report import PlanReport, TopicPlan
 from verbatim.plan.requirements import Requirements
 
 SETTINGS = settings(REPLICATION_FACTOR="2")
-ALL = SOURCE_TOPIC | OWN_TOPIC | STAGING_TOPIC | DESTINATION_TOPIC
+ALL = frozenset({"READ", "WRITE", "DELETE", "DESCRIBE", "DESCRIBE_CONFIGS"})
 
 
 class Clusters:
@@ -116,3 +117,21 @@ def test_groups_are_asked_for_only_where_that_makes_no_topic(monkeypatch: pytest
     assert report.failures == [
         f"target, group {SETTINGS.deduplicator_group}: READ not allowed; grant it"
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("cluster", "topic", "rights"),
+    [
+        (SOURCE, "<topics>", {"READ", "DESCRIBE_CONFIGS"}),
+        (TARGET, "<link>.control", {"READ", "WRITE", "DESCRIBE_CONFIGS"}),
+        (TARGET, "<link>.staging", {"READ", "WRITE", "DELETE", "DESCRIBE_CONFIGS"}),
+        (TARGET, "<link>.positions", {"READ", "WRITE", "DESCRIBE_CONFIGS"}),
+        (TARGET, "<link>.offset-mappings", {"READ", "WRITE", "DESCRIBE", "DESCRIBE_CONFIGS"}),
+        (TARGET, "<destinations>", {"WRITE", "DESCRIBE_CONFIGS"}),
+    ],
+)
+def test_a_plan_asks_for_the_rights_of_the_reference_that_no_setting_spares(
+    cluster: str, topic: str, rights: set[str]
+) -> None:
+    """Those that only some links need, such as ALTER_CONFIGS on staging for very large records, are no failure."""
+    assert needed_on(cluster, topic) == rights
