@@ -12,7 +12,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import KafkaException, Producer
 
@@ -109,11 +111,35 @@ def _signal(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
+@dataclass(frozen=True)
+class Batches:
+    """What a load's record batches are like. `large`: of 64 KiB and more, which are copied as they are; else of some KiB."""
+
+    codec: str = "none"
+    large: bool = False
+
+    def of_producer(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"compression.type": self.codec}
+        return found | {"linger.ms": 200, "batch.size": 1 << 20} if self.large else found
+
+    def value(self, number: int, rng: random.Random) -> bytes:
+        """Of some compressible and some random bytes."""
+        size = rng.randint(300, 900) if self.large else rng.randint(0, 100)
+        return b"%d:%s%s" % (number, rng.randbytes(size), b"x" * size)
+
+
 class Load:
-    """Writes records to a topic until stopped, in bursts, each record different; some in transactions, some of which abort."""
+    """Writes records to a topic until stopped, in bursts, each record different; some in transactions, of which some abort and some stay open
+    while others write."""
 
     def __init__(
-        self, bootstrap: str, topic: str, partitions: int, seed: int, per_second: int = 2000
+        self,
+        bootstrap: str,
+        topic: str,
+        partitions: int,
+        seed: int,
+        per_second: int = 2000,
+        batches: Batches = Batches(),
     ) -> None:
         self.written = 0
         self.unsure = 0
@@ -122,6 +148,8 @@ class Load:
         self._stop = threading.Event()
         self.per_second = per_second
         self._arguments = (bootstrap, topic, partitions)
+        self._batches = batches
+        self._number = 0
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -141,48 +169,56 @@ class Load:
             self._error = error
 
     def _write(self, bootstrap: str, topic: str, partitions: int) -> None:
-        plain = Producer(_LOADING | {"bootstrap.servers": bootstrap, "enable.idempotence": True})
-        transactional = _transactional(bootstrap, topic)
-        number = 0
+        own = _LOADING | self._batches.of_producer() | {"bootstrap.servers": bootstrap}
+        plain = Producer(own | {"enable.idempotence": True})
+        transactional = _transactional(own, topic)
         while not self._stop.is_set():
-            began, per_second = time.monotonic(), self.per_second
             kind = self._random.choice(["plain", "plain", "commit", "abort"])
-            producer = plain if kind == "plain" else transactional
-            if kind != "plain":
-                producer.begin_transaction()
-            count = self._random.randint(1, max(1, per_second // 5))
-            for _ in range(count):
-                producer.produce(
-                    topic,
-                    None
-                    if number % 97 == 0
-                    else b"%d:%s" % (number, self._random.randbytes(self._random.randint(0, 200))),
-                    None if number % 11 == 0 else b"key-%d" % (number % 1000),
-                    partition=self._random.randrange(partitions),
-                    headers=[("n", b"%d" % number), ("n", None)] if number % 5 == 0 else None,
-                )
-                number += 1
-                producer.poll(0)
             if kind == "plain":
-                producer.flush(30)
-            else:
-                if kind == "abort":
-                    producer.flush(
-                        30
-                    )  # or the records may never reach the log, and there is nothing to abort
-                try:
-                    _end_transaction(producer, kind == "commit")
-                except KafkaException:
-                    # The source was hurt, and the transaction with it: what became of it the log alone can tell.
-                    self.unsure += count
-                    transactional = _transactional(bootstrap, topic)
-                    continue
-            self.written += count if kind != "abort" else 0
-            time.sleep(max(0.0, count / per_second - (time.monotonic() - began)))
+                self._burst(plain, topic, partitions)
+                continue
+            transactional.begin_transaction()
+            count = self._produce(transactional, topic, partitions)
+            # Or the records may never reach the log, and there is nothing to abort; and nothing that stays open.
+            transactional.flush(30)
+            for _ in range(self._random.choice([0, 0, 1, 4])):
+                # A read-committed reader gets it only once the transaction that is open has ended.
+                self._burst(plain, topic, partitions)
+            try:
+                _end_transaction(transactional, kind == "commit")
+            except KafkaException:
+                # The source was hurt, and the transaction with it: what became of it the log alone can tell.
+                self.unsure += count
+                transactional = _transactional(own, topic)
+                continue
+            self.written += count if kind == "commit" else 0
+            time.sleep(count / self.per_second)
+
+    def _burst(self, producer: Producer, topic: str, partitions: int) -> None:
+        """Some records outside of transactions, acknowledged, and a pause that keeps to the pace."""
+        began, per_second = time.monotonic(), self.per_second
+        count = self._produce(producer, topic, partitions)
+        producer.flush(30)
+        self.written += count
+        time.sleep(max(0.0, count / per_second - (time.monotonic() - began)))
+
+    def _produce(self, producer: Producer, topic: str, partitions: int) -> int:
+        count = self._random.randint(1, max(1, self.per_second // 5))
+        for number in range(self._number, self._number + count):
+            producer.produce(
+                topic,
+                None if number % 97 == 0 else self._batches.value(number, self._random),
+                None if number % 11 == 0 else b"key-%d" % (number % 1000),
+                partition=self._random.randrange(partitions),
+                headers=[("n", b"%d" % number), ("n", None)] if number % 5 == 0 else None,
+            )
+            producer.poll(0)
+        self._number += count
+        return count
 
 
-def _transactional(bootstrap: str, topic: str) -> Producer:
-    producer = Producer(_LOADING | {"bootstrap.servers": bootstrap, "transactional.id": f"load-{topic}"})
+def _transactional(config: dict[str, Any], topic: str) -> Producer:
+    producer = Producer(config | {"transactional.id": f"load-{topic}"})
     _patiently(lambda: producer.init_transactions(10))
     return producer
 

@@ -15,6 +15,7 @@ import pytest
 from tests.faults.rounds import report
 from tests.faults.rounds.checker import Mapped, compare, compare_mapped
 from tests.faults.rounds.faults import deck
+from tests.faults.rounds.groups import bounds
 from tests.faults.rounds.play import BAD, GOOD, NOT_REACHED, deal
 from tests.faults.rounds.proxy import end_of_transaction
 from tests.faults.rounds.world import BATCHES, INSIDE, RECORDS
@@ -38,6 +39,17 @@ def copied() -> list[Seen]:
 
 def mapped() -> list[Mapped]:
     return [Mapped(0, 3, WHERE, [[0, 10, 2]], 2), Mapped(3, 5, WHERE, [[3, 12, 2]], 2)]
+
+
+@pytest.mark.parametrize(
+    ("offset", "where"),
+    [(0, (10, 10)), (1, (11, 11)), (2, (12, 12)), (3, (12, 12)), (4, (13, 13)), (5, (14, 17)), (9, (14, 17))],
+)
+def test_a_group_is_exact_at_the_copy_of_the_record_that_it_would_read_next(
+    offset: int, where: tuple[int, int]
+) -> None:
+    """Behind the last record it may stand before or behind a transaction's marker: there is nothing between to read again or to miss."""
+    assert bounds(mapped(), offset, end=17) == where
 
 
 def test_an_exact_copy_with_exact_mappings_is_good() -> None:

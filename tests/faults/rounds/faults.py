@@ -19,8 +19,27 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults.processes import Process
-from tests.faults.rounds.proxy import Delay, HoldCommit, Proxy, Stall, SwallowCommitAnswer, wait_for
-from tests.faults.rounds.world import APPLICATIONS, STAGING_PARTITIONS, TRANSACTION_MS, Link, Side, World
+from tests.faults.rounds.proxy import (
+    AnswerLate,
+    Crawl,
+    Delay,
+    HoldCommit,
+    Proxy,
+    Stall,
+    SwallowCommitAnswer,
+    wait_for,
+)
+from tests.faults.rounds.world import (
+    APPLICATIONS,
+    NODES,
+    OFFSETS,
+    SMALL_LOG_NODE,
+    STAGING_PARTITIONS,
+    TRANSACTION_MS,
+    Link,
+    Side,
+    World,
+)
 from tests.support.brokers import create_topic
 
 REACH_S = 60.0
@@ -54,7 +73,17 @@ class Scene:
 # Brokers
 
 
-def _source(_: Scene) -> int:
+def _source(scene: Scene) -> int:
+    """The leader of a source partition; killed or stopped for long it is another then, and it again once it is back and preferred."""
+    return scene.world.source.leader(scene.random.choice(scene.topics), 0)
+
+
+def _source_controller(scene: Scene) -> int:
+    return scene.world.source.controller()
+
+
+def _source_first(_: Scene) -> int:
+    """The first of the bootstrap servers."""
     return 1
 
 
@@ -82,6 +111,8 @@ def _controller(scene: Scene) -> int:
 
 ROLES: dict[str, Callable[[Scene], int]] = {
     "source": _source,
+    "source-controller": _source_controller,
+    "source-first": _source_first,
     "leader": _leader,
     "transaction-coordinator": _transactions,
     "group-coordinator": _groups,
@@ -90,7 +121,7 @@ ROLES: dict[str, Callable[[Scene], int]] = {
 
 
 def _side(scene: Scene, role: str) -> Side:
-    return scene.world.source if role == "source" else scene.world.target
+    return scene.world.source if role.startswith("source") else scene.world.target
 
 
 def kill_broker(role: str, scene: Scene) -> Said:
@@ -113,6 +144,38 @@ def pause_broker(role: str, shortest: float, longest: float, scene: Scene) -> Sa
         raise NotReached("the cluster had not healed from before")
     node = ROLES[role](scene)
     return {"node": node, "pause_s": _pause_nodes(side, [node], shortest, longest, scene)}
+
+
+def pause_most(side: str, shortest: float, longest: float, scene: Scene) -> Said:
+    """SIGSTOP of two nodes of three: what is left is no quorum, and no partition has the replicas that writing takes."""
+    cluster = _side(scene, side)
+    if not cluster.healthy():
+        raise NotReached("the cluster had not healed from before")
+    nodes = sorted(scene.random.sample(range(1, NODES + 1), 2))
+    return {"nodes": nodes, "pause_s": _pause_nodes(cluster, nodes, shortest, longest, scene)}
+
+
+def fill_log(scene: Scene) -> Said:
+    """The file system of one target broker's logs is full: the broker ends, and is started again once there is room."""
+    side = scene.world.target
+    if not scene.world.small_log:
+        raise NotReached("no broker's logs are on a file system of their own (that takes root)")
+    if not side.healthy():
+        raise NotReached("the cluster had not healed from before")
+    filler = side.cluster.folder / f"node-{SMALL_LOG_NODE}" / "filler"
+    try:
+        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+            for size in (1 << 20, 1 << 12, 64):
+                with contextlib.suppress(OSError):
+                    while True:
+                        file.write(b"\0" * size)
+        ended = wait_for(lambda: not side.cluster.is_running(SMALL_LOG_NODE), REACH_S)
+    finally:
+        filler.unlink(missing_ok=True)
+    if not ended:
+        raise NotReached("the broker went on")
+    side.cluster.restart(SMALL_LOG_NODE, 90)
+    return {"node": SMALL_LOG_NODE}
 
 
 def pause_target(shortest: float, longest: float, scene: Scene) -> Said:
@@ -146,8 +209,8 @@ def _pause_nodes(side: Side, nodes: Sequence[int], shortest: float, longest: flo
 
 def kill_application(application: str, everything: bool, scene: Scene) -> Said:
     """kill -9 of all processes of an application, or of its driver alone."""
-    process = scene.link.running[application]
-    if not process.alive():
+    process = scene.link.running.get(application)
+    if process is None or not process.alive():
         raise NotReached("it was not running")
     with scene.link.unwatched():
         family = process.family()
@@ -170,7 +233,7 @@ def kill_worker(application: str, scene: Scene) -> Said:
 
 def pause_application(application: str, shortest: float, longest: float, scene: Scene) -> Said:
     """SIGSTOP of all processes of an application."""
-    process = _with_workers(scene, application)
+    process = _with_workers(scene, application) if application != OFFSETS else scene.link.running[OFFSETS]
     pause = scene.random.uniform(shortest, longest)
     with scene.link.unwatched():
         process.pause()
@@ -372,6 +435,45 @@ def stall(side: str, scene: Scene) -> Said:
     return {"pause_s": round(pause, 1), "held_up": rule.hits}
 
 
+def crawl(side: str, scene: Scene) -> Said:
+    """The line takes some kilobytes a second, for a while."""
+    proxy = _flowing(_side(scene, side).proxy)
+    rate = scene.random.uniform(10_000, 100_000)
+    rule = Crawl(rate)
+    with hanging(proxy.add, proxy.remove, rule):
+        time.sleep(scene.random.uniform(4, 12))
+    if not rule.hits:
+        raise NotReached("nothing passed")
+    return {"bytes_per_second": round(rate), "passed": rule.hits}
+
+
+def unreachable(side: str, scene: Scene) -> Said:
+    """Nobody gets through to one broker, which is in good health and leads on."""
+    proxy = _flowing(_side(scene, side).proxy)
+    node = scene.random.randint(1, NODES)
+    before = proxy.turned_away
+    proxy.unreachable.add(node)
+    try:
+        broken = proxy.cut(True, node)
+        time.sleep(scene.random.uniform(3, 15))
+    finally:
+        proxy.unreachable.discard(node)
+    if not broken and proxy.turned_away == before:
+        raise NotReached("nobody wanted to get through to it")
+    return {"node": node, "broken": broken, "turned_away": proxy.turned_away - before}
+
+
+def answer_late(scene: Scene) -> Said:
+    """Coordinators end transactions, and say so minutes later than any client waits."""
+    proxy = _flowing(scene.world.target.proxy)
+    rule = AnswerLate(300)
+    with hanging(proxy.add, proxy.remove, rule):
+        if not wait_for(lambda: rule.hits > 0, REACH_S):
+            raise NotReached("no transaction was ended")
+        time.sleep(scene.random.uniform(5, 20))
+    return {"late": rule.hits}
+
+
 def swallow_commit_answer(scene: Scene) -> Said:
     """A commit succeeds, and the client never hears of it."""
     proxy = scene.world.target.proxy
@@ -547,6 +649,12 @@ def _all(long: bool) -> dict[str, Fault]:
         if long:
             found[f"broker/pause-{role}-past-minute"] = partial(pause_broker, role, 62.0, 70.0)
     found["broker/pause-target-past-session"] = partial(pause_target, 9.0, 13.0)
+    for side in ("source", "target"):
+        found[f"broker/pause-most-of-{side}"] = partial(pause_most, side, 6.0, 14.0)
+    found["broker/disk-full"] = fill_log
+    if long:
+        # Each call of the clients' gives up before, and so does each time-out of the brokers'.
+        found["broker/pause-target-past-everything"] = partial(pause_target, 190.0, 200.0)
     for application in APPLICATIONS:
         found[f"app/kill-{application}"] = partial(kill_application, application, True)
         found[f"app/kill-{application}-driver"] = partial(kill_application, application, False)
@@ -562,12 +670,18 @@ def _all(long: bool) -> dict[str, Fault]:
         found[f"app/successor-{application}"] = partial(successor, application)
         for point, passages in POINTS[application].items():
             found[f"point/{application}-{point}"] = partial(crash, application, point, passages)
+    found[f"app/kill-{OFFSETS}"] = partial(kill_application, OFFSETS, True)
+    found[f"app/pause-{OFFSETS}"] = partial(pause_application, OFFSETS, 1.0, SESSION_S - 1.5)
+    found[f"app/pause-{OFFSETS}-past-session"] = partial(pause_application, OFFSETS, SESSION_S + 1.5, 14.0)
     found["app/outlast-transaction"] = outlast_transaction
     for side in ("source", "target"):
         found[f"net/drop-{side}"] = partial(cut, side, False)
         found[f"net/reset-{side}"] = partial(cut, side, True)
         found[f"net/delay-{side}"] = partial(delay, side)
         found[f"net/stall-{side}"] = partial(stall, side)
+        found[f"net/crawl-{side}"] = partial(crawl, side)
+        found[f"net/unreachable-{side}"] = partial(unreachable, side)
+    found["net/answer-late"] = answer_late
     found["net/swallow-commit-answer"] = swallow_commit_answer
     found["net/kill-at-commit"] = kill_at_commit
     found["net/commit-arrives-late"] = commit_arrives_late

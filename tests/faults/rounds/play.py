@@ -16,22 +16,33 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tests.faults.processes import Load
-from tests.faults.rounds import checker
+from confluent_kafka.admin import AdminClient
+
+from common.kafka.client import topics as topics_of
+from common.ports import Deadline
+from tests.faults.processes import Batches, Load
+from tests.faults.rounds import checker, groups
 from tests.faults.rounds.faults import Fault, NotReached, Scene
 from tests.faults.rounds.proxy import wait_for
 from tests.faults.rounds.world import BATCHES, Link, World
-from tests.support.brokers import create_topic, read_all
+from tests.support.brokers import Record, create_topic, produce, read_all
 
 PARTITIONS = 3
 TOPICS = 2
 PER_SECOND = 2000
 """Records for each topic."""
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+KEPT = {"retention.ms": "-1"}
+COMPACTED = {"cleanup.policy": "compact", "segment.ms": "200", "min.cleanable.dirty.ratio": "0.01"}
+COMPACTED_S = 60.0
 STARTED_S = 120.0
 WENT_ON_S = 180.0
 """A bound on how long delivery may stand still after a fault is over: a call of the client's that hangs is given up after 120 s."""
 DRAINED_S = 180.0
 """A bound on how long it takes until all is delivered, once nothing is written and nothing is broken any more."""
+
+GROUPS_S = 30.0
+"""A bound on how long it takes until groups that move no more are exact at the target."""
 
 GOOD, BAD, NOT_REACHED = "good", "bad", "fault not reached"
 
@@ -51,12 +62,16 @@ class Result:
     """What runs them: spark, or processes of the application's own (rounds/light.py)."""
     named: bool = False
     """Whether the instances have names, and lead again at once."""
+    sources: list[dict[str, Any]] = field(default_factory=list)
+    """What its source topics are like."""
     faults: list[dict[str, Any]] = field(default_factory=list)
     verdict: str = BAD
     problems: list[str] = field(default_factory=list)
     records: int = 0
     mappings: int = 0
     runs: int = 0
+    groups: int = 0
+    """Offsets of consumer groups that moved, and were compared."""
     exits: list[dict[str, Any]] = field(default_factory=list)
     drained_s: float | None = None
     seconds: float = 0.0
@@ -67,6 +82,34 @@ class Result:
 
     def line(self) -> str:
         return json.dumps({k: v for k, v in asdict(self).items() if v is not None})
+
+
+@dataclass(frozen=True)
+class SourceKind:
+    """What a source topic of a round is like: its batches' codec, whether they are of 64 KiB and more, and whether its log begins with gaps."""
+
+    codec: str
+    large: bool
+    gaps: bool
+
+    @classmethod
+    def dealt(cls, rng: random.Random) -> SourceKind:
+        return cls(rng.choice(CODECS), rng.random() < 0.5, rng.random() < 0.25)
+
+    def make(self, source: str, topic: str) -> None:
+        """With gaps: a log that was compacted, and is so no more while the round is played."""
+        if not self.gaps:
+            create_topic(source, topic, PARTITIONS, KEPT)
+            return
+        create_topic(source, topic, PARTITIONS, KEPT | COMPACTED)
+        for value in range(3):
+            records = [Record(b"%d" % value, b"%d" % k, p) for k in range(20) for p in range(PARTITIONS)]
+            produce(source, topic, records)
+            time.sleep(0.3)
+        if not wait_for(lambda: sum(map(len, read_all(source, topic))) < 3 * len(records), COMPACTED_S):
+            raise TimeoutError(f"{topic} was not compacted")
+        admin = AdminClient({"bootstrap.servers": source, "log_level": 0})
+        topics_of.alter(admin, topic, dict.fromkeys(COMPACTED), Deadline(30))
 
 
 def deal(seed: int, rounds: int, names: Sequence[str], singly: bool) -> list[list[list[str]]]:
@@ -154,7 +197,7 @@ class Player:
             self.drop_link()
         elif self._played % self.rounds_per_link == 0:
             codes = link.stop()
-            if codes != [0, 0]:
+            if any(codes):
                 result.problems.append(f"stopped with exit codes {codes}")
                 result.verdict = BAD
                 self.keep_logs(number)
@@ -195,7 +238,9 @@ class Player:
     def _link(self) -> Link:
         if self.link is None:
             self._links += 1
-            more = {} if self.broken is None else {"VERBATIM_BREAK": self.broken}
+            # A destination that were compacted for a moment would be another log than its source.
+            more = {"TOPIC_CONFIG_EXCLUDE": ",".join(COMPACTED)}
+            more |= {} if self.broken is None else {"VERBATIM_BREAK": self.broken}
             named = random.Random(f"named {self.seed} {self._links}").random() < 0.5
             self.link = self.world.link(f"r{self.seed}x{self._links}", self.light, named, **more)
             self.link.start()
@@ -208,15 +253,23 @@ class Player:
             if not side.healthy(90):
                 raise TimeoutError("a cluster did not heal after the round before")
         topics = [f"{link.topics}{number}.{letter}" for letter in "abcdef"[:TOPICS]]
-        for topic in topics:
-            create_topic(source, topic, PARTITIONS, {"retention.ms": "-1"})
+        kinds = dict(zip(topics, (SourceKind.dealt(rng) for _ in topics), strict=True))
+        result.sources = [asdict(kind) for kind in kinds.values()]
+        for topic, kind in kinds.items():
+            kind.make(source, topic)
         self._topics += topics
-        loads = [Load(source, t, PARTITIONS, rng.randrange(2**31), PER_SECOND) for t in topics]
+        loads = [
+            Load(source, t, PARTITIONS, rng.randrange(2**31), PER_SECOND, Batches(kind.codec, kind.large))
+            for t, kind in kinds.items()
+        ]
+        moving: groups.Groups | None = None
         try:
             if not wait_for(lambda: _there(link.tail.reached(), topics), STARTED_S * self.patience):
                 raise TimeoutError(
                     f"nothing of the round's topics is delivered after {STARTED_S * self.patience:.0f} s"
                 )
+            link.start_offsets()
+            moving = groups.Groups(source, groups.names(link.name), topics, rng.randrange(2**31))
             scene = Scene(self.world, link, topics, rng)
             for step in steps:
                 time.sleep(rng.uniform(0, 1))
@@ -234,6 +287,7 @@ class Player:
         finally:
             for load in loads:
                 load.stop()
+            committed = {} if moving is None else moving.stop()
         for side in (self.world.source, self.world.target):
             if not side.healthy(90):
                 raise TimeoutError("a cluster did not heal")
@@ -252,6 +306,8 @@ class Player:
         last = (self._played + 1) % self.rounds_per_link == 0
         verdict = checker.check(source, target, link.name, self._topics if last else topics)
         result.problems += verdict.problems
+        result.problems += groups.problems(target, link.name, committed, GROUPS_S * self.patience)
+        result.groups = len(committed)
         result.records = sum(len(p) for t in topics for p in read_all(source, t))
         result.mappings, result.runs = verdict.mappings, verdict.runs
 

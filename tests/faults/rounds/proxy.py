@@ -78,6 +78,35 @@ class Delay(Rule):
     answer = request
 
 
+class Crawl(Rule):
+    """What passes takes as long as on a line of so many bytes a second, for each connection and direction."""
+
+    def __init__(self, bytes_per_second: float) -> None:
+        super().__init__()
+        self._rate = bytes_per_second
+
+    async def request(self, _: Connection, __: int, ___: bytes) -> bool:
+        self.hits += 1
+        await asyncio.sleep(len(___) / self._rate)
+        return True
+
+    answer = request
+
+
+class AnswerLate(Rule):
+    """The answers to the ends of transactions come so many seconds late; whatever else passes."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._seconds = seconds
+
+    async def answer(self, _: Connection, api: int, ___: bytes) -> bool:
+        if api == END_TXN:
+            self.hits += 1
+            await asyncio.sleep(self._seconds)
+        return True
+
+
 class Stall(Rule):
     """Nothing passes until `let_go`; then everything does, late."""
 
@@ -225,6 +254,9 @@ class Proxy:
         self._servers: list[asyncio.Server] = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
+        self.unreachable: set[int] = set()
+        """Nodes to which nobody is connected."""
+        self.turned_away = 0
         self.passed = 0
 
     @property
@@ -286,6 +318,10 @@ class Proxy:
         self._servers.append(await asyncio.start_server(serve, HOST, port))
 
     async def _serve(self, node: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if node in self.unreachable:
+            self.turned_away += 1
+            writer.transport.abort()
+            return
         try:
             answers, broker = await asyncio.open_connection(HOST, self._routes[node][1])
         except OSError:

@@ -30,12 +30,18 @@ from verbatim.local.processes import HOST, free_ports
 
 INSIDE = Path(__file__).parent / "inside"
 APPLICATIONS = ("replicator", "deduplicator")
+OFFSETS = "offsets"
 STAGING_PARTITIONS = 4
+NODES = 3
+"""Of each cluster."""
 COORDINATOR_PARTITIONS = 4
 """Of __consumer_offsets and __transaction_state, as verbatim.local.kafka_cluster makes them."""
 TRANSACTION_MS = 10_000
 """The deliveries' transaction time-out in a round: a pause can outlast it without taking a minute."""
 STATE_MB = 48
+LOG_MB = 1000
+SMALL_LOG_NODE = 2
+"""The target's broker whose logs lie on a file system of their own that can be filled."""
 
 BATCHES, RECORDS = "batches", "records"
 """The engines: record batches, or, before it, the client library record by record."""
@@ -181,6 +187,13 @@ class Link:
             self.running[application] = self.launch(application)
         self._watchdog.start()
 
+    def start_offsets(self) -> None:
+        """Once the link is made: from then on groups are kept in step."""
+        if OFFSETS not in self.running:
+            with self._lock:
+                self.points(OFFSETS).mkdir(exist_ok=True)
+                self.running[OFFSETS] = self.launch(OFFSETS)
+
     def launch(self, application: str, number: int = 1) -> Process:
         """One more instance of an application."""
         self.starts += 1
@@ -193,7 +206,9 @@ class Link:
             STATE_PATH=str(self.state),
             STAGING_PARTITIONS=str(STAGING_PARTITIONS),
             TOPIC_REFRESH_INTERVAL="1s",
-            REPLICATION_FACTOR=str(min(3, self.target.cluster.nodes)),
+            REPLICATION_FACTOR=str(NODES),
+            CONSUMER_GROUPS=f"{self.name}-.*",
+            OFFSETS_INTERVAL="1s",
             VERBATIM_FAULTS=str(self.points(application)),
             VERBATIM_FOLD_S="10",
             VERBATIM_TRANSACTION_MS=str(TRANSACTION_MS),
@@ -203,7 +218,8 @@ class Link:
         variables["PYTHONPATH"] = os.pathsep.join(
             [str(INSIDE), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
         )
-        command = [sys.executable, "-m", light.MODULE, application] if self.light else None
+        in_light = self.light and application != OFFSETS
+        command = [sys.executable, "-m", light.MODULE, application] if in_light else None
         return Process(application, variables, self.log(application, number), command=command)
 
     def points(self, application: str) -> Path:
@@ -312,15 +328,18 @@ def _last(process: Process) -> str:
     ]
 
 
+def _side(folder: Path, properties: dict[str, str | int]) -> Side:
+    ports = free_ports(2 * NODES)
+    routes = {n + 1: (ports[2 * n], ports[2 * n + 1]) for n in range(NODES)}
+    heard = {node: (behind, own) for node, (own, behind) in routes.items()}
+    return Side(Cluster(NODES, folder, clients=heard, properties=properties), Proxy(routes))
+
+
 class World:
     """Both clusters, running, and a folder for everything. Use as a context."""
 
-    def __init__(self, folder: Path, target_nodes: int = 3) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        count = 1 + target_nodes
-        ports = free_ports(2 * count)
-        routes = {n: (ports[2 * n], ports[2 * n + 1]) for n in range(count)}
-        heard = {n: (behind, own) for n, (own, behind) in routes.items()}
         properties: dict[str, str | int] = {
             # Looked for every 10 s by default.
             "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
@@ -328,30 +347,17 @@ class World:
             "auto.leader.rebalance.enable": "true",
             "leader.imbalance.check.interval.seconds": 5,
         }
-        self.source = Side(
-            Cluster(1, folder / "source", clients={1: heard[0]}, properties=properties),
-            Proxy({1: routes[0]}),
-        )
-        self.target = Side(
-            Cluster(
-                target_nodes,
-                folder / "target",
-                clients={n: heard[n] for n in range(1, count)},
-                properties=properties,
-            ),
-            Proxy({n: routes[n] for n in range(1, count)}),
-        )
+        self.source, self.target = (_side(folder / name, properties) for name in ("source", "target"))
         self.state = folder / "state"
         self.small_state = False
         """Whether the state lies on a file system of its own that can be filled."""
+        self.log_folder = folder / "target" / f"node-{SMALL_LOG_NODE}"
+        self.small_log = False
 
     def __enter__(self) -> World:
         try:
-            self.state.mkdir(parents=True)
-            command = ["mount", "-t", "tmpfs", "-o", f"size={STATE_MB}m", "tmpfs", str(self.state)]
-            self.small_state = (
-                sys.platform == "linux" and subprocess.run(command, capture_output=True).returncode == 0
-            )
+            self.small_state = self._mounted(self.state, STATE_MB)
+            self.small_log = self._mounted(self.log_folder, LOG_MB)
             for side in (self.source, self.target):
                 side.proxy.start()
                 side.cluster.start(90)
@@ -369,8 +375,15 @@ class World:
                 side.cluster.stop(0)
             with contextlib.suppress(Exception):
                 side.proxy.stop()
-        if self.small_state:
-            subprocess.run(["umount", "-l", str(self.state)], capture_output=True)
+        for mounted, path in ((self.small_state, self.state), (self.small_log, self.log_folder)):
+            if mounted:
+                subprocess.run(["umount", "-l", str(path)], capture_output=True)
+
+    @staticmethod
+    def _mounted(path: Path, megabytes: int) -> bool:
+        path.mkdir(parents=True)
+        command = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(path)]
+        return sys.platform == "linux" and subprocess.run(command, capture_output=True).returncode == 0
 
     def link(self, name: str, light: bool = False, named: bool = False, **more: str) -> Link:
         return Link(self.source, self.target, name, self.folder / name, self.state, more, light, named)

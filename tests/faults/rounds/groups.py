@@ -1,0 +1,116 @@
+"""Consumer groups that move at the source while a round is played, and whether their offsets at the target are exact in the end."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import threading
+import time
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from tests.faults.rounds.checker import Mapped, Partition, read_mappings
+from tests.faults.rounds.proxy import wait_for
+from tests.support.brokers import end_offsets
+
+GROUPS = 3
+EACH_S = 0.2
+CALL_S = 5.0
+
+Place = tuple[str, str, int]
+"""Group, topic, partition."""
+
+
+class Groups:
+    """Commits for some groups, further and further, until stopped; where they are going next is anywhere up to the log's end."""
+
+    def __init__(self, source: str, names: Sequence[str], topics: Sequence[str], seed: int) -> None:
+        self.committed: dict[Place, int] = {}
+        """What the source has acknowledged."""
+        self._source, self._topics = source, topics
+        self._random = random.Random(seed)
+        self._consumers = {name: _consumer(source, name) for name in names}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def stop(self) -> dict[Place, int]:
+        self._stop.set()
+        self._thread.join(60)
+        for consumer in self._consumers.values():
+            consumer.close()
+        return self.committed
+
+    def _run(self) -> None:
+        while not self._stop.wait(EACH_S):
+            # What the source can't take now is tried again with the next.
+            with contextlib.suppress(KafkaException, TimeoutError):
+                self._move()
+
+    def _move(self) -> None:
+        group, topic = self._random.choice(list(self._consumers)), self._random.choice(self._topics)
+        for partition, end in end_offsets(self._source, topic, "read_uncommitted").items():
+            at = (group, topic, partition)
+            to = self._random.randint(self.committed.get(at, 0), end)
+            self._consumers[group].commit(offsets=[TopicPartition(topic, partition, to)], asynchronous=False)
+            self.committed[at] = to
+
+
+def names(link: str) -> list[str]:
+    return [f"{link}-reader{n}" for n in range(GROUPS)]
+
+
+def problems(target: str, link: str, committed: Mapping[Place, int], within_s: float) -> list[str]:
+    """Each group stands at the target, in time, at the copy of the record that it would read next at the source."""
+    mapped = read_mappings(target, f"{link}.offset-mappings")
+    ends = {t: end_offsets(target, t, "read_uncommitted") for t in {topic for _, topic, _ in committed}}
+    wrong: dict[Place, str] = {}
+
+    def exact() -> bool:
+        wrong.clear()
+        found = _at_target(target, committed)
+        for at, offset in committed.items():
+            _, topic, partition = at
+            least, most = bounds(mapped.get((topic, partition), []), offset, ends[topic][partition])
+            if not least <= found.get(at, -1) <= most:
+                wrong[at] = (
+                    f"{offset} at the source, {found.get(at)} at the target, not from {least} to {most}"
+                )
+        time.sleep(0.3 if wrong else 0)
+        return not wrong
+
+    wait_for(exact, within_s)
+    return [f"group {group}, {topic}-{p}: {what}" for (group, topic, p), what in sorted(wrong.items())]
+
+
+def bounds(mapped: Sequence[Mapped], offset: int, end: int) -> tuple[int, int]:
+    """Where a group at a source offset may stand: at one offset, or where nothing follows at any behind the last record."""
+    pairs = [(s + i, d + i) for m in mapped for s, d, length in m.runs for i in range(length)]
+    index = bisect_left(pairs, (offset, -1))
+    if index < len(pairs):
+        return pairs[index][1], pairs[index][1]
+    return (pairs[-1][1] + 1 if pairs else 0), end
+
+
+def _at_target(target: str, committed: Mapping[Place, int]) -> dict[Place, int]:
+    found: dict[Place, int] = {}
+    for group in {group for group, _, _ in committed}:
+        with contextlib.closing(_consumer(target, group)) as consumer:
+            asked: list[Partition] = [(topic, p) for g, topic, p in committed if g == group]
+            for at in consumer.committed([TopicPartition(*where) for where in asked], timeout=CALL_S * 6):
+                found[(group, at.topic, at.partition)] = at.offset
+    return found
+
+
+def _consumer(bootstrap: str, group: str) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "enable.auto.commit": "false",
+            "socket.timeout.ms": int(CALL_S * 1000),
+            "log_level": 0,
+        }
+    )
