@@ -65,12 +65,14 @@ class Service(Instance):
         self.health.target_reached = True
         self.health.source_reached = self.link.source_reached
         self._stand_for_election()
-        self.survey = survey = Survey(s, self.link, self.control)
-        watch = ClusterWatch(self.health, {"source": survey.source_admin, "target": survey.target_admin})
+        self.survey = Survey(s, self.link, self.control)
+        watch = ClusterWatch(
+            self.health, {"source": self.survey.source_admin, "target": self.survey.target_admin}
+        )
         try:
             while wait_for_lead(self.leadership, self.health, self.stopping):
                 try:
-                    self._lead(survey)
+                    self._lead()
                 except Deposed as deposed:
                     log.info("%s", deposed)
                     continue
@@ -81,9 +83,9 @@ class Service(Instance):
             self.health.role = "stopping"
             watch.close()
             self.leadership.close()
-            survey.close()
+            self.survey.close()
 
-    def _lead(self, survey: Survey) -> None:
+    def _lead(self) -> None:
         """Rounds until stopped, once, or deposed (Deposed)."""
         self._begin_term()
         record_log: RecordLog | None = None
@@ -92,13 +94,13 @@ class Service(Instance):
                 at = time.monotonic() + self.settings.offsets_interval_s
                 try:
                     if record_log is None:
-                        if not survey.load(self._go_on):
+                        if not self.survey.load(self._go_on):
                             continue
-                        record_log = RecordLog(self.settings, survey.records)
-                    self._round(survey, record_log)
+                        record_log = RecordLog(self.settings, self.survey.records)
+                    self._round(record_log)
                 except (KafkaException, VerbatimError) as error:
-                    self._ride_out(error, survey)
-                    if record_log is not None and survey.source_reached:
+                    self._ride_out(error)
+                    if record_log is not None and self.survey.source_reached:
                         # The target failed, perhaps while records were on their way: read them again.
                         record_log.close()
                         record_log = None
@@ -123,28 +125,28 @@ class Service(Instance):
             raise Deposed("another instance leads now")
         return not self.stopping.is_set()
 
-    def _ride_out(self, error: Exception, survey: Survey) -> None:
+    def _ride_out(self, error: Exception) -> None:
         reason = kafka_error(error)
         passing = (
             error.retriable if isinstance(error, VerbatimError) else retriable(reason) if reason else False
         )
         if self.once or not passing:
             raise error
-        which = "" if survey.source_reached else "the source can't be reached: "
+        which = "" if self.survey.source_reached else "the source can't be reached: "
         log.warning("this round ends here: %s%s", which, error)
 
-    def _round(self, survey: Survey, record_log: RecordLog) -> None:
+    def _round(self, record_log: RecordLog) -> None:
         deadline = Deadline(ROUND_S)
-        found = survey.look()
+        found = self.survey.look()
         if (refused := refusal(found.rows, self.settings)) is not None:
             # Nothing is written but the records that say why.
             record_log.write(((row.key, row.record) for row in refused[1]), deadline)
             raise GroupRefused(refused[0])
         self._go_on()
-        if survey.control.refresh(deadline).deposed(NAME, self.term):
+        if self.control.refresh(deadline).deposed(NAME, self.term):
             raise Deposed("another instance leads now")
         self.unmoved = found.unmoved
-        self.rows = write_offsets(found.rows, survey.target, record_log, deadline)
+        self.rows = write_offsets(found.rows, self.survey.target, record_log, deadline)
         record_log.write(((key, None) for key in found.gone), deadline)
         self._tell()
 

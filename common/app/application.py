@@ -117,6 +117,7 @@ class Application(Role):
     def _lead(self) -> int | None:
         """Lead until stopped, deposed or caught up: the exit code, or None to stand by again."""
         self._begin_term()
+        log.info("%d lanes", self.lanes_wanted)
         self.reports = self.make_reports()
         self.running, self.failures, self._lanes_not_told, self._behind = False, 0, False, {}
         query = self.make_query()

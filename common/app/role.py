@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
@@ -13,9 +12,6 @@ from common.link.lane_plan import LaneShare
 from common.link.lane_progress import Row
 from common.spark.lane_query import Behind, LaneQuery, Reports, RunLane, rehearse
 from common.spark.session import build_session, lanes_of, stop_session
-
-if TYPE_CHECKING:
-    pass
 
 
 class Role(Instance, ABC):

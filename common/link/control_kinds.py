@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 import orjson
 
 from common.kafka.model import Acl
+from common.link.control_records import Key
 
 KINDS: dict[str, type[ControlRecord]] = {}
 _SPARSE = {"sparse": True}
@@ -23,9 +24,23 @@ class ControlRecord:
 
     kind: ClassVar[str]
 
-    def __init_subclass__(cls, kind: str) -> None:
-        cls.kind = kind
-        KINDS[kind] = cls
+    def __init_subclass__(cls, kind: str = "") -> None:
+        if kind:
+            cls.kind = kind
+            KINDS[kind] = cls
+
+
+@dataclass(frozen=True)
+class PartitionRecord(ControlRecord):
+    """One about a source partition."""
+
+    topic: str
+    topic_id: str
+    partition: int
+
+    @property
+    def key(self) -> Key:
+        return self.topic_id, self.partition
 
 
 @dataclass(frozen=True)
@@ -54,12 +69,9 @@ class Started(ControlRecord, kind="started"):
 
 
 @dataclass(frozen=True)
-class Origin(ControlRecord, kind="origin"):
+class Origin(PartitionRecord, kind="origin"):
     """Where the copying of a partition begins. `initial`: decided by START_OFFSETS, when the link began."""
 
-    topic: str
-    topic_id: str
-    partition: int
     offset: int
     initial: bool = False
 
@@ -143,22 +155,15 @@ class EndEpoch(ControlRecord, kind="end-epoch"):
 
 
 @dataclass(frozen=True)
-class Ask(ControlRecord, kind="ask"):
+class Ask(PartitionRecord, kind="ask"):
     """The replicator asks how far a partition is."""
-
-    topic: str
-    topic_id: str
-    partition: int
 
 
 @dataclass(frozen=True)
-class Resend(ControlRecord, kind="resend"):
+class Resend(PartitionRecord, kind="resend"):
     """The deduplicator is at `next` (None: it has nothing), and wants what comes then; with `answers` it is an answer to the question at that
     control offset. `held`, `held_start`: where the first frame that was skipped lies in staging (partition, offset), and where it begins."""
 
-    topic: str
-    topic_id: str
-    partition: int
     next: int | None = None
     answers: int | None = field(default=None, metadata=_SPARSE)
     held: tuple[int, int] | None = field(default=None, metadata=_SPARSE)
@@ -192,12 +197,9 @@ class Resumed(ControlRecord, kind="resumed"):
 
 
 @dataclass(frozen=True)
-class AcceptLoss(ControlRecord, kind="accept-loss"):
+class AcceptLoss(PartitionRecord, kind="accept-loss"):
     """An operator's accepted loss of the source offsets from `next` up to `to`."""
 
-    topic: str
-    topic_id: str
-    partition: int
     next: int | None = None
     to: int | None = None
     reason: str = field(kw_only=True)

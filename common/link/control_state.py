@@ -198,7 +198,7 @@ class Control:
         # its records would be skipped. So an initial origin counts only until the link has started.
         if r.initial and self.started:
             return
-        self.origins.setdefault((r.topic_id, r.partition), Origin(r.topic, r.offset))
+        self.origins.setdefault(r.key, Origin(r.topic, r.offset))
 
     def _on_topic(self, offset: int, r: SourceTopic) -> None:
         self.topics[r.topic_id] = r
@@ -241,27 +241,27 @@ class Control:
         self.ended[key] = max(self.ended.get(key, -1), r.epoch)
 
     def _on_ask(self, offset: int, r: kinds.Ask) -> None:
-        self.asks[(r.topic_id, r.partition)] = Request(offset, r.topic, None)
+        self.asks[r.key] = Request(offset, r.topic, None)
 
     def _on_resend(self, offset: int, r: kinds.Resend) -> None:
-        key = (r.topic_id, r.partition)
         # Said by the one who answers, not taken from the order: a demand written between a question and its answer is neither.
-        asked = self.asks.get(key)
+        asked = self.asks.get(r.key)
         answers = asked is not None and r.answers == asked.at
         if answers:
-            del self.asks[key]
-        self.resends[key] = Request(offset, r.topic, r.next, r.held, r.held_start, answers)
-        self._hold(offset, r)
+            del self.asks[r.key]
+        self.resends[r.key] = Request(offset, r.topic, r.next, r.held, r.held_start, answers)
+        self._hold(offset, r.key, r)
 
     def _on_halted(self, offset: int, r: kinds.Halted) -> None:
         halt = Halt(offset, r.application, r.topic, r.reason, r.next, r.available, r.detail)
-        self.halts[(r.application, (r.topic_id, r.partition))] = halt
-        self._hold(offset, r)
+        key = (r.topic_id, r.partition)
+        self.halts[(r.application, key)] = halt
+        self._hold(offset, key, r)
 
-    def _hold(self, offset: int, r: kinds.Resend | kinds.Halted) -> None:
+    def _hold(self, offset: int, key: Key, r: kinds.Resend | kinds.Halted) -> None:
         if r.held is not None:
             held = Request(offset, r.topic, r.next, r.held, r.held_start)
-            self.holds.setdefault((r.topic_id, r.partition), held)
+            self.holds.setdefault(key, held)
 
     def _on_resumed(self, offset: int, r: kinds.Resumed) -> None:
         key = (r.topic_id, r.partition)
@@ -270,7 +270,7 @@ class Control:
             self.holds.pop(key, None)
 
     def _on_accept_loss(self, offset: int, r: kinds.AcceptLoss) -> None:
-        self.consents[(r.topic_id, r.partition)] = Consent(offset, r.topic, r.next, r.to, r.reason)
+        self.consents[r.key] = Consent(offset, r.topic, r.next, r.to, r.reason)
 
     def _on_pause(self, offset: int, r: kinds.Pause) -> None:
         self.steering = self.steering.with_pause(checked_entries(r.topics), r.paused)

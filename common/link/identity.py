@@ -284,7 +284,8 @@ def _mine(
 def _compare(settings: Settings, found: Identity, mine: Identity) -> None:
     for what, value in asdict(mine).items():
         made_with = getattr(found, what)
-        if value and made_with != value:
+        unknown = what == "source_cluster" and not value
+        if not unknown and made_with != value:
             raise LinkRefused(
                 f"link {settings.application_name} was made with {what} {made_with}, and now finds {value}: "
                 "use another APPLICATION_NAME, or point it back"

@@ -209,8 +209,8 @@ MUTANTS = [
         "an_origin_of_latest_is_decided_once",
         (
             "common.link.control_state:Control._on_origin",
-            "self.origins.setdefault((r.topic_id, r.partition), Origin(r.topic, r.offset))",
-            "self.origins[(r.topic_id, r.partition)] = Origin(r.topic, r.offset)",
+            "self.origins.setdefault(r.key, Origin(r.topic, r.offset))",
+            "self.origins[r.key] = Origin(r.topic, r.offset)",
         ),
         ("replicator.driver.origins:Origins.decide", "if (i.id, p) not in state.origins]", "]"),
         ("replicator.driver.origins:Origins.decide", "if initial else StartOffsets()", ""),

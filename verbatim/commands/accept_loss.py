@@ -6,6 +6,7 @@ the source or staging still has.
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import click
@@ -99,8 +100,7 @@ def accept_loss(
         raise LinkRefused(
             f"link {settings.application_name} has no control topic {settings.control_topic} on the target; was it ever started?"
         )
-    control = ControlLog.of(settings)
-    try:
+    with closing(ControlLog.of(settings)) as control:
         state = control.refresh(deadline)
         key = _key(state, topic, partition)
         source = clients.admin(settings.client_config("source", "admin"))
@@ -110,8 +110,6 @@ def accept_loss(
         if not yes and output == "text":
             click.confirm(f"{topic}-{partition}: skip source offsets [{start}, {end}) for good?", abort=True)
         control.append(loss, deadline)
-    finally:
-        control.close()
     if output == "json":
         click.echo(orjson.dumps(loss).decode())
     else:

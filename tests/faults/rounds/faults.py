@@ -21,7 +21,6 @@ from typing import Any
 from tests.faults.processes import Process
 from tests.faults.rounds.proxy import (
     AnswerLate,
-    Crawl,
     Delay,
     HoldCommit,
     Proxy,
@@ -146,12 +145,13 @@ def pause_broker(role: str, shortest: float, longest: float, scene: Scene) -> Sa
     return {"node": node, "pause_s": _pause_nodes(side, [node], shortest, longest, scene)}
 
 
-def pause_most(side: str, shortest: float, longest: float, scene: Scene) -> Said:
-    """SIGSTOP of two nodes of three: what is left is no quorum, and no partition has the replicas that writing takes."""
+def pause_nodes(side: str, count: int, shortest: float, longest: float, scene: Scene) -> Said:
+    """The same of so many brokers. Of two of three what is left is no quorum, and no partition has the replicas that writing takes; of all, their
+    sessions may be over then, and metadata name none of them."""
     cluster = _side(scene, side)
     if not cluster.healthy():
         raise NotReached("the cluster had not healed from before")
-    nodes = sorted(scene.random.sample(range(1, NODES + 1), 2))
+    nodes = sorted(scene.random.sample(range(1, NODES + 1), count))
     return {"nodes": nodes, "pause_s": _pause_nodes(cluster, nodes, shortest, longest, scene)}
 
 
@@ -176,15 +176,6 @@ def fill_log(scene: Scene) -> Said:
         raise NotReached("the broker went on")
     side.cluster.restart(SMALL_LOG_NODE, 90)
     return {"node": SMALL_LOG_NODE}
-
-
-def pause_target(shortest: float, longest: float, scene: Scene) -> Said:
-    """The same of all brokers of the target. Their sessions may be over then, and metadata name none of them."""
-    side = scene.world.target
-    if not side.healthy():
-        raise NotReached("the cluster had not healed from before")
-    nodes = range(1, side.cluster.nodes + 1)
-    return {"pause_s": _pause_nodes(side, nodes, shortest, longest, scene)}
 
 
 def _pause_nodes(side: Side, nodes: Sequence[int], shortest: float, longest: float, scene: Scene) -> float:
@@ -414,10 +405,19 @@ def cut(side: str, reset: bool, scene: Scene) -> Said:
 
 def delay(side: str, scene: Scene) -> Said:
     """Each request and answer takes longer, for a while."""
+    return _slow(side, Delay(scene.random.uniform(0.02, 0.3)), 3, 8, scene)
+
+
+def crawl(side: str, scene: Scene) -> Said:
+    """The line takes some kilobytes a second, for a while."""
+    rate = scene.random.uniform(10_000, 100_000)
+    return _slow(side, Delay(bytes_per_second=rate), 4, 12, scene) | {"bytes_per_second": round(rate)}
+
+
+def _slow(side: str, rule: Delay, shortest: float, longest: float, scene: Scene) -> Said:
     proxy = _flowing(_side(scene, side).proxy)
-    rule = Delay(scene.random.uniform(0.02, 0.3))
     with hanging(proxy.add, proxy.remove, rule):
-        time.sleep(scene.random.uniform(3, 8))
+        time.sleep(scene.random.uniform(shortest, longest))
     if not rule.hits:
         raise NotReached("nothing passed")
     return {"delayed": rule.hits}
@@ -433,18 +433,6 @@ def stall(side: str, scene: Scene) -> Said:
     if not rule.hits:
         raise NotReached("nothing was held up")
     return {"pause_s": round(pause, 1), "held_up": rule.hits}
-
-
-def crawl(side: str, scene: Scene) -> Said:
-    """The line takes some kilobytes a second, for a while."""
-    proxy = _flowing(_side(scene, side).proxy)
-    rate = scene.random.uniform(10_000, 100_000)
-    rule = Crawl(rate)
-    with hanging(proxy.add, proxy.remove, rule):
-        time.sleep(scene.random.uniform(4, 12))
-    if not rule.hits:
-        raise NotReached("nothing passed")
-    return {"bytes_per_second": round(rate), "passed": rule.hits}
 
 
 def unreachable(side: str, scene: Scene) -> Said:
@@ -648,13 +636,13 @@ def _all(long: bool) -> dict[str, Fault]:
         found[f"broker/pause-{role}-past-session"] = partial(pause_broker, role, 5.0, 12.0)
         if long:
             found[f"broker/pause-{role}-past-minute"] = partial(pause_broker, role, 62.0, 70.0)
-    found["broker/pause-target-past-session"] = partial(pause_target, 9.0, 13.0)
+    found["broker/pause-target-past-session"] = partial(pause_nodes, "target", NODES, 9.0, 13.0)
     for side in ("source", "target"):
-        found[f"broker/pause-most-of-{side}"] = partial(pause_most, side, 6.0, 14.0)
+        found[f"broker/pause-most-of-{side}"] = partial(pause_nodes, side, 2, 6.0, 14.0)
     found["broker/disk-full"] = fill_log
     if long:
         # Each call of the clients' gives up before, and so does each time-out of the brokers'.
-        found["broker/pause-target-past-everything"] = partial(pause_target, 190.0, 200.0)
+        found["broker/pause-target-past-everything"] = partial(pause_nodes, "target", NODES, 190.0, 200.0)
     for application in APPLICATIONS:
         found[f"app/kill-{application}"] = partial(kill_application, application, True)
         found[f"app/kill-{application}-driver"] = partial(kill_application, application, False)

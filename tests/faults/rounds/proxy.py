@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import socket
 import struct
 import threading
@@ -64,30 +65,16 @@ class Rule:
 
 
 class Delay(Rule):
-    """Each request, and each answer, comes later by so much."""
+    """Each request, and each answer, comes later by so much, and by what it takes on a line of so many bytes a second, of its connection's own."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, seconds: float = 0.0, bytes_per_second: float = math.inf) -> None:
         super().__init__()
         self._seconds = seconds
-
-    async def request(self, _: Connection, __: int, ___: bytes) -> bool:
-        self.hits += 1
-        await asyncio.sleep(self._seconds)
-        return True
-
-    answer = request
-
-
-class Crawl(Rule):
-    """What passes takes as long as on a line of so many bytes a second, for each connection and direction."""
-
-    def __init__(self, bytes_per_second: float) -> None:
-        super().__init__()
         self._rate = bytes_per_second
 
     async def request(self, _: Connection, __: int, ___: bytes) -> bool:
         self.hits += 1
-        await asyncio.sleep(len(___) / self._rate)
+        await asyncio.sleep(self._seconds + len(___) / self._rate)
         return True
 
     answer = request
