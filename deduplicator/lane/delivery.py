@@ -278,9 +278,11 @@ class Delivery:
         self.state.next = found.next
         self.state.complete = found.complete
         self._blocked.inherit_holds(found.position)
-        self._blocked.stay(self._unavailable.without_marker(fencing.unmarked, plan.mappings_topic))
         self._unavailable.unclosed.decided(fencing.unclosed, found.next)
-        self._close()
+        self._blocked.stay(
+            self._unavailable.without_marker(fencing.unmarked, plan.mappings_topic, fencing.fenced)
+        )
+        self._close(fencing)
         start = found.position
         if self._resume_at is not None:
             start = min(start, self._resume_at)
@@ -295,20 +297,25 @@ class Delivery:
         self.read_from.append((self.inbox.restart(), start))
         log.info("%s: owned, %d partitions known, reading from %d", self.name, len(self.state.next), start)
 
-    def _close(self) -> None:
-        """Give partitions in which a transaction may hang the marker that is missing, before anything else is written there."""
+    def _close(self, fencing: FencingProducer) -> None:
+        """Give partitions in which a transaction may hang the marker that is missing, of its own producer, before anything else is written there."""
         unclosed = self._unavailable.unclosed
-        for committed in (False, True):
-            if due := unclosed.due(committed, self._unavailable.aside):
-                self._transaction.mark(due, committed)
-                unclosed.closed(due)
+        for tid in fencing.fenced:
+            for committed in (False, True):
+                if due := unclosed.due(tid, committed, self._unavailable.aside):
+                    fencing.mark(tid, due, committed)
+                    unclosed.closed(tid, due)
+        fencing.keep_to_one()
 
     def _abandon(self) -> None:
         """Drop the producer, and with it all that is not committed."""
         transaction = self._transaction
         if transaction.open:
             self._unavailable.unclosed.failed(
-                transaction.reached(), transaction.registered(), transaction.refused()
+                transaction.transactional_id,
+                transaction.reached(),
+                transaction.registered(),
+                transaction.refused(),
             )
         self._pending = None
         self._blocked.forget_closing()

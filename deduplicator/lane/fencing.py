@@ -6,6 +6,7 @@ What goes into its transactions is left to deduplicator/lane/transaction.py.
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -19,6 +20,7 @@ from deduplicator.lane_plan import DeduplicatorPlan
 
 log = logging.getLogger(__name__)
 
+MARK_S = 30.0
 STUCK_S = 5.0
 """So long an id may refuse to be fenced before it is looked at why: its last transaction is being completed, which takes milliseconds."""
 
@@ -35,13 +37,16 @@ class FencingProducer:
     ) -> None:
         self._plan = plan
         self._ids = ids
-        self.unclosed: dict[tuple[str, int], bool] = {}
-        """The partitions of the transaction that fencing has ended, or found being ended, and whether it was committed."""
+        self.fenced: dict[str, BatchProducer] = {}
+        """By transactional id, those that fenced it; the first is the one that is used."""
+        self.unclosed: dict[str, dict[tuple[str, int], bool]] = {}
+        """By transactional id, the partitions of the transaction that fencing has ended, or found being ended, and whether it was committed."""
         self.unmarked: set[tuple[str, int]] = set()
         """Partitions without a leader, most likely: transactions can't be completed for want of their markers."""
         self._mappings_topic: str = plan.mappings_topic
         self._partition = partition
         self._name = name
+        self.id = transactional_id(plan.link, partition, 0)
         self.client = self._with_id(transactional_id(plan.link, partition, 0))
 
     def _with_id(self, tid: str) -> BatchProducer:
@@ -56,39 +61,36 @@ class FencingProducer:
     def _fence_ids(self, deadline: Deadline) -> None:
         """Fence all ids of the partition, or see that they are nobody's; the first that could be fenced is used from then on."""
         first = self.client
-        usable: BatchProducer | None = None
         nobodys: dict[str, KnownTransaction] = {}
         for number in range(MOST):
             tid = transactional_id(self._plan.link, self._partition, number)
             known = self._known(first, tid, deadline)
-            if known is None and usable is not None:
+            if known is None and self.fenced:
                 break
             producer = self._with_id(tid) if number else first
             if self._fenced(producer, tid, deadline):
-                if usable is None:
-                    usable = self.client = producer
-                    if known is not None:
-                        # Kafka has ended it; not so where it could not, which is as if it had.
-                        how = known.state == "PrepareCommit"
-                        own = (self._mappings_topic, "__consumer_offsets")
-                        self.unclosed = {at: how for at in known.partitions if at[0] not in own}
-                elif number:
-                    producer.close()
+                self.fenced[tid] = producer
+                if known is not None:
+                    # Kafka has ended it; not so where it could not, which is as if it had.
+                    how = known.state == "PrepareCommit"
+                    own = (self._mappings_topic, "__consumer_offsets")
+                    self.unclosed[tid] = {at: how for at in known.partitions if at[0] not in own}
             else:
                 if number:
                     producer.close()
                 nobodys[tid] = self._nobodys(tid, known, self._known(first, tid, deadline))
-        if usable is None:
+        if not self.fenced:
             raise UncleanTransaction(
                 f"fencing {self._name}: transactions of all its transactional ids are being completed"
             )
+        self.id, self.client = next(iter(self.fenced.items()))
         for tid, known in nobodys.items():
             now = self._known(first, tid, deadline)
             if now is None or (now.number, now.epoch) != (known.number, known.epoch):
                 raise UncleanTransaction(
                     f"fencing {self._name}: transactional id {tid} has been taken meanwhile"
                 )
-        if usable is not first:
+        if self.client is not first:
             log.warning("%s: going on with another transactional id than %s", self._name, ", ".join(nobodys))
             first.close()
 
@@ -162,6 +164,27 @@ class FencingProducer:
         producer.abort_transaction(max(1.0, deadline.left()))
         return fence[0]
 
+    @property
+    def refused(self) -> dict[tuple[str, int], KafkaError]:
+        """The partitions for which it could not go on, with whatever id."""
+        return {at: error for producer in self.fenced.values() for at, error in producer.refused.items()}
+
+    def mark(self, tid: str, partitions: Collection[tuple[str, int]], committed: bool) -> None:
+        """Put a marker of this id into partitions, by a transaction without records."""
+        producer = self.fenced[tid]
+        producer.begin_transaction()
+        producer.take_part(partitions, MARK_S)
+        if committed:
+            producer.commit_transaction(MARK_S)
+        else:
+            producer.abort_transaction(MARK_S)
+
+    def keep_to_one(self) -> None:
+        """The other ids have been fenced, and are needed no more."""
+        for tid, producer in self.fenced.items():
+            if tid != self.id:
+                producer.close()
+
     def drop(self, transaction_open: bool) -> None:
         """Its transaction is aborted if that is easy; else the next owner's fencing does it."""
         try:
@@ -171,3 +194,4 @@ class FencingProducer:
         except KafkaException as error:
             log.debug("%s: aborting: %s", self._name, error)
         self.client.close()
+        self.keep_to_one()

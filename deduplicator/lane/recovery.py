@@ -21,6 +21,7 @@ from common.kafka.errors import NO_RIGHTS, denied, retriable, retrying
 from common.link import offset_mappings
 from common.link.control_records import Key
 from common.ports import Deadline
+from deduplicator.lane.unclosed import Outcomes
 
 
 @dataclass(slots=True)
@@ -44,8 +45,8 @@ class Snapshot:
     complete: bool
     staging_offset: int | None
     next: dict[Key, int]
-    unclosed: dict[tuple[str, int], bool] = field(default_factory=dict)
-    """Destination partitions that may lack a marker, and whether that of a commit (deduplicator/lane/unclosed.py)."""
+    unclosed: Outcomes = field(default_factory=dict)
+    """Destination partitions that may lack a marker, and by transactional id whether that of a commit (deduplicator/lane/unclosed.py)."""
 
     @classmethod
     def from_plan(cls, plan: dict[str, Any]) -> Snapshot:
@@ -54,7 +55,7 @@ class Snapshot:
             plan["complete"],
             plan["staging_offset"],
             {(t, p): n for t, p, n in plan["states"]},
-            {(t, p): committed for t, p, committed in plan.get("unclosed", ())},
+            {(t, p): by_id for t, p, by_id in plan.get("unclosed", ())},
         )
 
     def to_plan(self) -> dict[str, Any]:
@@ -63,7 +64,7 @@ class Snapshot:
             "complete": self.complete,
             "staging_offset": self.staging_offset,
             "states": [[t, p, n] for (t, p), n in self.next.items()],
-            "unclosed": [[t, p, committed] for (t, p), committed in self.unclosed.items()],
+            "unclosed": [[t, p, by_id] for (t, p), by_id in self.unclosed.items()],
         }
 
 

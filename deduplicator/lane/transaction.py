@@ -6,7 +6,7 @@ An unclean outcome is never judged from an exception: it is raised, and whoever 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -166,21 +166,14 @@ class Transaction:
             return 0.0
         return max(0.0, min(LINGER_S, self._opened + MUCH_S - now))
 
+    @property
+    def transactional_id(self) -> str:
+        assert self._fencing is not None
+        return self._fencing.id
+
     def registered(self) -> frozenset[tuple[str, int]]:
         """The partitions that its markers go to."""
         return frozenset() if self._producer is None else self._producer.registered
-
-    def mark(self, partitions: Collection[tuple[str, int]], committed: bool) -> None:
-        """Put a marker into partitions, by a transaction without records."""
-        self.begin()
-        producer = self._producer
-        assert producer is not None
-        producer.take_part(partitions, CALL_S)
-        if committed:
-            producer.commit_transaction(CALL_S)
-        else:
-            producer.abort_transaction(CALL_S)
-        self.open = False
 
     def reached(self) -> dict[tuple[str, int], tuple[Key, int]]:
         """Destination partition -> a source partition that it has records of, and how far that is with it."""
@@ -190,7 +183,7 @@ class Transaction:
 
     def refused(self) -> dict[tuple[str, int], KafkaError]:
         """The partitions for which it could not go on."""
-        return {} if self._producer is None else self._producer.refused
+        return {} if self._fencing is None else self._fencing.refused
 
     def drop(self) -> None:
         """Drop the producer, with whatever it has under way."""

@@ -1,9 +1,9 @@
 """Destination partitions in which a transaction may have been left without its marker: how it ended, so that they get it before they are used again.
 
 Brokers (KRaft, seen with Kafka 4.3) complete a transaction without a marker in a partition that has no leader, as if it had been deleted. Once it has one
-again, the records that hang there are decided by the next marker of that producer: those of an aborted transaction would come a second time with the
-commit that follows, those of a committed one could go with an abort. So a transaction without records, which ends as the one that may hang did,
-comes before anything else. Where nothing hangs it does no harm. Pure.
+again, the records that hang there are decided by the next marker of that producer, and of no other: those of an aborted transaction would come a second
+time with the commit that follows, those of a committed one could go with an abort. So a transaction without records, of the same transactional id, which
+ends as the one that may hang did, comes before anything else. Where nothing hangs it does no harm. Pure.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from dataclasses import dataclass, field
 from common.link.control_records import Key
 
 Partition = tuple[str, int]
+Outcomes = dict[Partition, dict[str, bool]]
 
 
 @dataclass(slots=True)
 class Unclosed:
-    """`outcomes` says of each such partition whether the last transaction that has records there was committed."""
+    """`outcomes` says of each such partition, by transactional id, whether its last transaction that has records there was committed."""
 
-    outcomes: dict[Partition, bool] = field(default_factory=dict)
-    _doubt: dict[Partition, tuple[Key, int]] = field(default_factory=dict)
+    outcomes: Outcomes = field(default_factory=dict)
+    _doubt: dict[tuple[Partition, str], tuple[Key, int]] = field(default_factory=dict)
     """Where it is not known yet: it was, if this source partition has come so far."""
     _last: frozenset[Partition] = frozenset()
     """The partitions of the last transaction that was committed: Kafka may complete it later."""
@@ -33,28 +34,41 @@ class Unclosed:
 
     def failed(
         self,
+        transactional_id: str,
         reached: Mapping[Partition, tuple[Key, int]],
         registered: Collection[Partition],
         refused: Collection[Partition],
     ) -> None:
-        """A transaction has failed that would have `reached` so far; only partitions that were `registered` can have records of it."""
-        self._doubt |= {at: so_far for at, so_far in reached.items() if at in registered}
+        """A transaction of this id has failed that would have `reached` so far; only partitions that were `registered` can have records of it."""
+        doubt = {at: so_far for at, so_far in reached.items() if at in registered}
+        self._doubt |= {(at, transactional_id): so_far for at, so_far in doubt.items()}
         before = {*self._last, *(at for at in refused if at in self._used)}
-        for at in before - self._doubt.keys():
-            self.outcomes.setdefault(at, True)
+        for at in before - {at for at, _ in self._doubt}:
+            self.outcomes.setdefault(at, {}).setdefault(transactional_id, True)
         self._last = frozenset()
 
-    def decided(self, found: Mapping[Partition, bool], reached: Mapping[Key, int]) -> None:
-        """After recovery: what the coordinator knew of the last transaction of this id, and how far the mappings say each source partition is."""
-        for at, committed in found.items():
-            self.outcomes.setdefault(at, committed)
-        for at, (key, so_far) in self._doubt.items():
-            self.outcomes[at] = reached.get(key, -1) >= so_far
+    def decided(self, found: Mapping[str, Mapping[Partition, bool]], reached: Mapping[Key, int]) -> None:
+        """After recovery: what the coordinators knew of the last transaction of each id, and how far the mappings say each source partition is."""
+        for transactional_id, partitions in found.items():
+            for at, committed in partitions.items():
+                self.outcomes.setdefault(at, {}).setdefault(transactional_id, committed)
+        for (at, transactional_id), (key, so_far) in self._doubt.items():
+            self.outcomes.setdefault(at, {})[transactional_id] = reached.get(key, -1) >= so_far
         self._doubt = {}
 
-    def due(self, committed: bool, left_out: Collection[Partition]) -> list[Partition]:
-        return [at for at, how in self.outcomes.items() if how is committed and at not in left_out]
+    def due(self, transactional_id: str, committed: bool, left_out: Collection[Partition]) -> list[Partition]:
+        return [
+            at
+            for at, by_id in self.outcomes.items()
+            if by_id.get(transactional_id) is committed and at not in left_out
+        ]
 
-    def closed(self, partitions: Collection[Partition]) -> None:
+    def closed(self, transactional_id: str, partitions: Collection[Partition]) -> None:
         for at in partitions:
-            self.outcomes.pop(at, None)
+            self.outcomes[at].pop(transactional_id)
+            if not self.outcomes[at]:
+                del self.outcomes[at]
+
+    def of_others(self, transactional_ids: Collection[str]) -> list[Partition]:
+        """Partitions that only another id's marker can close."""
+        return [at for at, by_id in self.outcomes.items() if by_id.keys() - set(transactional_ids)]

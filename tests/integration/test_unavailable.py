@@ -11,10 +11,19 @@ import pytest
 from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from common.kafka.errors import retrying
 from common.kafka.wire.batch_producer import BatchProducer
 from common.ports import Deadline
 from tests.conftest import Kafka, Names
-from tests.support.brokers import Record, create_topic, delete_topic, produce, read_all, topic_id
+from tests.support.brokers import (
+    Record,
+    create_topic,
+    delete_topic,
+    end_offsets,
+    produce,
+    read_all,
+    topic_id,
+)
 from tests.support.harness import Link, assert_copied, contents, eventually
 from verbatim.local.kafka_cluster import Cluster
 
@@ -127,6 +136,55 @@ def test_the_only_replica_of_a_destination_partition_dies_and_those_beside_it_go
         eventually(lambda: link.arrived(tight) == [other.made], "all", 60)
     assert_copied(link, topic)
     assert_copied(link, tight)
+
+
+def test_what_hangs_without_a_marker_is_closed_by_its_own_transactional_id_and_by_no_other(
+    three: Cluster, names: Names
+) -> None:
+    """What deduplicator/lane/unclosed.py goes by: Kafka completes an abort without a marker in a partition that has no leader; another id's
+    marker there decides nothing, the next one of the same id decides all."""
+    topic = names.topic()
+    on_nodes(three, topic, [1])
+    config = {"bootstrap.servers": three.bootstrap_servers}
+    own = BatchProducer(config, f"{names.link}.0", 60_000, "group")
+    own.init_transactions(30)
+    own.begin_transaction()
+    own.produce(topic, b"aborted", None, 0, on_delivery=lambda *_: None)
+    assert own.flush(30) == 0
+    three.kill(1)
+    eventually(lambda: three_sees_no_leader(three, topic), "the partition to have no leader", 30)
+    own.close()
+    own = fenced(config, f"{names.link}.0")
+    other = fenced(config, f"{names.link}.0.1")
+    three.restart(1, 90)
+    eventually(lambda: not three_sees_no_leader(three, topic), "a leader", 60)
+    at = three.bootstrap_servers
+    assert end_offsets(at, topic) == {0: 0}, "it hangs"
+    mark(other, topic, commit=False)
+    mark(other, topic, commit=True)
+    assert end_offsets(at, topic) == {0: 0}, "and still does"
+    mark(own, topic, commit=False)
+    eventually(lambda: end_offsets(at, topic) == end_offsets(at, topic, "read_uncommitted"), "the marker", 30)
+    assert read_all(at, topic) == [[]]
+    for producer in (own, other):
+        producer.close()
+
+
+def three_sees_no_leader(three: Cluster, topic: str) -> bool:
+    admin = AdminClient({"bootstrap.servers": three.bootstrap_servers, "log_level": 0})
+    return admin.list_topics(topic, timeout=10).topics[topic].partitions[0].leader < 0
+
+
+def fenced(config: dict[str, str], transactional_id: str) -> BatchProducer:
+    producer = BatchProducer(config, transactional_id, 60_000, "group")
+    retrying("fencing", lambda t: producer.init_transactions(min(t, 5.0)), Deadline(60))
+    return producer
+
+
+def mark(producer: BatchProducer, topic: str, commit: bool) -> None:
+    producer.begin_transaction()
+    producer.take_part([(topic, 0)], 30)
+    producer.commit_transaction(30) if commit else producer.abort_transaction(30)
 
 
 @pytest.mark.timeout(300)

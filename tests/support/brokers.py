@@ -30,6 +30,7 @@ _LEADER_CHANGES = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.FENCED_LEADER_EPOCH,
     KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.OFFSET_NOT_AVAILABLE,
     KafkaError._TIMED_OUT,
 )
 """What is answered while brokers and client have not all heard of the same leader."""

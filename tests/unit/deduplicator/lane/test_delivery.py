@@ -86,7 +86,14 @@ def test_a_partition_that_may_lack_a_marker_gets_it_before_anything_is_read(
     """Promise: what hangs of a transaction that ended without a marker there is decided as that one was, by a transaction without records; aborts
     first, each outcome by itself, and not in partitions that are set aside."""
     done: list[object] = []
-    fencing = SimpleNamespace(fence=lambda _: 7, unmarked=set(), unclosed={("hangs", 0): False})
+    fencing = SimpleNamespace(
+        fence=lambda _: 7,
+        unmarked=set(),
+        unclosed={"l.0": {("hangs", 0): False}},
+        fenced={"l.0": None, "l.0.1": None},
+        mark=lambda *what: done.append(what),
+        keep_to_one=lambda: None,
+    )
     monkeypatch.setattr(delivery_module, "FencingProducer", lambda *_: fencing)
     found = SimpleNamespace(position=3, staging_start=0, staging_offset=None, next={}, complete=True)
     monkeypatch.setattr(delivery_module, "recover", lambda *_: found)
@@ -96,7 +103,9 @@ def test_a_partition_that_may_lack_a_marker_gets_it_before_anything_is_read(
     made._resume_at = made._pending = made._admin = made._ids = None
     made.state = StagingState("s-0", 0)
     made.term = SimpleNamespace(must_lead=lambda _: None, state=SimpleNamespace(destinations={}))
-    unclosed = Unclosed({("committed", 1): True, ("aside", 2): False})
+    unclosed = Unclosed(
+        {("committed", 1): {"l.0": True}, ("aside", 2): {"l.0": False}, ("spare", 3): {"l.0.1": False}}
+    )
     made._unavailable = SimpleNamespace(unclosed=unclosed, aside={("aside", 2)}, without_marker=lambda *_: ())
     made._blocked = SimpleNamespace(
         inherit_holds=lambda _: None,
@@ -104,9 +113,7 @@ def test_a_partition_that_may_lack_a_marker_gets_it_before_anything_is_read(
         first_returning=lambda start: start,
         forget_closing=lambda: None,
     )
-    made._transaction = SimpleNamespace(
-        open=False, drop=lambda: None, use=lambda *_: None, mark=lambda *what: done.append(what)
-    )
+    made._transaction = SimpleNamespace(open=False, drop=lambda: None, use=lambda *_: None)
 
     def restart() -> int:
         done.append("reads")
@@ -115,5 +122,6 @@ def test_a_partition_that_may_lack_a_marker_gets_it_before_anything_is_read(
     made.inbox = SimpleNamespace(restart=restart)
     made.read_from = []
     made._recover()
-    assert done == [([("hangs", 0)], False), ([("committed", 1)], True), "reads"]
-    assert unclosed.outcomes == {("aside", 2): False}
+    of_first = [("l.0", [("hangs", 0)], False), ("l.0", [("committed", 1)], True)]
+    assert done == [*of_first, ("l.0.1", [("spare", 3)], False), "reads"]
+    assert unclosed.outcomes == {("aside", 2): {"l.0": False}}
