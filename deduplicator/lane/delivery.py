@@ -278,10 +278,8 @@ class Delivery:
         self.state.next = found.next
         self.state.complete = found.complete
         self._blocked.inherit_holds(found.position)
-        self._unavailable.unclosed.decided(fencing.unclosed, found.next)
-        self._blocked.stay(
-            self._unavailable.without_marker(fencing.unmarked, plan.mappings_topic, fencing.fenced)
-        )
+        self._blocked.stay(self._unavailable.without_marker(fencing.unmarked, plan.mappings_topic))
+        self._unavailable.unclosed.decided(fencing.fenced, fencing.unclosed, found.next)
         self._close(fencing)
         start = found.position
         if self._resume_at is not None:

@@ -247,9 +247,8 @@ class FrameHandler:
         ):
             self._blocked.skip(key, frame, offset, aside.reason, aside.detail)
             return None
-        if (
-            destination is not None
-            and (destination.topic, frame.partition) in self._unavailable.unclosed.outcomes
+        if destination is not None and self._unavailable.unclosed.lacks_marker(
+            (destination.topic, frame.partition)
         ):
             raise Again(f"{destination.topic}-{frame.partition} lacks a marker")
         if destination is None or frame.partition >= destination.partitions:

@@ -95,21 +95,12 @@ class Unavailable:
             self.set_aside(at, named[at].code(), named[at].str(), now)
         return found
 
-    def without_marker(
-        self, partitions: Collection[Partition], own: str, fenced: Collection[str]
-    ) -> list[Partition]:
-        """Those that are set aside because a transaction could not be completed for want of their markers, or because none of the transactional
-        ids that are `fenced` can close what hangs there."""
+    def without_marker(self, partitions: Collection[Partition], own: str) -> list[Partition]:
+        """Those of the partitions that are set aside because a transaction could not be completed for want of their markers."""
         # Whoever has waited for the marker has waited long enough. The group's offsets are in a topic of Kafka's own.
         found = [at for at in partitions if at[0] not in (own, "__consumer_offsets")]
-        now = ports.monotonic()
         for at in found:
-            self.set_aside(at, KafkaError.LEADER_NOT_AVAILABLE, "it has no leader", now)
-        for at in self.unclosed.of_others(fenced):
-            if at not in self.aside:
-                words = "an earlier transaction there is still being completed"
-                self.set_aside(at, KafkaError.LEADER_NOT_AVAILABLE, words, now)
-                found.append(at)
+            self.set_aside(at, KafkaError.LEADER_NOT_AVAILABLE, "it has no leader", ports.monotonic())
         return found
 
     def set_aside(self, at: Partition, code: int, words: str, now: float) -> None:

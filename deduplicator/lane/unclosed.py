@@ -27,6 +27,7 @@ class Unclosed:
     _last: frozenset[Partition] = frozenset()
     """The partitions of the last transaction that was committed: Kafka may complete it later."""
     _used: set[Partition] = field(default_factory=set)
+    _fenced: frozenset[str] = frozenset()
 
     def committed(self, partitions: Collection[Partition]) -> None:
         self._last = frozenset(partitions)
@@ -47,8 +48,15 @@ class Unclosed:
             self.outcomes.setdefault(at, {}).setdefault(transactional_id, True)
         self._last = frozenset()
 
-    def decided(self, found: Mapping[str, Mapping[Partition, bool]], reached: Mapping[Key, int]) -> None:
-        """After recovery: what the coordinators knew of the last transaction of each id, and how far the mappings say each source partition is."""
+    def decided(
+        self,
+        fenced: Collection[str],
+        found: Mapping[str, Mapping[Partition, bool]],
+        reached: Mapping[Key, int],
+    ) -> None:
+        """After recovery: the ids that are at hand, what the coordinators knew of the last transaction of each, and how far the mappings say each
+        source partition is."""
+        self._fenced = frozenset(fenced)
         for transactional_id, partitions in found.items():
             for at, committed in partitions.items():
                 self.outcomes.setdefault(at, {}).setdefault(transactional_id, committed)
@@ -69,6 +77,7 @@ class Unclosed:
             if not self.outcomes[at]:
                 del self.outcomes[at]
 
-    def of_others(self, transactional_ids: Collection[str]) -> list[Partition]:
-        """Partitions that only another id's marker can close."""
-        return [at for at, by_id in self.outcomes.items() if by_id.keys() - set(transactional_ids)]
+    def lacks_marker(self, at: Partition) -> bool:
+        """Whether it is to get one before it is used. Of an id that is not at hand: before that one is used again; what others write there shows
+        only then."""
+        return not self._fenced.isdisjoint(self.outcomes.get(at, ()))

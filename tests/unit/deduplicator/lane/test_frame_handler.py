@@ -18,6 +18,7 @@ from common.link.halt_reasons import HaltReason
 from deduplicator.lane.frame_handler import FrameHandler
 from deduplicator.lane.partition_state import StagingPartitionState
 from deduplicator.lane.transaction import Again
+from deduplicator.lane.unclosed import Unclosed
 from tests.support.control_json import encode
 from tests.unit.common.kafka.wire.test_chunks import frame_of, unreadable
 from tests.unit.common.kafka.wire.test_chunks import whole as whole_batch
@@ -88,7 +89,7 @@ def judgement() -> tuple[FrameHandler, Recorder, Control]:
     owned = StagingPartitionState("staging-0", 0, {KEY: 0}, True)
     recorder: Any = Recorder()
     term: Any = SimpleNamespace(state=control)
-    unavailable: Any = SimpleNamespace(aside={}, unclosed=SimpleNamespace(outcomes={}))
+    unavailable: Any = SimpleNamespace(aside={}, unclosed=Unclosed())
     return (
         FrameHandler(cast(Any, SimpleNamespace(cluster="c")), term, owned, recorder, recorder, unavailable),
         recorder,

@@ -219,7 +219,7 @@ def test_a_transaction_that_may_hang_is_closed_as_it_ended() -> None:
     unclosed.committed([("t", 0), ("t", 1), ("t", 2)])
     reached: dict[Any, Any] = {("t", 0): (("a", 0), 10), ("t", 1): (("b", 0), 10), ("t", 3): (("c", 0), 10)}
     unclosed.failed("l.0", reached, registered=[("t", 0), ("t", 1)], refused=[("t", 3)])
-    unclosed.decided({"l.0": {("t", 0): True, ("t", 4): False}}, {("a", 0): 9, ("b", 0): 10})
+    unclosed.decided(["l.0"], {"l.0": {("t", 0): True, ("t", 4): False}}, {("a", 0): 9, ("b", 0): 10})
     wanted = {("t", 0): False, ("t", 1): True, ("t", 2): True, ("t", 4): False}
     assert unclosed.outcomes == {at: {"l.0": committed} for at, committed in wanted.items()}
     assert unclosed.due("l.0", True, [("t", 1)]) == [("t", 2)]
@@ -233,19 +233,12 @@ def test_what_hangs_is_closed_by_its_own_transactional_id_and_by_no_other() -> N
     """A marker decides what its own producer has there: another id's would leave it to the next commit of the first."""
     unclosed = Unclosed()
     unclosed.failed("l.0", {AT: (("a", 0), 10)}, registered=[AT], refused=[])
-    unclosed.decided({"l.0.1": {AT: True, OTHER: False}}, {})
+    unclosed.decided(["l.0.1"], {"l.0.1": {AT: True, OTHER: False}}, {})
     assert unclosed.outcomes == {AT: {"l.0": False, "l.0.1": True}, OTHER: {"l.0.1": False}}
     assert unclosed.due("l.0", False, []) == [AT] and unclosed.due("l.0.1", True, []) == [AT]
-    assert unclosed.of_others(["l.0.1"]) == [AT] and unclosed.of_others(["l.0", "l.0.1"]) == []
+    assert unclosed.lacks_marker(AT) and unclosed.lacks_marker(OTHER)
     unclosed.closed("l.0.1", [AT, OTHER])
     assert unclosed.outcomes == {AT: {"l.0": False}}, "still to be closed"
-
-
-def test_a_partition_that_no_id_at_hand_can_close_is_set_aside_until_one_can(clock: list[float]) -> None:
-    found = unavailable(Target())
-    found.unclosed.outcomes = {AT: {"l.0": False}, OTHER: {"l.0.1": False}}
-    assert found.without_marker([], "mappings", ["l.0.1"]) == [AT]
-    assert found.aside[AT].reason == HaltReason.UNAVAILABLE and "being completed" in found.aside[AT].detail
-    before = found.aside[AT].look_at
-    assert found.without_marker([], "mappings", ["l.0.1"]) == [] and found.aside[AT].look_at == before
-    assert found.unclosed.due("l.0.1", False, found.aside) == [OTHER]
+    assert not unclosed.lacks_marker(AT), "not before its own id can be used: those beside it go on"
+    unclosed.decided(["l.0", "l.0.1"], {}, {})
+    assert unclosed.lacks_marker(AT)
