@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import secrets
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from common.kafka.errors import retrying
 from common.kafka.wire.batch_producer import BatchProducer
 from common.ports import Deadline
 from tests.conftest import Kafka, Names
+from tests.faults.rounds.world import coordinated_by
 from tests.support.brokers import (
     Record,
     create_topic,
@@ -95,13 +97,16 @@ def sound_ones_go_on(link: Link, feeder: Feeding, topic: str, sound: set[int], w
 def test_the_only_replica_of_a_destination_partition_dies_and_those_beside_it_go_on(
     source: Kafka,
     three: Cluster,
-    names: Names,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """Promise: while records flow to all, the node of one partition is killed when a transaction has written there and is not ended yet; Kafka
     ends it without a marker there, and what hangs would come with the next commit. The others of the same staging partition deliver within seconds,
-    a partition that lacks replicas is named too, and once the node is back all is there, each record once."""
+    a partition that lacks replicas is named too, and once the node is back all is there, each record once.
+
+    One owner sees it through. Where another takes over in these seconds (the node coordinates the election, too), what hangs is not known to
+    it: docs/internals/reliability.md tells of that, under what is known to be wrong."""
+    names = named_for_one_owner(three)
     armed, finish = threading.Event(), BatchProducer._finish
 
     def kill_and_fail(producer: BatchProducer, commit: bool, deadline: Deadline) -> None:
@@ -136,6 +141,21 @@ def test_the_only_replica_of_a_destination_partition_dies_and_those_beside_it_go
         eventually(lambda: link.arrived(tight) == [other.made], "all", 60)
     assert_copied(link, topic)
     assert_copied(link, tight)
+
+
+def named_for_one_owner(three: Cluster) -> Names:
+    """Names of a link whose applications elect their leaders by other nodes than the first."""
+    at = three.bootstrap_servers
+    consumer = Consumer({"bootstrap.servers": at, "group.id": "makes-the-topic"})
+    eventually(lambda: consumer.committed([TopicPartition("none", 0)], timeout=30) is not None, "groups", 60)
+    consumer.close()
+    admin = AdminClient({"bootstrap.servers": at, "log_level": 2})
+    leaders = admin.list_topics("__consumer_offsets", timeout=30).topics["__consumer_offsets"].partitions
+    while True:
+        names = Names(f"t{secrets.token_hex(4)}")
+        groups = [f"{names.link}.{application}.leader" for application in ("replicator", "deduplicator")]
+        if all(leaders[coordinated_by(group)].leader != 1 for group in groups):
+            return names
 
 
 def test_what_hangs_without_a_marker_is_closed_by_its_own_transactional_id_and_by_no_other(

@@ -89,10 +89,10 @@ class Side:
         return int(self.admin.list_topics(topic, timeout=10).topics[topic].partitions[partition].leader)
 
     def transaction_coordinator(self, transactional_id: str) -> int:
-        return self.leader("__transaction_state", _coordinated_by(transactional_id))
+        return self.leader("__transaction_state", coordinated_by(transactional_id))
 
     def group_coordinator(self, group: str) -> int:
-        return self.leader("__consumer_offsets", _coordinated_by(group))
+        return self.leader("__consumer_offsets", coordinated_by(group))
 
     def controller(self) -> int:
         """The active KRaft controller. DescribeQuorum alone tells it: what metadata call the controller is any broker."""
@@ -122,7 +122,7 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
     return found
 
 
-def _coordinated_by(name: str) -> int:
+def coordinated_by(name: str) -> int:
     # As Java's String.hashCode, made positive as Kafka does.
     number = 0
     for character in name:
