@@ -10,6 +10,11 @@ def staging_partition(topic: str, partition: int, staging_partitions: int) -> in
     return (zlib.crc32(topic.encode()) + partition) % staging_partitions
 
 
+def partitions_of(topic: str, partitions: int, staging: int, staging_partitions: int) -> range:
+    """The partitions of a topic whose frames go to a staging partition."""
+    return range((staging - zlib.crc32(topic.encode())) % staging_partitions, partitions, staging_partitions)
+
+
 def spread(items: int, lanes: int) -> list[list[int]]:
     """Deal `items` numbered things to at most `lanes` lanes, sizes differing by one at most; no lane is empty."""
     return [list(range(lane, items, lanes)) for lane in range(min(items, lanes))]

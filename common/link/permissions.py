@@ -84,6 +84,14 @@ RIGHTS: tuple[Right, ...] = (
     Right(DEDUPLICATOR, TARGET, "WRITE", "TRANSACTIONAL_ID", "<link>.*"),
     Right(DEDUPLICATOR, TARGET, "WRITE", "TOPIC", "<destinations>"),
     Right(DEDUPLICATOR, TARGET, "DESCRIBE_CONFIGS", "TOPIC", "<destinations>"),
+    Right(
+        DEDUPLICATOR,
+        TARGET,
+        "READ",
+        "TOPIC",
+        "<destinations>",
+        "else a partition where a transaction hangs halts",
+    ),
     Right(DEDUPLICATOR, TARGET, "CREATE", "TOPIC", "<destinations>", "unless they are made by hand"),
     Right(DEDUPLICATOR, TARGET, "ALTER", "TOPIC", "<destinations>", "to add partitions; unless by hand"),
     Right(

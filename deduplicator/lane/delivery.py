@@ -21,14 +21,17 @@ from common.errors import Deposed, KafkaTimeout, LinkRefused, UncleanTransaction
 from common.kafka.client.clients import Received
 from common.kafka.errors import NO_RIGHTS, denied, kafka_error
 from common.link.control_records import Key
+from common.link.control_state import Control
+from common.link.partitioning import partitions_of
 from common.ports import Deadline
 from deduplicator.lane.blocked_partition import BlockedPartition
 from deduplicator.lane.blocked_partitions import BlockedPartitions
 from deduplicator.lane.fencing import FencingProducer
 from deduplicator.lane.frame_handler import FrameHandler, GoBack, Waiting
+from deduplicator.lane.hanging import Unsettled, Watch, close_hanging
 from deduplicator.lane.inbox import Inbox
 from deduplicator.lane.partition_state import StagingPartitionState
-from deduplicator.lane.recovery import Snapshot, recover
+from deduplicator.lane.recovery import Recovered, Snapshot, recover
 from deduplicator.lane.transaction import MAX_BATCH_BYTES, MUCH_BYTES, Again, Transaction, batch_within
 from deduplicator.lane.transactional_ids import TransactionalIds
 from deduplicator.lane.unavailable import Unavailable
@@ -85,7 +88,7 @@ class Delivery:
         self._frame_handler = FrameHandler(
             plan, term, self.state, self._transaction, self._blocked, self._unavailable
         )
-        self._unavailable.unclosed.outcomes |= self.snapshot.unclosed
+        self._watch = Watch()
         self._committed_at = ports.monotonic()
         self._pending: Received | None = None
         self._pause = 0.1
@@ -153,8 +156,7 @@ class Delivery:
         if self._transaction.open or not self._transaction.has_producer():
             return None
         folded, staging_offset = self._transaction.mappings_known
-        unclosed = self._unavailable.unclosed.outcomes
-        return Snapshot(folded, self.state.complete, staging_offset, self.state.next, unclosed)
+        return Snapshot(folded, self.state.complete, staging_offset, self.state.next)
 
     def _ride_out(self, error: Exception) -> None:
         reason = kafka_error(error)
@@ -162,6 +164,8 @@ class Delivery:
             # A report is about a batch: do it again, each record by itself, to learn which one it is.
             self._transaction.send_alone()
         refused = self._transaction.refused()
+        if isinstance(error, Unsettled):
+            refused |= error.refused
         self._abandon()
         self._blocked.stay(self._unavailable.refused(refused, (self.plan.mappings_topic,)))
         if not self.stopping:
@@ -175,6 +179,8 @@ class Delivery:
             raise Again("staging was cut under the reader")
         self._blocked.answer_asks()
         self._blocked.go_back_where_cleared()
+        if (hangs := self._transaction.hangs(self._watch, self._unavailable.aside)) is not None:
+            raise Again(f"{hangs[0]}-{hangs[1]}: a transaction that has ended lacks its marker there")
         # A message with an empty value counts as false.
         message = self._pending if self._pending is not None else self.inbox.take(IDLE_S)
         self._pending = None
@@ -226,7 +232,7 @@ class Delivery:
 
     def _commit(self) -> None:
         """Commit what was gathered."""
-        taken = self._transaction.reached()
+        taken = self._transaction.written()
         try:
             self._transaction.commit()
         except KafkaException as exception:
@@ -237,7 +243,7 @@ class Delivery:
         self._committed_at = ports.monotonic()
         self._pause = 0.1
         self._unavailable.took(taken)
-        self._unavailable.unclosed.committed(taken)
+        self._watch.wrote(taken)
         self._blocked.settle()
 
     # recovery
@@ -279,8 +285,7 @@ class Delivery:
         self.state.complete = found.complete
         self._blocked.inherit_holds(found.position)
         self._blocked.stay(self._unavailable.without_marker(fencing.unmarked, plan.mappings_topic))
-        self._unavailable.unclosed.decided(fencing.fenced, fencing.unclosed, found.next)
-        self._close(fencing)
+        self._close_hanging(fencing, found, until, deadline)
         start = found.position
         if self._resume_at is not None:
             start = min(start, self._resume_at)
@@ -295,26 +300,33 @@ class Delivery:
         self.read_from.append((self.inbox.restart(), start))
         log.info("%s: owned, %d partitions known, reading from %d", self.name, len(self.state.next), start)
 
-    def _close(self, fencing: FencingProducer) -> None:
-        """Give partitions in which a transaction may hang the marker that is missing, of its own producer, before anything else is written there."""
-        unclosed = self._unavailable.unclosed
-        for tid in fencing.fenced:
-            for committed in (False, True):
-                if due := unclosed.due(tid, committed, self._unavailable.aside):
-                    fencing.mark(tid, due, committed)
-                    unclosed.closed(tid, due)
+    def _close_hanging(
+        self, fencing: FencingProducer, found: Recovered, until: int, deadline: Deadline
+    ) -> None:
+        """Before anything is written. What is described later than that, no earlier owner can have written to."""
+        own = self._own_destinations(self.term.control.refresh(deadline), found)
+        words = "it was set aside, and what is open there has not been asked since"
+        aside = {at: KafkaError(one.code, words) for at, one in self._unavailable.aside.items() if at in own}
+        asked = {at: delivered for at, delivered in own.items() if at not in aside}
+        unsettled = close_hanging(self.plan, self.partition, fencing, asked, until, self._admin, deadline)
+        self._unavailable.unsettled = aside | unsettled
         fencing.keep_to_one()
+
+    def _own_destinations(self, state: Control, found: Recovered) -> dict[tuple[str, int], bool]:
+        """The destination partitions, and whether something may have been delivered there."""
+        topics, origins, own = state.topics.copy(), state.origins.copy(), dict[tuple[str, int], bool]()
+        for topic_id, destination in state.destinations.copy().items():
+            source, partitions = topics[topic_id].topic, destination.partitions
+            for partition in partitions_of(source, partitions, self.partition, self.plan.staging_partitions):
+                at, key = (destination.topic, partition), (topic_id, partition)
+                origin = origins[key].offset if key in origins else -1
+                delivered = not found.complete or found.next.get(key, -1) > origin
+                own[at] = own.get(at, False) or delivered
+        return own
 
     def _abandon(self) -> None:
         """Drop the producer, and with it all that is not committed."""
         transaction = self._transaction
-        if transaction.open:
-            self._unavailable.unclosed.failed(
-                transaction.transactional_id,
-                transaction.reached(),
-                transaction.registered(),
-                transaction.refused(),
-            )
         self._pending = None
         self._blocked.forget_closing()
         transaction.drop()

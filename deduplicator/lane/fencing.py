@@ -39,8 +39,8 @@ class FencingProducer:
         self._ids = ids
         self.fenced: dict[str, BatchProducer] = {}
         """By transactional id, those that fenced it; the first is the one that is used."""
-        self.unclosed: dict[str, dict[tuple[str, int], bool]] = {}
-        """By transactional id, the partitions of the transaction that fencing has ended, or found being ended, and whether it was committed."""
+        self.ids_of: dict[int, str] = {}
+        """By producer id, the transactional id; of those too that could not be fenced."""
         self.unmarked: set[tuple[str, int]] = set()
         """Partitions without a leader, most likely: transactions can't be completed for want of their markers."""
         self._mappings_topic: str = plan.mappings_topic
@@ -67,18 +67,17 @@ class FencingProducer:
             known = self._known(first, tid, deadline)
             if known is None and self.fenced:
                 break
+            if known is not None and self._closes_as_committed(known):
+                self._commit_of_predecessor(tid, known, deadline)
             producer = self._with_id(tid) if number else first
             if self._fenced(producer, tid, deadline):
                 self.fenced[tid] = producer
-                if known is not None:
-                    # Kafka has ended it; not so where it could not, which is as if it had.
-                    how = known.state == "PrepareCommit"
-                    own = (self._mappings_topic, "__consumer_offsets")
-                    self.unclosed[tid] = {at: how for at in known.partitions if at[0] not in own}
+                self.ids_of[producer.id[0]] = tid
             else:
                 if number:
                     producer.close()
                 nobodys[tid] = self._nobodys(tid, known, self._known(first, tid, deadline))
+                self.ids_of[nobodys[tid].number] = tid
         if not self.fenced:
             raise UncleanTransaction(
                 f"fencing {self._name}: transactions of all its transactional ids are being completed"
@@ -93,6 +92,24 @@ class FencingProducer:
         if self.client is not first:
             log.warning("%s: going on with another transactional id than %s", self._name, ", ".join(nobodys))
             first.close()
+
+    def _closes_as_committed(self, known: KnownTransaction) -> bool:
+        """Whether it is one that puts the marker of a commit where one is missing: fencing would abort it, and take what was committed. All others
+        have the mappings in them, or none but the group's offset."""
+        topics = {topic for topic, _ in known.partitions}
+        return (
+            known.state == "Ongoing"
+            and bool(topics)
+            and topics.isdisjoint((self._mappings_topic, "__consumer_offsets"))
+        )
+
+    def _commit_of_predecessor(self, tid: str, known: KnownTransaction, deadline: Deadline) -> None:
+        log.warning("%s: %s was closing what hangs when its owner ended; it is committed", self._name, tid)
+        producer = self._with_id(tid)
+        try:
+            producer.commit_of_predecessor(known.number, known.epoch, deadline.left(MARK_S))
+        finally:
+            producer.close()
 
     def _known(self, client: BatchProducer, tid: str, deadline: Deadline) -> KnownTransaction | None:
         return retrying(
@@ -170,10 +187,11 @@ class FencingProducer:
         return {at: error for producer in self.fenced.values() for at, error in producer.refused.items()}
 
     def mark(self, tid: str, partitions: Collection[tuple[str, int]], committed: bool) -> None:
-        """Put a marker of this id into partitions, by a transaction without records."""
+        """Put a marker of this id into partitions, by a transaction without records. Who ends in the middle of a commit has it committed by whoever
+        comes next, who knows it by the mappings that are not in it."""
         producer = self.fenced[tid]
         producer.begin_transaction()
-        producer.take_part(partitions, MARK_S)
+        producer.take_part(partitions, MARK_S, in_each=not committed)
         if committed:
             producer.commit_transaction(MARK_S)
         else:

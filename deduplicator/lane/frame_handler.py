@@ -23,6 +23,7 @@ from common.link.halt_reasons import HaltReason
 from common.ports import Deadline
 from deduplicator.lane.blocked_partitions import BlockedPartitions
 from deduplicator.lane.dedup import Action, Decision, decide
+from deduplicator.lane.hanging import Unsettled
 from deduplicator.lane.partition_state import StagingPartitionState
 from deduplicator.lane.transaction import Again, Moved, Transaction, batch_within
 from deduplicator.lane.unavailable import Unavailable
@@ -247,10 +248,10 @@ class FrameHandler:
         ):
             self._blocked.skip(key, frame, offset, aside.reason, aside.detail)
             return None
-        if destination is not None and self._unavailable.unclosed.lacks_marker(
-            (destination.topic, frame.partition)
-        ):
-            raise Again(f"{destination.topic}-{frame.partition} lacks a marker")
+        if destination is not None:
+            at = (destination.topic, frame.partition)
+            if (unsettled := self._unavailable.unsettled.get(at)) is not None:
+                raise Unsettled(at, unsettled)
         if destination is None or frame.partition >= destination.partitions:
             if self._described(frame):
                 raise Waiting

@@ -9,8 +9,9 @@ it is fenced.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -21,7 +22,8 @@ from common.kafka.errors import NO_RIGHTS, denied, retriable, retrying
 from common.link import offset_mappings
 from common.link.control_records import Key
 from common.ports import Deadline
-from deduplicator.lane.unclosed import Outcomes
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -45,8 +47,6 @@ class Snapshot:
     complete: bool
     staging_offset: int | None
     next: dict[Key, int]
-    unclosed: Outcomes = field(default_factory=dict)
-    """Destination partitions that may lack a marker, and by transactional id whether that of a commit (deduplicator/lane/unclosed.py)."""
 
     @classmethod
     def from_plan(cls, plan: dict[str, Any]) -> Snapshot:
@@ -55,7 +55,6 @@ class Snapshot:
             plan["complete"],
             plan["staging_offset"],
             {(t, p): n for t, p, n in plan["states"]},
-            {(t, p): by_id for t, p, by_id in plan.get("unclosed", ())},
         )
 
     def to_plan(self) -> dict[str, Any]:
@@ -64,7 +63,6 @@ class Snapshot:
             "complete": self.complete,
             "staging_offset": self.staging_offset,
             "states": [[t, p, n] for (t, p), n in self.next.items()],
-            "unclosed": [[t, p, by_id] for (t, p), by_id in self.unclosed.items()],
         }
 
 
@@ -105,8 +103,14 @@ def recover(
         # With mappings missing between the table and the log start, a row of the table may be stale: only what is read below counts.
         known = dict(snapshot.next) if reaches else {}
         staging_offset = snapshot.staging_offset
-        for key, after, staging_offset in _read(  # noqa: B007 - the last one counts
-            reader, mappings_topic, partition, max(low, snapshot.folded), until, deadline
+        for key, after, staging_offset in read_mappings(  # noqa: B007 - the last one counts
+            reader,
+            mappings_topic,
+            partition,
+            max(low, snapshot.folded),
+            until,
+            deadline,
+            offset_mappings.reached,
         ):
             known[key] = after
         position = _position(staging, of_group, staging_offset)
@@ -115,11 +119,18 @@ def recover(
         reader.close()
 
 
-def _read(
-    reader: Consumer, topic: str, partition: int, start: int, until: int, deadline: Deadline
-) -> list[tuple[Key, int, int]]:
+def read_mappings(
+    reader: Consumer,
+    topic: str,
+    partition: int,
+    start: int,
+    until: int,
+    deadline: Deadline,
+    understood: Callable[[bytes | None], T],
+) -> list[T]:
+    """What is committed in [start, until], and what was read beyond. Raises KafkaTimeout, KafkaException, MissingRight."""
     reader.assign([TopicPartition(topic, partition, start)])
-    out: list[tuple[Key, int, int]] = []
+    out: list[T] = []
     at = start
     while at <= until:
         if deadline.passed():
@@ -130,7 +141,7 @@ def _read(
             error = message.error()
             if error is None:
                 at = message.offset() + 1
-                out.append(offset_mappings.reached(message.value()))
+                out.append(understood(message.value()))
             elif error.code() == KafkaError._PARTITION_EOF:
                 at = max(at, message.offset())
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:

@@ -6,7 +6,7 @@ An unclean outcome is never judged from an exception: it is raised, and whoever 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -26,6 +26,7 @@ from common.link.halt_reasons import HaltReason
 from common.link.offset_mappings import Mapping
 from common.ports import Deadline
 from deduplicator.lane.fencing import FencingProducer
+from deduplicator.lane.hanging import Watch
 from deduplicator.lane.offset_runs import Run, merge, placed, segments
 from deduplicator.lane.partition_state import StagingPartitionState
 from deduplicator.lane_plan import DeduplicatorPlan
@@ -166,20 +167,15 @@ class Transaction:
             return 0.0
         return max(0.0, min(LINGER_S, self._opened + MUCH_S - now))
 
-    @property
-    def transactional_id(self) -> str:
-        assert self._fencing is not None
-        return self._fencing.id
+    def written(self) -> set[tuple[str, int]]:
+        """The destination partitions that it has records for."""
+        return {(m.destination.topic, m.frame.partition) for m in self.moved.values() if m.runs}
 
-    def registered(self) -> frozenset[tuple[str, int]]:
-        """The partitions that its markers go to."""
-        return frozenset() if self._producer is None else self._producer.registered
-
-    def reached(self) -> dict[tuple[str, int], tuple[Key, int]]:
-        """Destination partition -> a source partition that it has records of, and how far that is with it."""
-        return {
-            (m.destination.topic, m.frame.partition): (key, m.next) for key, m in self.moved.items() if m.runs
-        }
+    def hangs(self, watch: Watch, aside: Collection[tuple[str, int]]) -> tuple[str, int] | None:
+        """A partition in which one that has ended is open, unless one is under way."""
+        if self.open or self._fencing is None:
+            return None
+        return watch.hangs(self._fencing, aside, ports.monotonic())
 
     def refused(self) -> dict[tuple[str, int], KafkaError]:
         """The partitions for which it could not go on."""

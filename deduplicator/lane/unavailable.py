@@ -21,7 +21,6 @@ from common import ports
 from common.kafka.client import topics
 from common.kafka.errors import NO_RIGHTS
 from common.link.halt_reasons import HaltReason, gone
-from deduplicator.lane.unclosed import Unclosed
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +73,8 @@ class Unavailable:
 
     def __init__(self, admin: AdminClient, expected: Callable[[str], str | None]) -> None:
         self.aside: dict[Partition, Aside] = {}
-        self.unclosed = Unclosed()
+        self.unsettled: dict[Partition, KafkaError] = {}
+        """Where it is not known whether a transaction hangs: nothing may be written there before it is."""
         self._admin = admin
         self._expected = expected
         self._since: dict[Partition, float] = {}

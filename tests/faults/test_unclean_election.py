@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from tests.conftest import Kafka, Names
-from tests.support.brokers import Record, end_offsets, produce, read_all, wait_until
+from tests.support.brokers import Record, create_on_nodes, end_offsets, produce, read_all, wait_until
 from tests.support.harness import Link, assert_copied, eventually
 from verbatim.local.kafka_cluster import Cluster
 
@@ -51,14 +51,9 @@ def test_other_records_at_offsets_that_were_copied_halt_the_partition(
     """Promise: where the source has other records now at offsets that were copied before, the partition halts by name, also when the new
     log is longer than the old one was; what was delivered stays, and other partitions go on."""
     topic, other = names.topic("unclean"), names.topic("other")
-    admin = AdminClient({"bootstrap.servers": three.bootstrap_servers, "log_level": 2})
-    config = {"retention.ms": "-1", "min.insync.replicas": "1", "unclean.leader.election.enable": "true"}
-    new = [
-        NewTopic(topic, 1, replica_assignment=[[AHEAD, BEHIND]], config=config),
-        NewTopic(other, 1, replica_assignment=[[3]], config=config),
-    ]
-    for made in admin.create_topics(new).values():
-        made.result(30)
+    unclean = {"unclean.leader.election.enable": "true"}
+    create_on_nodes(three.bootstrap_servers, topic, [AHEAD, BEHIND], **unclean)
+    create_on_nodes(three.bootstrap_servers, other, [3], **unclean)
     link = Link(
         three.bootstrap_servers,
         target.bootstrap_servers,

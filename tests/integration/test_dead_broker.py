@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 from confluent_kafka import KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 
 from common.kafka.client import clients
 from common.kafka.errors import future_result, retrying
@@ -16,7 +16,7 @@ from common.kafka.wire.batch_consumer import BatchConsumer
 from common.kafka.wire.batch_producer import BatchProducer
 from common.ports import Deadline
 from tests.conftest import Kafka, Names
-from tests.support.brokers import Record, create_topic, produce, topic_id
+from tests.support.brokers import Record, create_on_nodes, create_topic, produce
 from tests.support.harness import Link, assert_copied, eventually
 from verbatim.local.kafka_cluster import Cluster
 
@@ -57,12 +57,8 @@ def test_whoever_reads_or_fences_waits_for_no_broker_that_is_stopped_and_listed_
     coordinator (4 s here)."""
     monkeypatch.setattr(random, "shuffle", lambda _: None)
     at, topic = three.bootstrap_servers, names.topic()
-    admin = AdminClient({"bootstrap.servers": at, "log_level": 2})
-    config = {"retention.ms": "-1", "min.insync.replicas": "1"}
-    new = NewTopic(topic, 2, replica_assignment=[[2, 3], [3, 2]], config=config)
-    admin.create_topics([new])[topic].result(30)
+    its_id = create_on_nodes(at, topic, [2, 3], [3, 2])
     produce(at, topic, [Record(b"%d" % i, partition=i % 2) for i in range(10)])
-    its_id = topic_id(at, topic)
     old = BatchProducer({"bootstrap.servers": at}, names.link, 60_000, names.link)
     old.init_transactions(30)
     three.pause(1)
@@ -94,14 +90,8 @@ def test_a_partition_that_nobody_leads_holds_up_no_other(three: Cluster, target:
     """Promise: a link starts and copies though a partition of the source has no leader; when it has one again, it is copied too, from its
     beginning."""
     dead, alive = names.topic("dead"), names.topic("alive")
-    admin = AdminClient({"bootstrap.servers": three.bootstrap_servers, "log_level": 2})
-    config = {"retention.ms": "-1", "min.insync.replicas": "1"}
-    new = [
-        NewTopic(dead, 2, replica_assignment=[[1], [2]], config=config),
-        NewTopic(alive, 1, replica_assignment=[[3]], config=config),
-    ]
-    for made in admin.create_topics(new).values():
-        made.result(30)
+    create_on_nodes(three.bootstrap_servers, dead, [1], [2])
+    create_on_nodes(three.bootstrap_servers, alive, [3])
     produce(three.bootstrap_servers, dead, [Record(b"%d" % i, partition=i % 2) for i in range(10)])
     produce(three.bootstrap_servers, alive, [Record(b"%d" % i) for i in range(10)])
     three.kill(1)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from common.kafka.wire.batch_consumer import BatchConsumer
 from tests.conftest import Names
 from tests.integration.test_batches import read, values
-from tests.support.brokers import Record, produce, topic_id
+from tests.support.brokers import Record, create_on_nodes, produce
 from verbatim.local.kafka_cluster import Cluster
 
 
@@ -35,14 +34,10 @@ def test_a_reader_reads_from_its_own_rack_and_from_the_leader_when_that_is_gone(
 ) -> None:
     """Promise: with `client.rack`, records come from the follower in that rack, and none is missing when it dies."""
     at, topic = racks.bootstrap_servers, names.topic()
-    new = NewTopic(
-        topic, 1, replica_assignment=[[1, 2]], config={"retention.ms": "-1", "min.insync.replicas": "1"}
-    )
-    admin = AdminClient({"bootstrap.servers": at})
-    admin.create_topics([new])[topic].result(30)
+    its_id = create_on_nodes(at, topic, [1, 2])
     produce(at, topic, [Record(b"%d" % i) for i in range(10)])
     reader = BatchConsumer({"bootstrap.servers": at, "client.rack": "rack-2"}, frozenset())
-    reader.assign([(topic, topic_id(at, topic), 0, 0, None)])
+    reader.assign([(topic, its_id, 0, 0, None)])
     got = values(read(reader, 10))
     (position,) = reader._positions.values()
     assert position.replica == 2

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import secrets
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import pytest
-from confluent_kafka import Consumer, KafkaError, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import KafkaError
+from confluent_kafka.admin import AdminClient
 
 from common.kafka.errors import retrying
 from common.kafka.wire.batch_producer import BatchProducer
+from common.kafka.wire.open_transactions import OpenTransactions
 from common.ports import Deadline
 from tests.conftest import Kafka, Names
-from tests.faults.rounds.world import coordinated_by
 from tests.support.brokers import (
     Record,
+    create_on_nodes,
     create_topic,
     delete_topic,
     end_offsets,
@@ -39,14 +39,6 @@ def three() -> Iterator[Cluster]:
     """A target of three nodes: with one of them dead, the others are still a quorum."""
     with Cluster(nodes=3, properties=QUICKLY) as cluster:
         yield cluster
-
-
-def on_nodes(cluster: Cluster, topic: str, *replicas: list[int], **config: str) -> None:
-    """Make a topic whose partitions have these replicas."""
-    wanted = {"retention.ms": "-1", "min.insync.replicas": "1", **config}
-    new = NewTopic(topic, len(replicas), replica_assignment=list(replicas), config=wanted)
-    admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers, "log_level": 2})
-    admin.create_topics([new])[topic].result(30)
 
 
 class Feeding:
@@ -94,19 +86,19 @@ def sound_ones_go_on(link: Link, feeder: Feeding, topic: str, sound: set[int], w
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("successor", [False, True], ids=["one-owner", "another-owner"])
 def test_the_only_replica_of_a_destination_partition_dies_and_those_beside_it_go_on(
     source: Kafka,
     three: Cluster,
+    names: Names,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
+    successor: bool,
 ) -> None:
     """Promise: while records flow to all, the node of one partition is killed when a transaction has written there and is not ended yet; Kafka
     ends it without a marker there, and what hangs would come with the next commit. The others of the same staging partition deliver within seconds,
-    a partition that lacks replicas is named too, and once the node is back all is there, each record once.
-
-    One owner sees it through. Where another takes over in these seconds (the node coordinates the election, too), what hangs is not known to
-    it: docs/internals/reliability.md tells of that, under what is known to be wrong."""
-    names = named_for_one_owner(three)
+    a partition that lacks replicas is named too, and once the node is back all is there, each record once; also where the applications are others
+    by then."""
     armed, finish = threading.Event(), BatchProducer._finish
 
     def kill_and_fail(producer: BatchProducer, commit: bool, deadline: Deadline) -> None:
@@ -120,12 +112,13 @@ def test_the_only_replica_of_a_destination_partition_dies_and_those_beside_it_go
     at, topic, tight = source.bootstrap_servers, names.topic("single"), names.topic("tight")
     create_topic(at, topic, 3, {"retention.ms": "-1"})
     create_topic(at, tight, 1, {"retention.ms": "-1"})
-    on_nodes(three, topic, [1], [2], [3])
-    on_nodes(three, tight, [2, 1], **{"min.insync.replicas": "2"})
+    create_on_nodes(three.bootstrap_servers, topic, [1], [2], [3])
+    create_on_nodes(three.bootstrap_servers, tight, [2, 1], **{"min.insync.replicas": "2"})
     topics = rf"{names.link}\.t\..*"
     link = Link(at, three.bootstrap_servers, names.link, topics, **ONE_STAGING_PARTITION)
     named = {(topic, 0): "destination-unavailable", (tight, 0): "destination-unavailable"}
-    with link.running() as running, feeding(at, topic, 3) as feeder, feeding(at, tight, 1) as other:
+    with feeding(at, topic, 3) as feeder, feeding(at, tight, 1) as other, ExitStack() as stack:
+        running = stack.enter_context(link.running())
         eventually(lambda: min(link.arrived(topic) or [0]) > 0 and link.arrived(tight) > [0], "a flow", 60)
         armed.set()
         eventually(lambda: not armed.is_set(), "the node to die")
@@ -133,6 +126,10 @@ def test_the_only_replica_of_a_destination_partition_dies_and_those_beside_it_go
         eventually(lambda: link.halted() == named, "the reasons", 60)
         health = running[1].application.health
         eventually(lambda: health.halted.keys() == {f"{topic}-0", f"{tight}-0"}, "the health", 10)
+        if successor:
+            stack.close()
+            stack.enter_context(link.running())
+            sound_ones_go_on(link, feeder, topic, {1, 2}, 60)
         three.restart(1, 90)
         eventually(lambda: link.halted() == {}, "them to go on", 90)
         feeder.stop()
@@ -143,28 +140,13 @@ def test_the_only_replica_of_a_destination_partition_dies_and_those_beside_it_go
     assert_copied(link, tight)
 
 
-def named_for_one_owner(three: Cluster) -> Names:
-    """Names of a link whose applications elect their leaders by other nodes than the first."""
-    at = three.bootstrap_servers
-    consumer = Consumer({"bootstrap.servers": at, "group.id": "makes-the-topic"})
-    eventually(lambda: consumer.committed([TopicPartition("none", 0)], timeout=30) is not None, "groups", 60)
-    consumer.close()
-    admin = AdminClient({"bootstrap.servers": at, "log_level": 2})
-    leaders = admin.list_topics("__consumer_offsets", timeout=30).topics["__consumer_offsets"].partitions
-    while True:
-        names = Names(f"t{secrets.token_hex(4)}")
-        groups = [f"{names.link}.{application}.leader" for application in ("replicator", "deduplicator")]
-        if all(leaders[coordinated_by(group)].leader != 1 for group in groups):
-            return names
-
-
 def test_what_hangs_without_a_marker_is_closed_by_its_own_transactional_id_and_by_no_other(
     three: Cluster, names: Names
 ) -> None:
-    """What deduplicator/lane/unclosed.py goes by: Kafka completes an abort without a marker in a partition that has no leader; another id's
-    marker there decides nothing, the next one of the same id decides all."""
+    """What deduplicator/lane/hanging.py goes by: Kafka completes an abort without a marker in a partition that has no leader; another id's
+    marker there decides nothing, the next one of the same id decides all, and the leader tells whose it is."""
     topic = names.topic()
-    on_nodes(three, topic, [1])
+    create_on_nodes(three.bootstrap_servers, topic, [1])
     config = {"bootstrap.servers": three.bootstrap_servers}
     own = BatchProducer(config, f"{names.link}.0", 60_000, "group")
     own.init_transactions(30)
@@ -183,8 +165,10 @@ def test_what_hangs_without_a_marker_is_closed_by_its_own_transactional_id_and_b
     mark(other, topic, commit=False)
     mark(other, topic, commit=True)
     assert end_offsets(at, topic) == {0: 0}, "and still does"
+    assert own.open_transactions([(topic, 0)], 10) == OpenTransactions({(topic, 0): {own.id[0]: 0}}, {})
     mark(own, topic, commit=False)
     eventually(lambda: end_offsets(at, topic) == end_offsets(at, topic, "read_uncommitted"), "the marker", 30)
+    assert own.open_transactions([(topic, 0)], 10) == OpenTransactions()
     assert read_all(at, topic) == [[]]
     for producer in (own, other):
         producer.close()
@@ -203,7 +187,7 @@ def fenced(config: dict[str, str], transactional_id: str) -> BatchProducer:
 
 def mark(producer: BatchProducer, topic: str, commit: bool) -> None:
     producer.begin_transaction()
-    producer.take_part([(topic, 0)], 30)
+    producer.take_part([(topic, 0)], 30, in_each=True)
     producer.commit_transaction(30) if commit else producer.abort_transaction(30)
 
 

@@ -25,6 +25,7 @@ from common.kafka.wire import record_batch
 from common.kafka.wire.batch_consumer import Event
 from common.kafka.wire.batch_producer import Delivered
 from common.kafka.wire.chunks import Chunk, Whole
+from common.kafka.wire.open_transactions import OpenTransactions
 from common.kafka.wire.protocol import KnownTransaction
 from common.kafka.wire.record_batch import BatchHeader, Record, Records
 from common.kafka.wire.record_encoder import encode_records
@@ -78,6 +79,8 @@ class BatchProducer(Transactional):
         """What was said of a batch of this transaction that was not appended."""
         self._registered: set[Log] = set()
         self._out_of_order: set[Log] = set()
+        self._elections: dict[Log, int] = {}
+        """How many each partition had had when something went there last: since the next one its leader is reached by another connection."""
         self._ends: dict[Log, int] = {}
         """Where the transaction's last batch ended."""
         self._with_offsets = False
@@ -92,7 +95,7 @@ class BatchProducer(Transactional):
 
     @property
     def id(self) -> tuple[int, int]:
-        return 1, self.epoch
+        return self.cluster.coordinated[self.tid or ""].producer, self.epoch
 
     def known_transaction(self, transactional_id: str, timeout: float) -> KnownTransaction | None:
         self.call(timeout)
@@ -105,19 +108,34 @@ class BatchProducer(Transactional):
             prepared = {"open": "Ongoing", "committed": "PrepareCommit", "aborted": "PrepareAbort"}[txn.state]
             state = prepared if logs or txn.state == "open" else prepared.replace("Prepare", "Complete")
         at = frozenset((log.topic.name, log.partition) for log in logs)
-        return KnownTransaction(state, 1, known.epoch, began_ms, at)
+        return KnownTransaction(state, known.producer, known.epoch, began_ms, at)
 
-    @property
-    def registered(self) -> frozenset[tuple[str, int]]:
-        return frozenset((log.topic.name, log.partition) for log in self._registered)
+    def open_transactions(self, partitions: Collection[tuple[str, int]], timeout: float) -> OpenTransactions:
+        self.call(timeout)
+        found = OpenTransactions()
+        for at in partitions:
+            try:
+                log = self.cluster.log(*at)
+            except KafkaException as exception:
+                found.untold[at] = exception.args[0]
+                continue
+            if log.open:
+                self.world.visited("a transaction was found open")
+                found.first[at] = {txn.producer: first for txn, first in reversed(log.open.items())}
+        return found
 
-    def take_part(self, partitions: Collection[tuple[str, int]], timeout: float) -> None:
+    def take_part(self, partitions: Collection[tuple[str, int]], timeout: float, in_each: bool) -> None:
         self._must_go_on()
-        new = [self._log(*at) for at in [*partitions, *self._in_each]]
+        new = [self._log(*at) for at in [*partitions, *(self._in_each if in_each else ())]]
         self.call(timeout)
         txn = self._asked(lambda: self._until_ready(self._ongoing, self.scheduler.now + 5.0))
         txn.logs += [log for log in new if log not in txn.logs]
         self._registered.update(new)
+
+    def commit_of_predecessor(self, number: int, epoch: int, timeout: float) -> None:
+        self.world.visited("what closed a commit was committed by a successor")
+        self.call(timeout)
+        self._asked(lambda: self.cluster.end(self.tid or "", epoch, "committed"))
 
     def blame_unanswered(self) -> None:
         self.refused |= {
@@ -311,6 +329,9 @@ class BatchProducer(Transactional):
         new = [
             log for log in dict.fromkeys(batch.log for batch in self._waiting) if log not in self._registered
         ]
+        if any(self._elections.get(log, log.elections) != log.elections for log in new):
+            self.world.visited("a leader was reached by another connection")
+            raise self._end(KafkaError(KafkaError._STATE))
         if new and not self._registered:
             new += [log for log in (self._log(*at) for at in self._in_each) if log not in new]
         if new:
@@ -322,6 +343,7 @@ class BatchProducer(Transactional):
             if way != "is answered":
                 raise refuse(KafkaError._TIMED_OUT)
             self._registered.update(new)
+        self._elections.update((batch.log, batch.log.elections) for batch in self._waiting)
         if not self._sent:
             self.scheduler.events.append(self._wire)
         self._sent += self._waiting

@@ -1084,3 +1084,92 @@ def what_was_read_before_the_source_is_read_again_is_not_sent_twice() -> None:
             w.check()
     if not met:
         raise ShowsNothing("no position was out of range")
+
+
+def _hangs(w: World) -> bool:
+    """Whether something of a transaction that has ended is still open at the destination."""
+    return any(txn.state != "open" and not txn.unmarked for txn in w.target.log("orders", 0).open)
+
+
+@case
+def what_hangs_is_closed_as_it_ended_by_whoever_comes_next() -> None:
+    """The destination has no leader when the marker is due, and its owner ends there: an abort that hangs would come with the successor's first
+    commit, a commit would go with its first abort."""
+    hung = set()
+    for ends in ([NEVER], [OK], [ANSWER_LOST]):
+        for steps in range(0, 24, 3):
+            w = copied_world()
+            with w.living():
+                w.start()
+                w.run_until(w.copied)
+                assert isinstance(w.chooser, Scripted)
+                w.chooser.script["EndTxn"] = list(ends)
+                w.target.log("orders", 0).leaderless = True
+                w.produce(0, 2)
+                w.run_until(lambda w=w: not w.chooser.script["EndTxn"])  # type: ignore[misc]
+                w.run(steps)
+                w.kill(lane(w, "deduplicator"))
+                w.run_until(lambda w=w: not w.target.log("orders", 0).leaderless)  # type: ignore[misc]
+                hung |= {txn.state for txn in w.target.log("orders", 0).open if not txn.unmarked}
+                w.produce(0, 1)
+                w.settle()
+    if hung != {"committed", "aborted"}:
+        raise ShowsNothing(f"only {hung} hung")
+
+
+@case
+def whoever_dies_while_it_closes_what_hangs_changes_nothing() -> None:
+    """The transaction that puts the missing marker is under way when its owner ends: of a commit, it is not to be aborted, and of an abort, not
+    to be committed."""
+    for ends in ([OK], [NEVER]):
+        for steps in range(12):
+            w = copied_world()
+            with w.living():
+                w.start()
+                w.run_until(w.copied)
+                assert isinstance(w.chooser, Scripted)
+                w.target.log("orders", 0).leaderless = True
+                w.chooser.script["EndTxn"] = list(ends)
+                w.produce(0, 2)
+                w.run_until(lambda w=w: not w.chooser.script["EndTxn"])  # type: ignore[misc]
+                w.kill(lane(w, "deduplicator"))
+                # The first one is of the record that shows where the mappings end.
+                w.chooser.script["EndTxn"] = [OK, NEVER, OK, NEVER]
+                w.run_until(lambda w=w: len(w.chooser.script["EndTxn"]) < 3)  # type: ignore[misc]
+                w.run(steps)
+                w.kill(lane(w, "deduplicator"))
+                w.settle()
+                if not w.states["a transaction was found open"]:
+                    raise ShowsNothing("nothing hung")
+
+
+@case
+def a_commit_that_hangs_while_nothing_comes_does_not_go_with_the_next_abort() -> None:
+    """Its owner hears that it is committed, and nothing of the marker that is missing; its next transaction there is aborted."""
+    w = copied_world()
+    with w.living():
+        w.start()
+        w.run_until(w.copied)
+        assert isinstance(w.chooser, Scripted)
+        w.target.log("orders", 0).leaderless = True
+        w.produce(0, 2)
+        w.run_until(partial(_hangs, w))
+        w.run_for(3.0)
+        w.chooser.script["EndTxn"] = [NEVER]
+        w.produce(0, 2)
+        w.settle()
+
+
+@case
+def what_hangs_is_closed_though_nothing_comes() -> None:
+    """Whoever reads there would see nothing more before the next transaction."""
+    w = copied_world()
+    with w.living():
+        w.start()
+        w.run_until(w.copied)
+        w.target.log("orders", 0).leaderless = True
+        w.produce(0, 2)
+        w.run_until(partial(_hangs, w))
+        w.run_for(60.0)
+        assert not _hangs(w)
+        w.settle()

@@ -17,9 +17,10 @@ Headers = list[tuple[str, bytes | None]] | None
 
 @dataclass(eq=False, slots=True)
 class Txn:
-    """A transaction: `state` is open, then committed or aborted; `logs` those it wrote to, `marked` those that have its marker."""
+    """A transaction of a producer: `state` is open, then committed or aborted; `logs` those it wrote to, `unmarked` those that lack its marker."""
 
     state: str = "open"
+    producer: int = 0
     started: float = 0.0
     timeout: float = 60.0
     logs: list[Log] = field(default_factory=list)
@@ -52,6 +53,9 @@ class Log:
         self.start = self.end = self.high = 0
         self.leader_epoch = 0
         self.open: dict[Txn, int] = {}
+        self.leaderless = False
+        """For the moment in which the next marker is due, which never comes then (KRaft)."""
+        self.elections = 0
         self.on_append: Callable[[Entry], None] | None = None
 
     def append(
@@ -80,6 +84,16 @@ class Log:
         """Offsets that hold nothing: compacted away."""
         self.end += n
         self.high = self.end
+
+    def mark(self, txn: Txn, replicated: bool) -> None:
+        """Put a transaction's marker: it decides all that its producer has open here, also what hangs of another transaction."""
+        self.append(None, None, txn=txn, marker=True, replicated=replicated)
+        for other in [other for other in self.open if other.producer == txn.producer]:
+            if other is not txn:
+                for entry in self.entries:
+                    if entry.txn is other:
+                        entry.txn = txn
+            del self.open[other]
 
     def stable(self) -> int:
         return min(self.high, *self.open.values()) if self.open else self.high
@@ -135,7 +149,8 @@ class Topic:
 class Coordinated:
     """A transactional id."""
 
-    def __init__(self) -> None:
+    def __init__(self, producer: int) -> None:
+        self.producer = producer
         self.epoch = -1
         self.txn: Txn | None = None
         self.ended: str | None = None
@@ -188,7 +203,7 @@ class Cluster:
 
     def init_producer(self, tid: str) -> int | None:
         """A new epoch, or None while an earlier transaction is being completed."""
-        known = self.coordinated.setdefault(tid, Coordinated())
+        known = self.coordinated.setdefault(tid, Coordinated(len(self.coordinated)))
         self._expire(known)
         if known.completing():
             return None
@@ -208,7 +223,7 @@ class Cluster:
         if known.completing():
             return None
         if known.txn is None or known.txn.state != "open":
-            known.txn = Txn("open", self.clock(), timeout)
+            known.txn = Txn("open", known.producer, self.clock(), timeout)
             self.unfinished.append(known.txn)
         return known.txn
 
@@ -274,13 +289,17 @@ class Cluster:
         while txn.unmarked and logs:
             logs -= 1
             log = txn.unmarked.pop(0)
+            if log.leaderless:
+                log.leaderless = False
+                log.elections += 1
+                continue
             lagging = self.lazy()
-            log.append(None, None, txn=txn, marker=True, replicated=not lagging)
+            begins = log.open.get(txn, log.high)
+            log.mark(txn, not lagging)
             if lagging:
                 # The leader that acknowledged is gone; the next one knows of less until its followers have fetched.
-                log.high = min(log.high, log.open.get(txn, log.high))
+                log.high = min(log.high, begins)
                 self.lagging.append(log)
-            log.open.pop(txn, None)
         if not txn.unmarked:
             if txn in self.unfinished:
                 self.unfinished.remove(txn)

@@ -232,6 +232,15 @@ def make_again(w: World, pick: Pick) -> bool:
     return True
 
 
+def lose_marker(w: World, pick: Pick) -> bool:
+    """A destination partition has no leader when the next marker is due, and one again right after that."""
+    topic = w.target.topics.get("orders")
+    if topic is None:
+        return False
+    topic.logs[pick(len(topic.logs))].leaderless = True
+    return True
+
+
 def wait(w: World, pick: Pick) -> bool:
     w.run_for([1.0, 6.0, 40.0, 700.0][pick(4)])
     return True
@@ -259,6 +268,7 @@ HARMLESS: list[Fault] = [
     refuse_frame,
     foreign_record,
     make_again,
+    lose_marker,
     wait,
     wait,
 ]

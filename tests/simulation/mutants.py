@@ -79,7 +79,7 @@ MUTANTS = [
     _of(
         "roll-forward one short",
         "a_commit_whose_answer_is_lost_is_not_done_again",
-        ("deduplicator.lane.recovery:_read", "return out", "return out[:-1]"),
+        ("deduplicator.lane.recovery:read_mappings", "return out", "return out[:-1]"),
     ),
     _of(
         "the exception of a commit is taken for a failure: the transaction is done again from memory",
@@ -482,6 +482,53 @@ MUTANTS = [
         "the leader epoch of what was fetched is not remembered",
         "a_source_that_was_cut_halts_by_name",
         ("replicator.lane.partition_copy:PartitionCopy._cut_chunks", "piece.leader_epoch", "None"),
+    ),
+    _of(
+        "what hangs without a marker is left to the next transaction",
+        "what_hangs_is_closed_as_it_ended_by_whoever_comes_next",
+        (
+            "deduplicator.lane.hanging:close_hanging",
+            "if not hanging:",
+            "if True:",
+        ),
+    ),
+    _of(
+        "what hangs is taken for committed",
+        "what_hangs_is_closed_as_it_ended_by_whoever_comes_next",
+        ("deduplicator.lane.hanging:close_hanging", "last.get(at, -1) >= begin", "True"),
+    ),
+    _of(
+        "what hangs is taken for aborted",
+        "what_hangs_is_closed_as_it_ended_by_whoever_comes_next",
+        ("deduplicator.lane.hanging:close_hanging", "last.get(at, -1) >= begin", "False"),
+    ),
+    _of(
+        "a transaction that closes a commit is fenced like any other",
+        "whoever_dies_while_it_closes_what_hangs_changes_nothing",
+        (
+            "deduplicator.lane.fencing:FencingProducer._fence_ids",
+            "self._closes_as_committed(known)",
+            "False",
+        ),
+    ),
+    _of(
+        "whoever comes next commits what closes an abort, too",
+        "whoever_dies_while_it_closes_what_hangs_changes_nothing",
+        ("deduplicator.lane.fencing:FencingProducer.mark", "in_each=not committed", "in_each=False"),
+    ),
+    _of(
+        "a leader that is reached by another connection is taken for the one before",
+        "a_commit_that_hangs_while_nothing_comes_does_not_go_with_the_next_abort",
+        (
+            "tests.simulation.batches:BatchProducer._send",
+            "self._elections.get(log, log.elections) != log.elections",
+            "False",
+        ),
+    ),
+    _of(
+        "what was written to is not looked at again",
+        "what_hangs_is_closed_though_nothing_comes",
+        ("deduplicator.lane.hanging:Watch.hangs", "before.get(at) == by_id", "False"),
     ),
 ]
 

@@ -432,7 +432,10 @@ class World:
                 self._check_mapping(entry)
 
     def _half_visible(self) -> bool:
-        return bool(self.target.lagging) or any(txn.state != "open" for txn in self.target.unfinished)
+        hanging = (txn for log in self._destination() for txn in log.open)
+        return bool(self.target.lagging) or any(
+            txn.state != "open" for txn in (*self.target.unfinished, *hanging)
+        )
 
     def _check_record(self, log: Log, entry: Entry) -> None:
         assert entry.value is not None

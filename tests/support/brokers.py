@@ -67,13 +67,31 @@ def create_topic(
     replication_factor: int = -1,
 ) -> str:
     """Make a topic, wait until each partition has a leader, return its id as Kafka's tools print it."""
-    admin = _admin(bootstrap)
-    topic = NewTopic(name, partitions, replication_factor=replication_factor, config=dict(config or {}))
-    admin.create_topics([topic], request_timeout=_TIMEOUT_S)[name].result(_TIMEOUT_S)
+    return _create(
+        bootstrap,
+        NewTopic(name, partitions, replication_factor=replication_factor, config=dict(config or {})),
+    )
+
+
+def create_on_nodes(bootstrap: str, name: str, *replicas: list[int], **config: str) -> str:
+    """The same, of a topic whose partitions have these replicas, and which takes records with one that is in sync. Waits where a node that was
+    hurt before is not let in again yet."""
+    wanted = {"retention.ms": "-1", "min.insync.replicas": "1", **config}
+    return _create(bootstrap, NewTopic(name, len(replicas), replica_assignment=list(replicas), config=wanted))
+
+
+def _create(bootstrap: str, topic: NewTopic) -> str:
+    admin, name = _admin(bootstrap), topic.topic
+    _answer(
+        lambda: admin.create_topics([topic], request_timeout=_TIMEOUT_S)[name].result(_TIMEOUT_S),
+        (KafkaError.INVALID_REPLICA_ASSIGNMENT,),
+    )
 
     def led() -> bool:
         found = admin.list_topics(name, timeout=_TIMEOUT_S).topics[name].partitions
-        return len(found) == partitions and all(p.leader >= 0 and p.error is None for p in found.values())
+        return len(found) == topic.num_partitions and all(
+            p.leader >= 0 and p.error is None for p in found.values()
+        )
 
     _wait(led, f"the partitions of {name} to have leaders")
     # Whichever node answers may not have heard of the topic yet.

@@ -25,6 +25,7 @@ from common.kafka.wire import protocol, record_batch
 from common.kafka.wire.batch_sender import PATIENCE_S, REQUEST_BYTES, Batch, BatchSender, Reported
 from common.kafka.wire.broker_connections import BrokerConnections, Partition
 from common.kafka.wire.coordinators import Coordinators
+from common.kafka.wire.open_transactions import OpenTransactions, open_transactions
 from common.kafka.wire.protocol import Buffer, KnownTransaction
 from common.kafka.wire.record_batch import BatchHeader, Records
 from common.kafka.wire.record_encoder import encode_records
@@ -91,7 +92,7 @@ class BatchProducer:
         self._sequences: dict[Partition, int] = {}
         self._single: dict[Partition, _Single] = {}
         self._coordinators = Coordinators(self._brokers, transactional_id, group, self._end)
-        self._batches = BatchSender(self._brokers, transactional_id, self._register, self._end)
+        self._batches = BatchSender(self._brokers, transactional_id, self._register_with_each, self._end)
         self._registered: set[Partition] = set()
         self._with_offsets = False
         self._gap = False
@@ -251,17 +252,24 @@ class BatchProducer:
     ) -> None:
         self._batches.add(Batch(at, pieces, sum(map(len, pieces)), reported, tried))
 
-    @property
-    def registered(self) -> frozenset[Partition]:
-        """The partitions of the transaction under way."""
-        return frozenset(self._registered)
-
-    def take_part(self, partitions: Collection[Partition], timeout: float) -> None:
-        """Make partitions part of the transaction though nothing goes there: its end puts a marker there."""
+    def take_part(self, partitions: Collection[Partition], timeout: float, in_each: bool) -> None:
+        """Make partitions part of the transaction though nothing goes there: its end puts a marker there. `in_each`: those of each transaction too."""
         self._must_go_on()
         deadline = Deadline(timeout)
         self._batches.reach_leaders(partitions, deadline)
-        self._register(partitions, deadline)
+        self._register([*partitions, *(self._in_each if in_each else ())], deadline)
+
+    def commit_of_predecessor(self, number: int, epoch: int, timeout: float) -> None:
+        """Commit what an earlier producer of this transactional id has under way, which has not been fenced yet."""
+        deadline = Deadline(timeout)
+        body = [protocol.end(self._id, number, epoch, True)]
+
+        def ask() -> int:
+            return protocol.throttled(
+                self._coordinators.ask(protocol.TRANSACTION, protocol.END_TXN, body, deadline)
+            )
+
+        self._coordinators.until_ready("EndTxn", ask, protocol.TRANSACTION, deadline)
 
     def flush(self, timeout: float = 30.0) -> int:
         """Send what waits, and wait until all is acknowledged; how many batches are not when the time is over."""
@@ -296,6 +304,10 @@ class BatchProducer:
         """What the cluster knows of a transactional id, this one's or another; None: nothing, or nothing that may be told."""
         return self._coordinators.known_transaction(transactional_id, timeout)
 
+    def open_transactions(self, partitions: Collection[Partition], timeout: float) -> OpenTransactions:
+        """What the leaders of partitions know of transactions that are open there, of any producer."""
+        return open_transactions(self._brokers, partitions, Deadline(timeout))
+
     # inside
 
     def _must_go_on(self) -> None:
@@ -322,13 +334,21 @@ class BatchProducer:
                 begin += records.count
                 self.produce_batch(topic, partition, records, _each(reports))
 
+    def _register_with_each(self, partitions: Collection[Partition], deadline: Deadline) -> None:
+        first = [] if self._registered else [at for at in self._in_each if at not in partitions]
+        self._register([*partitions, *first], deadline)
+
     def _register(self, partitions: Iterable[Partition], deadline: Deadline) -> None:
         """Make partitions part of the transaction; the broker takes nothing for them before."""
         new = [at for at in partitions if at not in self._registered]
         if not new:
             return
-        if not self._registered:
-            new += [at for at in self._in_each if at not in new]
+        if lost := self._batches.reconnected(new):
+            # Its leader may have died before it had the marker of the transaction before this one, whose end would decide that one too.
+            words = (
+                "its leader was reached by another connection before; what is open there is looked at first"
+            )
+            raise self._end(KafkaError(KafkaError._STATE, f"{lost[0][0]}-{lost[0][1]}: {words}"))
         body = [protocol.add_partitions(self._id, self._number, self._epoch, new)]
         deadline = Deadline(deadline.left(PATIENCE_S))
         refused: dict[Partition, int] = {}

@@ -18,6 +18,7 @@ from common import ports
 from common.kafka.wire import protocol
 from common.kafka.wire.broker_backoff import TRIES
 from common.kafka.wire.broker_connections import DATA, Address, BrokerConnections, Line, Partition
+from common.kafka.wire.connection import Connection
 from common.kafka.wire.protocol import Buffer
 from common.ports import Deadline
 
@@ -81,6 +82,8 @@ class BatchSender:
         """What was not taken, in order; nothing else goes to these partitions meanwhile."""
         self._again_at = 0.0
         self._again_since: dict[Partition, float] = {}
+        self._by: dict[Partition, Connection] = {}
+        """By which connection something went to a partition last."""
         self.refusal: KafkaError | None = None
         """Of the first batch of this transaction that was refused: reports go to their batches, and a commit must know without them."""
         self.refused: dict[Partition, KafkaError] = {}
@@ -148,6 +151,15 @@ class BatchSender:
                 self.blame((at for at in partitions if brokers.leader(at) == leader), exception.args[0])
                 raise self._end(exception.args[0]) from None
 
+    def reconnected(self, partitions: Iterable[Partition]) -> list[Partition]:
+        """Those whose leader was reached by another connection the last time something went there."""
+        found = []
+        for at in partitions:
+            leader, before = self._brokers.leader(at), self._by.get(at)
+            if before is not None and (leader is None or self._brokers[leader, DATA] is not before):
+                found.append(at)
+        return found
+
     def _send(self, deadline: Deadline) -> None:
         """Send all batches that wait: of each partition one a request, as Kafka wants it."""
         # First: once one is registered that takes no marker, the transaction can't end, and with it none of this transactional id begins.
@@ -188,10 +200,12 @@ class BatchSender:
         )
         line = (address, DATA)
         try:
-            self._brokers.connected(line, deadline).send(protocol.PRODUCE, body, deadline)
+            connection = self._brokers.connected(line, deadline)
+            connection.send(protocol.PRODUCE, body, deadline)
         except KafkaException as exception:
             self.blame((batch.at for batch in batches), exception.args[0])
             raise self._end(exception.args[0]) from None
+        self._by.update((batch.at, connection) for batch in batches)
         self._sent.setdefault(line, deque()).append(batches)
 
     def take_answers(self) -> None:

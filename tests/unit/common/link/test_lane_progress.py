@@ -26,7 +26,7 @@ ROWS: list[Row] = [
     FrameRefused("id", 3),
     Unfinished(),
     Counts({"records": 7}),
-    Left(1, Snapshot(20, True, 5, {("id", 3): 7}, {("orders", 0): {"link.0": True}})),
+    Left(1, Snapshot(20, True, 5, {("id", 3): 7})),
     Left(1, Snapshot(0, False, None, {})),
 ]
 

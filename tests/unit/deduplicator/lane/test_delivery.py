@@ -8,12 +8,9 @@ from typing import Any, cast
 import pytest
 
 from common import ports
-from deduplicator.lane import delivery as delivery_module
 from deduplicator.lane.delivery import LEAST_REST_S, MOST_REST_S, Delivery
 from deduplicator.lane.inbox import Inbox
-from deduplicator.lane.partition_state import StagingPartitionState as StagingState
 from deduplicator.lane.transaction import MUCH_BYTES
-from deduplicator.lane.unclosed import Unclosed
 
 
 @pytest.fixture
@@ -57,7 +54,10 @@ def gathered(comes: list[str | None], waits: list[float]) -> tuple[list[str], li
     made.restart, made.end, made._pending = False, None, None
     made._blocked = SimpleNamespace(answer_asks=lambda: None, go_back_where_cleared=lambda: None)
     made._frame_handler = SimpleNamespace(take=done.append)
-    made._transaction = SimpleNamespace(open=True, full=lambda _: False, waits_s=lambda _: waits.pop(0))
+    made._watch = made._unavailable = SimpleNamespace(aside={})
+    made._transaction = SimpleNamespace(
+        open=True, full=lambda _: False, waits_s=lambda _: waits.pop(0), hangs=lambda *_: None
+    )
     made._commit = lambda: done.append("commit")
     made._turn()
     return done, waited[1:]
@@ -78,50 +78,3 @@ def test_who_waits_for_nothing_is_not_held_up_by_an_empty_inbox(monkeypatch: pyt
     inbox = Inbox()
     monkeypatch.setattr(inbox._arrived, "wait", lambda _: pytest.fail("waited"))
     assert inbox.take(0.0) is None
-
-
-def test_a_partition_that_may_lack_a_marker_gets_it_before_anything_is_read(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Promise: what hangs of a transaction that ended without a marker there is decided as that one was, by a transaction without records; aborts
-    first, each outcome by itself, and not in partitions that are set aside."""
-    done: list[object] = []
-    fencing = SimpleNamespace(
-        fence=lambda _: 7,
-        unmarked=set(),
-        unclosed={"l.0": {("hangs", 0): False}},
-        fenced={"l.0": None, "l.0.1": None},
-        mark=lambda *what: done.append(what),
-        keep_to_one=lambda: None,
-    )
-    monkeypatch.setattr(delivery_module, "FencingProducer", lambda *_: fencing)
-    found = SimpleNamespace(position=3, staging_start=0, staging_offset=None, next={}, complete=True)
-    monkeypatch.setattr(delivery_module, "recover", lambda *_: found)
-    made = cast(Any, delivery(0))
-    made.plan = SimpleNamespace(mappings_topic="m", staging_topic="s", reader={}, group="g")
-    made.partition, made.end, made.snapshot = 0, None, None
-    made._resume_at = made._pending = made._admin = made._ids = None
-    made.state = StagingState("s-0", 0)
-    made.term = SimpleNamespace(must_lead=lambda _: None, state=SimpleNamespace(destinations={}))
-    unclosed = Unclosed(
-        {("committed", 1): {"l.0": True}, ("aside", 2): {"l.0": False}, ("spare", 3): {"l.0.1": False}}
-    )
-    made._unavailable = SimpleNamespace(unclosed=unclosed, aside={("aside", 2)}, without_marker=lambda *_: ())
-    made._blocked = SimpleNamespace(
-        inherit_holds=lambda _: None,
-        stay=lambda _: None,
-        first_returning=lambda start: start,
-        forget_closing=lambda: None,
-    )
-    made._transaction = SimpleNamespace(open=False, drop=lambda: None, use=lambda *_: None)
-
-    def restart() -> int:
-        done.append("reads")
-        return 1
-
-    made.inbox = SimpleNamespace(restart=restart)
-    made.read_from = []
-    made._recover()
-    of_first = [("l.0", [("hangs", 0)], False), ("l.0", [("committed", 1)], True)]
-    assert done == [*of_first, ("l.0.1", [("spare", 3)], False), "reads"]
-    assert unclosed.outcomes == {("aside", 2): {"l.0": False}}

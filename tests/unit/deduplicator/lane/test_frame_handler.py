@@ -18,7 +18,6 @@ from common.link.halt_reasons import HaltReason
 from deduplicator.lane.frame_handler import FrameHandler
 from deduplicator.lane.partition_state import StagingPartitionState
 from deduplicator.lane.transaction import Again
-from deduplicator.lane.unclosed import Unclosed
 from tests.support.control_json import encode
 from tests.unit.common.kafka.wire.test_chunks import frame_of, unreadable
 from tests.unit.common.kafka.wire.test_chunks import whole as whole_batch
@@ -89,7 +88,7 @@ def judgement() -> tuple[FrameHandler, Recorder, Control]:
     owned = StagingPartitionState("staging-0", 0, {KEY: 0}, True)
     recorder: Any = Recorder()
     term: Any = SimpleNamespace(state=control)
-    unavailable: Any = SimpleNamespace(aside={}, unclosed=Unclosed())
+    unavailable: Any = SimpleNamespace(aside={}, unsettled={})
     return (
         FrameHandler(cast(Any, SimpleNamespace(cluster="c")), term, owned, recorder, recorder, unavailable),
         recorder,

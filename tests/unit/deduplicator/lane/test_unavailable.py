@@ -17,7 +17,6 @@ from common.link.control_state import Control
 from common.link.halt_reasons import HaltReason
 from deduplicator.lane.transactional_ids import TransactionalIds
 from deduplicator.lane.unavailable import FIRST_LOOK_S, GRACE_S, LAST_LOOK_S, Unavailable
-from deduplicator.lane.unclosed import Unclosed
 from tests.support.control_json import encode
 
 AT, OTHER = ("orders", 0), ("orders", 1)
@@ -208,37 +207,3 @@ def test_what_was_given_up_and_what_this_owner_had_is_nobodys() -> None:
     own.have("l.0", 7, 3)
     assert own.nobodys("l.0", prepared, prepared)
     assert not own.nobodys("l.0", BEFORE, BEFORE), "not decided: what this owner sent may be on its way"
-
-
-# markers
-
-
-def test_a_transaction_that_may_hang_is_closed_as_it_ended() -> None:
-    """An aborted one would come with the next commit, a committed one go with the next abort."""
-    unclosed = Unclosed()
-    unclosed.committed([("t", 0), ("t", 1), ("t", 2)])
-    reached: dict[Any, Any] = {("t", 0): (("a", 0), 10), ("t", 1): (("b", 0), 10), ("t", 3): (("c", 0), 10)}
-    unclosed.failed("l.0", reached, registered=[("t", 0), ("t", 1)], refused=[("t", 3)])
-    unclosed.decided(["l.0"], {"l.0": {("t", 0): True, ("t", 4): False}}, {("a", 0): 9, ("b", 0): 10})
-    wanted = {("t", 0): False, ("t", 1): True, ("t", 2): True, ("t", 4): False}
-    assert unclosed.outcomes == {at: {"l.0": committed} for at, committed in wanted.items()}
-    assert unclosed.due("l.0", True, [("t", 1)]) == [("t", 2)]
-    unclosed.closed("l.0", [("t", 0), ("t", 2)])
-    # What is refused without being registered again has no more records than it had.
-    unclosed.failed("l.0", {}, registered=[], refused=[("t", 4), ("t", 1)])
-    assert unclosed.outcomes == {("t", 1): {"l.0": True}, ("t", 4): {"l.0": False}}
-
-
-def test_what_hangs_is_closed_by_its_own_transactional_id_and_by_no_other() -> None:
-    """A marker decides what its own producer has there: another id's would leave it to the next commit of the first."""
-    unclosed = Unclosed()
-    unclosed.failed("l.0", {AT: (("a", 0), 10)}, registered=[AT], refused=[])
-    unclosed.decided(["l.0.1"], {"l.0.1": {AT: True, OTHER: False}}, {})
-    assert unclosed.outcomes == {AT: {"l.0": False, "l.0.1": True}, OTHER: {"l.0.1": False}}
-    assert unclosed.due("l.0", False, []) == [AT] and unclosed.due("l.0.1", True, []) == [AT]
-    assert unclosed.lacks_marker(AT) and unclosed.lacks_marker(OTHER)
-    unclosed.closed("l.0.1", [AT, OTHER])
-    assert unclosed.outcomes == {AT: {"l.0": False}}, "still to be closed"
-    assert not unclosed.lacks_marker(AT), "not before its own id can be used: those beside it go on"
-    unclosed.decided(["l.0", "l.0.1"], {}, {})
-    assert unclosed.lacks_marker(AT)

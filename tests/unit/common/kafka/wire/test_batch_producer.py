@@ -506,3 +506,49 @@ def test_an_unknown_topic_is_named_and_what_goes_with_it_is_not(world: World, cl
     with pytest.raises(KafkaException):
         world.producer.flush(30)
     assert list(world.producer.refused) == [("t", 0)] and clock[0] - begun < 10
+
+
+def test_a_leader_that_is_reached_by_another_connection_may_lack_a_marker(world: World) -> None:
+    """It may have died before it had the marker of the transaction before. Registered and aborted, this one would take that one with it."""
+    world.control.answers += [added(), simple()]
+    world.data.answers.append(produced((0, 5)))
+    world.send()
+    world.producer.commit_transaction(1)
+    world.producer._brokers._connections[ONE, DATA] = other = Line()  # type: ignore[assignment]
+    world.producer.begin_transaction()
+    world.control.sent.clear()
+    world.send()
+    with pytest.raises(KafkaException, match="another connection"):
+        world.producer.flush(1)
+    assert world.control.sent == [] and other.sent == []
+
+
+def test_a_partition_that_was_never_written_to_may_have_any_connection(world: World) -> None:
+    world.producer._brokers._connections[ONE, DATA] = other = Line()  # type: ignore[assignment]
+    world.control.answers.append(added())
+    other.answers.append(produced((0, 5)))
+    world.send()
+    assert world.producer.flush(1) == 0
+
+
+def test_a_marker_alone_is_put_with_what_each_transaction_has_or_without(world: World) -> None:
+    """By that a successor knows what is to be committed."""
+    world.producer._in_each = [("t", 2)]
+    for in_each in (True, False):
+        world.control.answers += [added(partitions=2), simple()]
+        world.producer.take_part([("t", 0)], 1, in_each)
+        assert world.producer._registered == {("t", 0), *([("t", 2)] if in_each else [])}
+        world.producer.abort_transaction(1)
+        world.producer.begin_transaction()
+
+
+def test_what_a_predecessor_has_under_way_is_committed_as_its(world: World) -> None:
+    asked: list[bytes] = []
+
+    def ask(api: Api, body: Any, deadline: Any) -> Answer:
+        asked.extend(body)
+        return Answer(simple())
+
+    world.control.ask = ask  # type: ignore[method-assign]
+    world.producer.commit_of_predecessor(41, 3, 1)
+    assert asked == [protocol.end("tx", 41, 3, True)]

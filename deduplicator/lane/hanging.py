@@ -1,0 +1,167 @@
+"""Transactions that hang without a marker in destination partitions, closed as they ended before anything else is written there.
+
+Brokers (KRaft, seen with Kafka 4.3) complete a transaction without a marker in a partition that has no leader, as if it had been deleted. Once it has one
+again, what hangs there is decided by the next marker of that producer, and of no other: the records of an aborted one would come a second time with
+the commit that follows, those of a committed one could go with an abort. So whoever has fenced a staging partition asks the leaders what is open. The
+mappings tell how it ended, and a transaction without records, of the same transactional id, puts the marker. Nothing is remembered for that, by nobody.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping
+
+from confluent_kafka import KafkaError
+from confluent_kafka.admin import AdminClient
+
+from common.errors import UncleanTransaction
+from common.kafka.client import clients
+from common.kafka.wire.open_transactions import OpenTransactions
+from common.link import offset_mappings
+from common.ports import Deadline
+from deduplicator.lane.fencing import FencingProducer
+from deduplicator.lane.recovery import read_mappings
+from deduplicator.lane_plan import DeduplicatorPlan
+
+log = logging.getLogger(__name__)
+
+Partition = tuple[str, int]
+
+ASK_S = 5.0
+WATCH_S = 10.0
+"""How often what was written to is looked at: longer than a marker takes."""
+CHUNK = 5000
+"""So many offsets of the mappings are looked at at once, the newest first."""
+
+
+class Unsettled(UncleanTransaction):
+    """Whether something hangs in a destination partition is not known, so nothing may be written there."""
+
+    def __init__(self, at: Partition, error: KafkaError) -> None:
+        super().__init__(f"{at[0]}-{at[1]}: {error.str()}")
+        self.refused = {at: error}
+
+
+def close_hanging(
+    plan: DeduplicatorPlan,
+    partition: int,
+    fencing: FencingProducer,
+    destinations: Mapping[Partition, bool],
+    until: int,
+    admin: AdminClient,
+    deadline: Deadline,
+) -> dict[Partition, KafkaError]:
+    """Close what hangs in the destinations of a staging partition, of which is given whether something may have been delivered there; those of which
+    it is not known, and why. Call it after fencing, with the offset in the mappings below which stands all that was committed."""
+    told = fencing.client.open_transactions(destinations, deadline.left(ASK_S))
+    unsettled = {
+        at: KafkaError(KafkaError._STATE, error.str())
+        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+        else error
+        for at, error in told.untold.items()
+    }
+    hanging = of_own(told, fencing)
+    for at, by_id in list(hanging.items()):
+        if waits := sorted(by_id.keys() - fencing.fenced.keys()):
+            # Readers would see nothing of what is written behind it.
+            words = f"a transaction of {waits[0]} hangs there, which is still being completed"
+            unsettled[at] = KafkaError(KafkaError.LEADER_NOT_AVAILABLE, words)
+            del hanging[at]
+    if not hanging:
+        return unsettled
+    begins = {at: max(by_id.values()) for at, by_id in hanging.items()}
+    last, all_there = last_mapped(plan, partition, begins, until, admin, deadline)
+    due: dict[tuple[str, bool], list[Partition]] = {}
+    for at, by_id in hanging.items():
+        if at not in last and destinations[at] and not all_there:
+            words = f"a transaction hangs there from offset {begins[at]}, and no mapping is left that would tell whether it was committed"
+            unsettled[at] = KafkaError(KafkaError._STATE, words)
+            continue
+        for tid, begin in by_id.items():
+            due.setdefault((tid, last.get(at, -1) >= begin), []).append(at)
+    for (tid, committed), where in due.items():
+        names = ", ".join(f"{topic}-{number}" for topic, number in sorted(where))
+        log.warning(
+            "a transaction of %s hangs without a marker in %s: closed as %s",
+            tid,
+            names,
+            "committed" if committed else "aborted",
+        )
+        fencing.mark(tid, where, committed)
+    return unsettled
+
+
+def of_own(told: OpenTransactions, fencing: FencingProducer) -> dict[Partition, dict[str, int]]:
+    """Where transactions of its own ids are open: by transactional id, the offset at which it begins."""
+    own = {
+        at: {fencing.ids_of[n]: offset for n, offset in by_producer.items() if n in fencing.ids_of}
+        for at, by_producer in told.first.items()
+    }
+    return {at: by_id for at, by_id in own.items() if by_id}
+
+
+def last_mapped(
+    plan: DeduplicatorPlan,
+    partition: int,
+    wanted: Collection[Partition],
+    until: int,
+    admin: AdminClient,
+    deadline: Deadline,
+) -> tuple[dict[Partition, int], bool]:
+    """Of destination partitions, the last offset that a committed mapping names; whether no mapping at all is missing."""
+    low, _ = clients.watermarks(admin, plan.mappings_topic, partition, deadline)
+    last: dict[Partition, int] = {}
+    reader = clients.reader(plan.reader, group_id=plan.group)
+    try:
+        end = until + 1
+        while end > low and any(at not in last for at in wanted):
+            begin = max(low, end - CHUNK)
+            newest = ends(
+                read_mappings(
+                    reader,
+                    plan.mappings_topic,
+                    partition,
+                    begin,
+                    end - 1,
+                    deadline,
+                    offset_mappings.decode,
+                )
+            )
+            last = {**newest, **last}
+            end = begin
+    finally:
+        reader.close()
+    return {at: last[at] for at in wanted if at in last}, low == 0
+
+
+def ends(mappings: Collection[offset_mappings.Mapping]) -> dict[Partition, int]:
+    """The last destination offset that they name, of each destination partition."""
+    last: dict[Partition, int] = {}
+    for mapping in mappings:
+        at = (mapping.destination_topic, mapping.destination_partition)
+        for _, begin, length in mapping.runs:
+            last[at] = max(last.get(at, -1), begin + length - 1)
+    return last
+
+
+class Watch:
+    """Of the partitions that were written to, whether a transaction that has ended is still open there: its owner hears nothing of a marker that is
+    missing, and whoever reads there sees no more."""
+
+    def __init__(self) -> None:
+        self._written: set[Partition] = set()
+        self._seen: dict[Partition, dict[str, int]] = {}
+        self._due = 0.0
+
+    def wrote(self, partitions: Collection[Partition]) -> None:
+        self._written.update(partitions)
+
+    def hangs(self, fencing: FencingProducer, aside: Collection[Partition], now: float) -> Partition | None:
+        """A partition in which the same transaction was open WATCH_S ago. Call it between transactions."""
+        if now < self._due or not self._written:
+            return None
+        self._due = now + WATCH_S
+        told = fencing.client.open_transactions(self._written - set(aside), ASK_S)
+        before, self._seen = self._seen, of_own(told, fencing)
+        self._written = {*self._seen, *told.untold}
+        return next((at for at, by_id in self._seen.items() if before.get(at) == by_id), None)

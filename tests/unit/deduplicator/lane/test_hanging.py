@@ -1,0 +1,116 @@
+"""What hangs without a marker: what is closed how, and what may not be written to before more is known. Owners that change: tests/simulation."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+
+from common.kafka.wire.open_transactions import OpenTransactions
+from common.link.offset_mappings import Mapping
+from common.ports import Deadline
+from deduplicator.lane import hanging
+from deduplicator.lane.hanging import WATCH_S, Watch, close_hanging, ends
+
+ONE, TWO, THREE = ("orders", 1), ("orders", 2), ("orders", 3)
+FIRST, SPARE, FOREIGN = 7, 8, 99
+
+
+def mapping(partition: int, *runs: list[int]) -> Mapping:
+    return Mapping("c", "orders", "id", partition, 0, 9, "orders", partition, 5, 3, 0, 0, list(runs))
+
+
+def closed(
+    monkeypatch: pytest.MonkeyPatch,
+    told: OpenTransactions,
+    fenced: set[str],
+    last: dict[tuple[str, int], int],
+    all_there: bool = True,
+    delivered: bool = True,
+) -> tuple[list[Any], dict[tuple[str, int], KafkaError]]:
+    marked: list[Any] = []
+    fencing: Any = SimpleNamespace(
+        client=SimpleNamespace(open_transactions=lambda *_: told),
+        ids_of={FIRST: "l.0", SPARE: "l.0.1"},
+        fenced=dict.fromkeys(fenced),
+        mark=lambda tid, where, committed: marked.append((tid, where, committed)),
+    )
+    monkeypatch.setattr(hanging, "last_mapped", lambda *_: (last, all_there))
+    plan: Any = None
+    admin: Any = None
+    own = dict.fromkeys((ONE, TWO, THREE), delivered)
+    return marked, close_hanging(plan, 0, fencing, own, 9, admin, Deadline(5))
+
+
+def test_each_is_closed_by_its_own_id_as_the_mappings_say_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = OpenTransactions({ONE: {FIRST: 5}, TWO: {FIRST: 5, FOREIGN: 1}, THREE: {FIRST: 5, SPARE: 8}})
+    marked, unsettled = closed(monkeypatch, told, {"l.0", "l.0.1"}, {ONE: 6, TWO: 4, THREE: 7})
+    assert unsettled == {}
+    assert sorted(marked) == [
+        ("l.0", [ONE, THREE], True),
+        ("l.0", [TWO], False),
+        ("l.0.1", [THREE], False),
+    ]
+
+
+def test_what_others_have_open_is_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert closed(monkeypatch, OpenTransactions({ONE: {FOREIGN: 5}}), {"l.0"}, {}) == ([], {})
+
+
+def test_where_an_id_is_still_being_completed_nothing_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = OpenTransactions({ONE: {FIRST: 5}, TWO: {SPARE: 5}})
+    marked, unsettled = closed(monkeypatch, told, {"l.0.1"}, {})
+    assert marked == [("l.0.1", [TWO], False)]
+    assert unsettled.keys() == {ONE} and "l.0 hangs there" in unsettled[ONE].str()
+
+
+def test_where_no_mapping_is_left_that_would_tell_nothing_is_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = OpenTransactions({ONE: {FIRST: 5}, TWO: {FIRST: 5}})
+    marked, unsettled = closed(monkeypatch, told, {"l.0"}, {TWO: 6}, all_there=False)
+    assert marked == [("l.0", [TWO], True)]
+    assert unsettled.keys() == {ONE} and "offset 5" in unsettled[ONE].str()
+    for known in ({"all_there": True}, {"all_there": False, "delivered": False}):
+        marked, unsettled = closed(monkeypatch, told, {"l.0"}, {}, **known)
+        assert (marked, unsettled) == ([("l.0", [ONE, TWO], False)], {}), "a commit would show"
+
+
+def test_a_missing_right_is_no_other_kind_of_trouble(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is denied is seen to elsewhere, for whoever writes; this one is set aside by name."""
+    denied = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "takes READ")
+    gone = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+    _, unsettled = closed(monkeypatch, OpenTransactions({}, {ONE: denied, TWO: gone}), {"l.0"}, {})
+    assert unsettled[ONE].code() == KafkaError._STATE and unsettled[ONE].str() == "takes READ"
+    assert unsettled[TWO].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+
+
+def test_the_last_offset_of_each_destination_partition_counts() -> None:
+    some = [mapping(1, [0, 10, 2], [5, 20, 3]), mapping(2), mapping(1, [8, 4, 1])]
+    assert ends(some) == {ONE: 22}
+
+
+def test_what_an_owner_wrote_to_is_looked_at_until_nothing_of_its_own_is_open_there() -> None:
+    """Where records come all the time something is open each time, but not the same."""
+    told = [
+        OpenTransactions({ONE: {FIRST: 5}, TWO: {FOREIGN: 5}}),
+        OpenTransactions({ONE: {FIRST: 9}}, {THREE: KafkaError(KafkaError.LEADER_NOT_AVAILABLE)}),
+        OpenTransactions({ONE: {FIRST: 9}}),
+    ]
+    asked: list[set[tuple[str, int]]] = []
+
+    def open_transactions(of: set[tuple[str, int]], timeout: float) -> OpenTransactions:
+        asked.append(of)
+        return told.pop(0)
+
+    client = SimpleNamespace(open_transactions=open_transactions)
+    fencing: Any = SimpleNamespace(client=client, ids_of={FIRST: "l.0"})
+    watch, now = Watch(), 100.0
+    assert watch.hangs(fencing, (), now) is None and asked == [], "nothing was written"
+    watch.wrote([ONE, TWO])
+    assert watch.hangs(fencing, (), now) is None
+    watch.wrote([THREE])
+    assert watch.hangs(fencing, (), now + WATCH_S - 1) is None and len(asked) == 1
+    assert watch.hangs(fencing, (), now + WATCH_S) is None
+    assert watch.hangs(fencing, [THREE], now + 2 * WATCH_S) == ONE
+    assert asked == [{ONE, TWO}, {ONE, THREE}, {ONE}]
