@@ -12,7 +12,7 @@ being completed.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -230,7 +230,7 @@ class BatchProducer:
         pieces, tried = record_batch.seal_within(
             most_bytes, ways, records, self._number, self._epoch, sequence
         )
-        self._wait_with((topic, partition), pieces, reported, tried)
+        self._batches.add(_batch((topic, partition), pieces, reported, tried))
 
     def produce_whole(
         self, topic: str, partition: int, header: BatchHeader, batch: pa.Buffer, reported: Reported
@@ -238,7 +238,7 @@ class BatchProducer:
         """The same with a batch that somebody else has made."""
         sequence = self._sequence((topic, partition), header.count)
         pieces = record_batch.reseal(header, batch, self._number, self._epoch, sequence)
-        self._wait_with((topic, partition), pieces, reported)
+        self._batches.add(_batch((topic, partition), pieces, reported))
 
     def _sequence(self, at: Partition, count: int) -> int:
         """The number of the first of so many records that come next."""
@@ -246,11 +246,6 @@ class BatchProducer:
         sequence = self._sequences.get(at, 0)
         self._sequences[at] = (sequence + count) % SEQUENCES
         return sequence
-
-    def _wait_with(
-        self, at: Partition, pieces: Sequence[Buffer], reported: Reported, tried: str = ""
-    ) -> None:
-        self._batches.add(Batch(at, pieces, sum(map(len, pieces)), reported, tried))
 
     def take_part(self, partitions: Collection[Partition], timeout: float, in_each: bool) -> None:
         """Make partitions part of the transaction though nothing goes there: its end puts a marker there. `in_each`: those of each transaction too."""
@@ -261,15 +256,7 @@ class BatchProducer:
 
     def commit_of_predecessor(self, number: int, epoch: int, timeout: float) -> None:
         """Commit what an earlier producer of this transactional id has under way, which has not been fenced yet."""
-        deadline = Deadline(timeout)
-        body = [protocol.end(self._id, number, epoch, True)]
-
-        def ask() -> int:
-            return protocol.throttled(
-                self._coordinators.ask(protocol.TRANSACTION, protocol.END_TXN, body, deadline)
-            )
-
-        self._coordinators.until_ready("EndTxn", ask, protocol.TRANSACTION, deadline)
+        self._coordinators.commit(number, epoch, timeout)
 
     def flush(self, timeout: float = 30.0) -> int:
         """Send what waits, and wait until all is acknowledged; how many batches are not when the time is over."""
@@ -323,15 +310,9 @@ class BatchProducer:
         return self._ended
 
     def _batch_singles(self) -> None:
-        now = int(time.time() * 1000)
         single, self._single = self._single, {}
         for (topic, partition), some in single.items():
-            count = len(some.values)
-            rows = encode_rows(range(count), [now] * count, [1] * count, some.keys, some.values, None)
-            begin = 0
-            for records in encode_records(rows, REQUEST_BYTES // 16):
-                reports = some.reports[begin : begin + records.count]
-                begin += records.count
+            for records, reports in _batches_of(some):
                 self.produce_batch(topic, partition, records, _each(reports))
 
     def _register_with_each(self, partitions: Collection[Partition], deadline: Deadline) -> None:
@@ -380,6 +361,20 @@ class BatchProducer:
         error = KafkaError(code, f"{KafkaError(code).str()} ({', '.join(topics)})")
         self._ended = Refused(error, topics)
         return self._ended
+
+
+def _batch(at: Partition, pieces: Sequence[Buffer], reported: Reported, tried: str = "") -> Batch:
+    return Batch(at, pieces, sum(map(len, pieces)), reported, tried)
+
+
+def _batches_of(some: _Single) -> Iterator[tuple[Records, list[Callable[..., None] | None]]]:
+    """Records of now, each batch with what is told of its records."""
+    count, now = len(some.values), int(time.time() * 1000)
+    rows = encode_rows(range(count), [now] * count, [1] * count, some.keys, some.values, None)
+    begin = 0
+    for records in encode_records(rows, REQUEST_BYTES // 16):
+        yield records, some.reports[begin : begin + records.count]
+        begin += records.count
 
 
 def _each(reports: Sequence[Callable[..., None] | None]) -> Reported:

@@ -74,6 +74,16 @@ class Coordinators:
             ports.sleep(pause)
             pause = min(MOST_PAUSE_S, 2 * pause)
 
+    def commit(self, number: int, epoch: int, timeout: float) -> None:
+        """Commit what a producer of this transactional id has under way."""
+        deadline = Deadline(timeout)
+        body = [protocol.end(self._id, number, epoch, True)]
+
+        def ask() -> int:
+            return protocol.throttled(self.ask(protocol.TRANSACTION, protocol.END_TXN, body, deadline))
+
+        self.until_ready("EndTxn", ask, protocol.TRANSACTION, deadline)
+
     def known_transaction(self, transactional_id: str, timeout: float) -> KnownTransaction | None:
         """What the cluster knows of a transactional id, this one's or another; None: nothing, or nothing that may be told."""
         deadline = Deadline(timeout)
