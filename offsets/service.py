@@ -66,9 +66,11 @@ class Service(Instance):
         self.health.source_reached = self.link.source_reached
         self._stand_for_election()
         self.survey = Survey(s, self.link, self.control)
-        watch = ClusterWatch(
-            self.health, {"source": self.survey.source_admin, "target": self.survey.target_admin}
-        )
+        clusters = {
+            "source": s.client_config("source", "admin"),
+            "target": s.client_config("destination", "admin"),
+        }
+        watch = ClusterWatch(self.health, clusters)
         try:
             while wait_for_lead(self.leadership, self.health, self.stopping):
                 try:

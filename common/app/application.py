@@ -78,11 +78,12 @@ class Application(Role):
     def _run(self) -> int:
         self.link, self.control = identity.prepare(self.settings, self.needs_source, Deadline(CALL_S))
         self.health.target_reached = True
-        clients = {"target": self.control.admin}
+        clusters = {"target": self.settings.client_config("destination", "admin")}
         if self.needs_source:
             self.health.source_reached = self.link.source_reached
-            clients["source"] = self.source = admin(self.settings.client_config("source", "admin"))
-        watch = ClusterWatch(self.health, clients)
+            clusters["source"] = self.settings.client_config("source", "admin")
+            self.source = admin(clusters["source"])
+        watch = ClusterWatch(self.health, clusters)
         self._stand_for_election()
         try:
             self.counters = CounterTail(

@@ -1,4 +1,8 @@
-"""Whether each cluster can be reached, asked now and then in the background and told to a Health; main loops never wait for it."""
+"""Whether each cluster can be reached, asked now and then in the background and told to a Health; main loops never wait for it.
+
+Any broker is asked for metadata of no topic, which takes no right. Not by the client library's DescribeCluster: a broker that has just started names
+nobody, and that answer aborts the process (librdkafka 2.16).
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,12 @@ import threading
 from collections.abc import Mapping
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
 from common.app.health import Health
-from common.kafka.errors import future_result, kafka_error
+from common.kafka.client.clients import Config
+from common.kafka.errors import kafka_error
+from common.kafka.wire.broker_connections import BrokerConnections
+from common.ports import Deadline
 
 log = logging.getLogger(__name__)
 
@@ -23,26 +29,30 @@ IN_VAIN = 2
 class ClusterWatch:
     """Watches clusters until closed, each in a thread of its own: what one does not answer holds up no other's."""
 
-    def __init__(self, health: Health, clients: Mapping[str, AdminClient]) -> None:
-        """`clients`: by "source" and "target". They are asked for nothing that needs a right."""
+    def __init__(self, health: Health, clusters: Mapping[str, Config]) -> None:
+        """`clusters`: by "source" and "target", how clients get in."""
         self._health = health
         self._closed = threading.Event()
-        for which, client in clients.items():
+        for which, config in clusters.items():
             threading.Thread(
-                target=self._watch, args=(which, client), name=f"watch-{which}", daemon=True
+                target=self._watch,
+                args=(which, BrokerConnections(config)),
+                name=f"watch-{which}",
+                daemon=True,
             ).start()
 
     def close(self) -> None:
         """Ask no more."""
         self._closed.set()
 
-    def _watch(self, which: str, client: AdminClient) -> None:
+    def _watch(self, which: str, brokers: BrokerConnections) -> None:
         in_vain = 0
         while not self._closed.wait(LOOK_S):
-            why = _unanswered(client)
+            why = _unanswered(brokers)
             in_vain = 0 if why is None else in_vain + 1
             if in_vain in (0, IN_VAIN) and not self._closed.is_set():
                 self._tell(which, why)
+        brokers.close()
 
     def _tell(self, which: str, why: str | None) -> None:
         before = getattr(self._health, f"{which}_reached")
@@ -53,10 +63,11 @@ class ClusterWatch:
             log.info("the %s cluster is reached again", which)
 
 
-def _unanswered(client: AdminClient) -> str | None:
+def _unanswered(brokers: BrokerConnections) -> str | None:
     """Why no broker of the cluster answers; None where one does, whatever it says."""
     try:
-        future_result(client.describe_cluster(request_timeout=ASK_S), ASK_S + 1.0)
+        brokers.renew()
+        brokers.describe((), Deadline(ASK_S))
     except KafkaException as exception:
         error = kafka_error(exception)
         # Below 0 are the client's own.

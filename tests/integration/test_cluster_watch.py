@@ -49,7 +49,7 @@ def test_each_cluster_is_told_of_by_who_uses_it(
     """Promise: `source_reached: true` for ever is over. The one that is gone is told, degraded, the other one is not touched by it, the
     deduplicator tells nothing of a source that it never uses, and all is well again by itself."""
     monkeypatch.setattr(cluster_watch, "LOOK_S", 0.3)
-    monkeypatch.setattr(cluster_watch, "ASK_S", 1.0)
+    monkeypatch.setattr(cluster_watch, "ASK_S", 2.0)
     source, target = pair
     link = Link(source.bootstrap_servers, target.bootstrap_servers, "link", TOPIC)
     with link.running() as (replicator, deduplicator):

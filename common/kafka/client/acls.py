@@ -42,6 +42,7 @@ def topic_acls(client: AdminClient, which: str, deadline: Deadline) -> set[Acl]:
         return list(future_result(client.describe_acls(everything, request_timeout=timeout), timeout + 1))
 
     def may_ask(timeout: float) -> bool:
+        # A broker that has just started could abort the process here (docs/internals/client-libraries.md); one has just answered.
         asked = client.describe_cluster(include_authorized_operations=True, request_timeout=timeout)
         return AclOperation.DESCRIBE in (future_result(asked, timeout + 1).authorized_operations or ())
 
