@@ -19,6 +19,7 @@ from confluent_kafka.admin import (
 from common.errors import LinkRefused, VerbatimError
 from common.kafka.client import clients
 from common.kafka.errors import kafka_error, lacks_right
+from common.kafka.wire.batch_producer import BatchProducer
 from common.link import permissions
 from common.link.permissions import DEDUPLICATOR, OFFSETS, REPLICATOR, SOURCE, TARGET
 from common.ports import Deadline
@@ -48,7 +49,7 @@ GO_ON = {
     (DEDUPLICATOR, "WRITE", "<link>.positions"),
     *(
         (DEDUPLICATOR, operation, "<destinations>")
-        for operation in ("WRITE", "DESCRIBE_CONFIGS", "CREATE", "ALTER", "ALTER_CONFIGS")
+        for operation in ("READ", "WRITE", "DESCRIBE_CONFIGS", "CREATE", "ALTER", "ALTER_CONFIGS")
     ),
     (OFFSETS, "DESCRIBE", "<topics>"),
     (OFFSETS, "DESCRIBE", "<groups>"),
@@ -213,6 +214,30 @@ def test_what_may_not_be_delivered_is_halted_by_name_at_each_start_and_the_other
     }
     assert all(end > there[what] for what, end in went_on.items() if what != "unwritten"), went_on
     assert went_on["unwritten"] == there["unwritten"]
+
+
+def test_where_something_is_open_that_may_not_be_looked_at_the_partition_halts_by_name(link: Guarded) -> None:
+    """Promise: a transaction is open in a destination, and whose it is takes READ there: without it the partition is halted with that word, and
+    the others go on. Where nothing is open, nobody misses that right."""
+    at, to = (link.clusters[which].bootstrap_servers for which in (SOURCE, TARGET))
+    orders, changed = link.topic("orders"), link.topic("changed")
+    for topic in (orders, changed):
+        produce(at, topic, [Record(b"behind")])
+    assert link.run(REPLICATOR) == 0
+    foreign = BatchProducer({"bootstrap.servers": to}, "foreign", 60_000, "foreign")
+    foreign.init_transactions()
+    foreign.begin_transaction()
+    foreign.produce(orders, b"open", None, 0)
+    assert foreign.flush() == 0
+    there = end_offsets(to, changed)[0]
+    with link.denying(DEDUPLICATOR, TARGET, ("READ", "TOPIC", orders), ("READ", "TOPIC", changed)):
+        told = link.tell(DEDUPLICATOR)
+        assert (told.code, halted(told)) == (3, {f"{orders}-0"}), told
+        assert "takes READ on its topic" in told.lines
+        assert end_offsets(to, changed)[0] > there
+        foreign.abort_transaction()
+        eventually(lambda: link.run(DEDUPLICATOR) == 0, "it to go on", 60)
+    foreign.close()
 
 
 @pytest.mark.parametrize("lost", IN_MID_RUN, ids=lambda lost: lost[1])
