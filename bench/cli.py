@@ -1,4 +1,5 @@
-"""The benchmark's command line: `python -m bench`, and `python -m bench report` to write down what it found."""
+"""The benchmark's command line: `python -m bench`, and `python -m bench report` to write down what it
+found."""
 
 from __future__ import annotations
 
@@ -82,8 +83,8 @@ def cli(
 ) -> None:
     """Measure Verbatim, MirrorMaker 2 and a plain loop, side by side on two real brokers of this machine.
 
-    Takes two to three hours; nothing else should run meanwhile. Needs Java 17. Figures of one machine are worth comparing only with figures
-    of the same sitting.
+    Takes two to three hours; nothing else should run meanwhile. Needs Java 17. Figures of one machine are
+    worth comparing only with figures of the same sitting.
     """
     if context.invoked_subcommand is not None:
         return
@@ -99,7 +100,8 @@ def cli(
         run = Sitting(pair, scale, click.echo)
         try:
             if "throughput" in parts:
-                # For the others the bare topic does it: they are paced, and count only what comes after some seconds.
+                # For the others the bare topic does it: they are paced, and count only what comes after some
+                # seconds.
                 run.warm_up()
                 run.throughput(repetitions)
             if "latency" in parts:
@@ -148,6 +150,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     show_default=True,
 )
 def report_command(file: Path, into: Path) -> None:
-    """Write the figures of a JSON FILE into the page on performance, between its generated markers, and plot them beside it."""
+    """Write the figures of a JSON FILE into the page on performance, between its generated markers, and plot
+    them beside it."""
     report.write(file, into)
     click.echo(f"{into} and its plot hold the figures of {file}")

@@ -17,7 +17,8 @@ from verbatim.local.kafka_cluster import FULL_SPEED, Cluster
 HEAP = "1g"
 # As kafka-server-start.sh starts them: with a heap that has its full size at once.
 _JVM = (f"-Xms{HEAP}", *FULL_SPEED)
-# Of a benchmark's records nothing is to be deleted by age while it runs, and no limit of a topic is what is measured.
+# Of a benchmark's records nothing is to be deleted by age while it runs, and no limit of a topic is what is
+# measured.
 TOPIC_CONFIG = {"retention.ms": "-1", "max.message.bytes": str(4 << 20)}
 _CALL_S = 30.0
 
@@ -55,7 +56,8 @@ class Broker:
         return sorted(t for t in self.admin.list_topics(timeout=_CALL_S).topics if not t.startswith("__"))
 
     def delete(self, topics: list[str]) -> None:
-        """Delete topics, and wait until their records have gone from the disk too: it is work that must not fall into a measurement."""
+        """Delete topics, and wait until their records have gone from the disk too: it is work that must not
+        fall into a measurement."""
         if not topics:
             return
         for future in self.admin.delete_topics(topics, operation_timeout=_CALL_S).values():
@@ -70,7 +72,8 @@ class Broker:
 
 
 class Visible:
-    """Calling it gives the offsets that a read-committed reader may see, transaction markers included; 0 until there are all topics."""
+    """Calling it gives the offsets that a read-committed reader may see, transaction markers included; 0
+    until there are all topics."""
 
     def __init__(self, broker: Broker, topics: Sequence[str], partitions: int) -> None:
         self._broker, self._topics = broker, set(topics)
@@ -83,8 +86,9 @@ class Visible:
         if self._admin is None:
             if not self._topics.issubset(self._broker.topics()):
                 return 0
-            # A client of its own, made once there is something to ask for: one that has asked for a topic before it was there,
-            # or has listed all topics, was seen to answer "no leaders found" for as long as it lived.
+            # A client of its own, made once there is something to ask for: one that has asked for a topic
+            # before it was there, or has listed all topics, was seen to answer "no leaders found" for as long
+            # as it lived.
             self._answered_at = time.monotonic()
             self._admin = AdminClient({"bootstrap.servers": self._broker.bootstrap_servers})
         found = self._admin.list_offsets(

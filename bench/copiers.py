@@ -1,4 +1,5 @@
-"""What is measured side by side: Verbatim, MirrorMaker 2 in three configurations, and the floor. Starts and ends them; measures nothing.
+"""What is measured side by side: Verbatim, MirrorMaker 2 in three configurations, and the floor. Starts and
+ends them; measures nothing.
 
 Each is one or more real processes that copy one topic to `<link>.<topic>` on the target.
 """
@@ -31,7 +32,8 @@ FLOOR = "floor"
 # As connect-mirror-maker.sh starts it.
 _MIRROR_MAKER_JVM = ("-Xms256M", "-Xmx2G", *FULL_SPEED)
 
-# What all three have in common is what makes the comparison one of equals: exactly once, and only committed records.
+# What all three have in common is what makes the comparison one of equals: exactly once, and only committed
+# records.
 _MIRROR_MAKER_COMMON = {
     "clusters": "{source}, target",
     "{source}.bootstrap.servers": "{source_servers}",
@@ -53,7 +55,8 @@ _MIRROR_MAKER_COMMON = {
     "config.storage.replication.factor": "1",
 }
 
-# One task a partition. (Its connectors for heartbeats and checkpoints can't be switched off in dedicated mode; they cost next to nothing.)
+# One task a partition. (Its connectors for heartbeats and checkpoints can't be switched off in dedicated
+# mode; they cost next to nothing.)
 _MIRROR_MAKER_TUNED = {
     "tasks.max": "{partitions}",
     "target.producer.compression.type": "lz4",
@@ -80,10 +83,12 @@ MIRROR_MAKER_PROPERTIES: Mapping[str, Mapping[str, str]] = {
     },
     "mm2-defaults": {},
 }
-"""Configuration -> its properties, over what all have in common. The defaults: one task, a transaction for each poll."""
+"""Configuration -> its properties, over what all have in common. The defaults: one task, a transaction for
+each poll."""
 
 EXECUTORS = {"verbatim-1-executor": 1, "verbatim-2-executors": 2}
-"""Verbatim on a standalone cluster of Spark's: so many workers, on each an executor of either application, which runs one lane."""
+"""Verbatim on a standalone cluster of Spark's: so many workers, on each an executor of either application,
+which runs one lane."""
 
 PEERS = (VERBATIM, *MIRROR_MAKER_PROPERTIES, FLOOR)
 NAMES = (*PEERS, *EXECUTORS)
@@ -101,7 +106,8 @@ TITLES = {
 
 @dataclass
 class Copier:
-    """A copier of one topic, stopped and ready to start; killed when the `with` ends, for nothing of it is needed any more."""
+    """A copier of one topic, stopped and ready to start; killed when the `with` ends, for nothing of it is
+    needed any more."""
 
     name: str
     destination: str
@@ -131,8 +137,8 @@ class Copier:
 
 
 def make(name: str, pair: Pair, link: str, topic: str, partitions: int, linger_ms: int = 20) -> Copier:
-    """A copier by its name in NAMES. `link` must be new in this sitting. `topic` may be a pattern, but for the floor. `linger_ms` is the
-    floor's."""
+    """A copier by its name in NAMES. `link` must be new in this sitting. `topic` may be a pattern, but for
+    the floor. `linger_ms` is the floor's."""
     folder = pair.folder / link
     folder.mkdir()
     makers: dict[str, Callable[[], dict[str, Application]]] = {
@@ -151,7 +157,8 @@ def destination(link: str, topic: str) -> str:
 
 
 def lay_by_classes(say: Callable[[str], None]) -> None:
-    """Verbatim's images hold which classes Spark loads, so here it starts with them too. Made once; raises VerbatimError."""
+    """Verbatim's images hold which classes Spark loads, so here it starts with them too. Made once; raises
+    VerbatimError."""
     archive = class_archive.of_spark(classpath(DELTA))
     if archive.is_file():
         return
@@ -190,8 +197,9 @@ def _verbatim_variables(pair: Pair, link: str, topic: str, folder: Path) -> dict
 def _verbatim_on_executors(
     pair: Pair, link: str, topic: str, folder: Path, count: int
 ) -> dict[str, Application]:
-    # On each worker a core for the replicator's lane, one for the deduplicator's, one for the state query; and one more, since the replicator's
-    # executors may all come to one worker, if that is up first, and those of the deduplicator must find room for two cores still.
+    # On each worker a core for the replicator's lane, one for the deduplicator's, one for the state query;
+    # and one more, since the replicator's executors may all come to one worker, if that is up first, and
+    # those of the deduplicator must find room for two cores still.
     master, found = standalone(folder, count, cores=4, memory="2g")
     variables = _verbatim_variables(pair, link, topic, folder)
     variables |= {"SPARK_MASTER": master, "PARALLELISM": str(count), "PYSPARK_PYTHON": sys.executable}

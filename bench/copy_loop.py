@@ -1,4 +1,5 @@
-"""The floor: copies a topic with the plainest loop there is, one process, one phase, no guarantees. What any copier in Python pays.
+"""The floor: copies a topic with the plainest loop there is, one process, one phase, no guarantees. What any
+copier in Python pays.
 
 python copy_loop.py SOURCE TARGET TOPIC DESTINATION PARTITIONS LINGER_MS
 """
@@ -21,7 +22,8 @@ def main(source: str, target: str, topic: str, destination: str, partitions: int
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
             "fetch.wait.max.ms": 100,
-            # With its queue full, librdkafka fetches no more for a second: longer than it takes to empty the queue.
+            # With its queue full, librdkafka fetches no more for a second: longer than it takes to empty the
+            # queue.
             "fetch.queue.backoff.ms": 10,
         }
     )

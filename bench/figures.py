@@ -1,4 +1,5 @@
-"""What is computed from measurements: percentiles, spreads, the steady part of a curve. Pure; measures nothing itself."""
+"""What is computed from measurements: percentiles, spreads, the steady part of a curve. Pure; measures
+nothing itself."""
 
 from __future__ import annotations
 
@@ -12,13 +13,15 @@ Curve = Sequence[tuple[float, float]]
 """A quantity that only grows: (time in s, value), in the order of time."""
 
 STEADY_FROM, STEADY_TO = 0.10, 0.95
-"""The steady part of a catch-up: between these shares of the records. Before it the copier starts up, after it partitions run dry."""
+"""The steady part of a catch-up: between these shares of the records. Before it the copier starts up, after
+it partitions run dry."""
 
 PERCENTILES = (50.0, 95.0, 99.0, 99.9)
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """The smallest of the values, sorted ascending, that at least `percent` % of them do not exceed (nearest rank).
+    """The smallest of the values, sorted ascending, that at least `percent` % of them do not exceed (nearest
+    rank).
 
     Raises ValueError when there is none.
     """
@@ -50,7 +53,8 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def value_at(curve: Curve, time_s: float) -> float:
-    """The value at a time, on a straight line between two points; beyond the ends, that of the end. Raises ValueError when empty."""
+    """The value at a time, on a straight line between two points; beyond the ends, that of the end. Raises
+    ValueError when empty."""
     if not curve:
         raise ValueError("no points")
     after = bisect.bisect_left(curve, time_s, key=lambda point: point[0])
@@ -63,7 +67,8 @@ def value_at(curve: Curve, time_s: float) -> float:
 
 
 def time_of(curve: Curve, value: float) -> float:
-    """When the curve first reached a value, on a straight line between two points. Raises ValueError if it never did."""
+    """When the curve first reached a value, on a straight line between two points. Raises ValueError if it
+    never did."""
     for index, (end, high) in enumerate(curve):
         if high >= value:
             if index == 0:
@@ -93,8 +98,8 @@ class Steady:
 def steady(visible: Curve, records: int) -> Steady:
     """The steady part of a curve of offsets that ended with all of the records visible.
 
-    A transaction's marker takes an offset too. How many there are shows at the end, and they are taken to be spread evenly.
-    Raises ValueError when fewer offsets than records are visible.
+    A transaction's marker takes an offset too. How many there are shows at the end, and they are taken to be
+    spread evenly. Raises ValueError when fewer offsets than records are visible.
     """
     if not visible or visible[-1][1] < records:
         raise ValueError(f"not all of the {records} records are visible")
@@ -104,7 +109,8 @@ def steady(visible: Curve, records: int) -> Steady:
 
 
 def longest_gap(times: Sequence[float]) -> float:
-    """The longest time between two neighbours; the times are sorted ascending. Raises ValueError with fewer than two."""
+    """The longest time between two neighbours; the times are sorted ascending. Raises ValueError with fewer
+    than two."""
     if len(times) < 2:
         raise ValueError("fewer than two times")
     return max(after - before for before, after in itertools.pairwise(times))

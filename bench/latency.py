@@ -1,4 +1,5 @@
-"""How long a record takes from its producer to a read-committed reader at the other side, at several rates; and the longest pause."""
+"""How long a record takes from its producer to a read-committed reader at the other side, at several rates;
+and the longest pause."""
 
 from __future__ import annotations
 
@@ -23,8 +24,9 @@ SETTLE_S = 3.0
 def measure(
     pair: Pair, name: str, link: str, rates: Sequence[int], seconds: float, pause_s: float, warm_s: float
 ) -> Iterator[dict[str, Any]]:
-    """One copier through all rates, then, if asked for, `pause_s` at 1,000 records/s to look for the longest pause. For `warm_s` before that
-    nothing is counted: brokers and copiers compile what they are going to do, transactions above all."""
+    """One copier through all rates, then, if asked for, `pause_s` at 1,000 records/s to look for the longest
+    pause. For `warm_s` before that nothing is counted: brokers and copiers compile what they are going to do,
+    transactions above all."""
     topic = f"{link}-latency"
     pair.source.create([topic], paced.PARTITIONS)
     copier = copiers.make(name, pair, link, topic, paced.PARTITIONS, linger_ms=1)

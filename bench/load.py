@@ -25,10 +25,11 @@ RUN_BYTES = 500_000
 class Shape:
     """What the records of a topic are like.
 
-    size: bytes of a value. fill: "half" (half random, half one letter, so that compression finds about half to do), "random" (nothing
-    for it to do) or "text" (JSON, of which little is left). headers: three short ones, or none. topics: how many, each with so many
-    partitions. long: so many records that they are another shape, by name only. batch_bytes: the source's batches as their producer fills them,
-    before compression (0: about a megabyte).
+    size: bytes of a value. fill: "half" (half random, half one letter, so that compression finds about half
+    to do), "random" (nothing for it to do) or "text" (JSON, of which little is left). headers: three short
+    ones, or none. topics: how many, each with so many partitions. long: so many records that they are another
+    shape, by name only. batch_bytes: the source's batches as their producer fills them, before compression
+    (0: about a megabyte).
     """
 
     size: int
@@ -84,10 +85,12 @@ def _value(shape: Shape, rng: random.Random) -> bytes:
 
 
 def rows(shape: Shape, topics: Sequence[str], count: int) -> Iterator[tuple[str, int, bytes, bytes]]:
-    """So many records, spread over the partitions of the topics, as (topic, partition, key, value), in runs that make a batch each.
+    """So many records, spread over the partitions of the topics, as (topic, partition, key, value), in runs
+    that make a batch each.
 
-    However many partitions there are, each gets the same: every value in turn, and batches as large. Were records dealt out one by one, each of
-    a thousand partitions would have one and the same value in all of them, of which compression leaves nothing, in batches of a few.
+    However many partitions there are, each gets the same: every value in turn, and batches as large. Were
+    records dealt out one by one, each of a thousand partitions would have one and the same value in all of
+    them, of which compression leaves nothing, in batches of a few.
     """
     some = values(shape)
     places = [(topic, p) for p in range(shape.partitions) for topic in topics]
@@ -100,17 +103,18 @@ def rows(shape: Shape, topics: Sequence[str], count: int) -> Iterator[tuple[str,
 
 
 FIRST_BYTES = 64 << 10
-"""What each partition has before anything is measured. A broker's first entry in the index of a new log makes a page of that file, which
-takes long: with 1,000 partitions of 2,000 records each it was the greatest single part of what the target broker did. The entry comes after
-4 KiB, as compressed."""
+"""What each partition has before anything is measured. A broker's first entry in the index of a new log makes
+a page of that file, which takes long: with 1,000 partitions of 2,000 records each it was the greatest single
+part of what the target broker did. The entry comes after 4 KiB, as compressed."""
 
 
 class Backlog:
-    """Source topics whose records are written but invisible, in transactions that are open until `warm` and `reveal`.
+    """Source topics whose records are written but invisible, in transactions that are open until `warm` and
+    `reveal`.
 
-    So a copier can be started on it, shown to work by the few records before them, be given so many to warm up with, and then all the
-    others at once. Had it the backlog from its start, whichever part of it comes up first would run alone: not what a copier does when it
-    runs.
+    So a copier can be started on it, shown to work by the few records before them, be given so many to warm
+    up with, and then all the others at once. Had it the backlog from its start, whichever part of it comes up
+    first would run alone: not what a copier does when it runs.
     """
 
     def __init__(self, broker: Broker, shape: Shape, topic: str, warm: int = 0) -> None:
@@ -129,7 +133,8 @@ class Backlog:
         broker.create(self.topics, shape.partitions)
 
     def fill(self) -> None:
-        """Write visible records to each partition, then the invisible ones, round about the partitions. Raises RuntimeError."""
+        """Write visible records to each partition, then the invisible ones, round about the partitions.
+        Raises RuntimeError."""
         self._warming.init_transactions(60)
         self._producer.init_transactions(60)
         self._write(self._producer, self.first)

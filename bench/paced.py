@@ -1,4 +1,5 @@
-"""Records at a pace through a copier, and their arrivals: runs the programs of bench.probe. Judges nothing."""
+"""Records at a pace through a copier, and their arrivals: runs the programs of bench.probe. Judges
+nothing."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ class Phase:
 
 @dataclass(frozen=True)
 class Arrivals:
-    """Every record that arrived, in the order of arrival: when it was made and when it came, in ns, and its number."""
+    """Every record that arrived, in the order of arrival: when it was made and when it came, in ns, and its
+    number."""
 
     made: array[int]
     arrived: array[int]
@@ -67,9 +69,11 @@ class Paced:
         return self._numbers
 
     def arrived_ns(self) -> int:
-        """When the newest record was made that has arrived from the partition that is furthest behind; 0 before the first of every partition.
+        """When the newest record was made that has arrived from the partition that is furthest behind; 0
+        before the first of every partition.
 
-        A partition whose reader waits for the end of a dead writer's transaction stands still for a minute, while the others go on.
+        A partition whose reader waits for the end of a dead writer's transaction stands still for a minute,
+        while the others go on.
         """
         newest = array("q")
         with contextlib.suppress(OSError):
@@ -156,7 +160,8 @@ class Paced:
 
 @contextlib.contextmanager
 def through(pair: Pair, link: str, copier: Copier | None, topic: str) -> Iterator[Paced]:
-    """A running copier (None: the topic itself, on the target) with records arriving. Topics are deleted at the end."""
+    """A running copier (None: the topic itself, on the target) with records arriving. Topics are deleted at
+    the end."""
     folder = pair.folder / f"{link}-paced"
     folder.mkdir()
     before = set(pair.source.topics()) - {topic}

@@ -1,12 +1,13 @@
-"""The two programs that measure latency, each a process of its own: a producer that keeps a pace, a read-committed reader that notes arrivals.
+"""The two programs that measure latency, each a process of its own: a producer that keeps a pace, a
+read-committed reader that notes arrivals.
 
     python probe.py produce SERVERS TOPIC PARTITIONS RATE SECONDS SIZE FIRST FILE
     python probe.py read SERVERS TOPIC FILE
 
-A value begins with the moment it was made (the monotonic clock, which all processes of a machine share; ns) and a running number, 8
-bytes each, which also chooses the partition. Both programs end on SIGTERM too and write what they know to FILE: the producer JSON; the
-reader three arrays of int64 one after the other, made at, arrived at, number. While it runs, the reader keeps the newest `made at` of
-each partition in FILE.newest.
+A value begins with the moment it was made (the monotonic clock, which all processes of a machine share; ns)
+and a running number, 8 bytes each, which also chooses the partition. Both programs end on SIGTERM too and
+write what they know to FILE: the producer JSON; the reader three arrays of int64 one after the other, made
+at, arrived at, number. While it runs, the reader keeps the newest `made at` of each partition in FILE.newest.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from pathlib import Path
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 _HEAD = struct.Struct("<qq")
-# A record alone costs more than its share of a batch: at thousands a second a client that sends them one by one is what is measured.
+# A record alone costs more than its share of a batch: at thousands a second a client that sends them one by
+# one is what is measured.
 _TICK_NS = 2_000_000
 _LINGER_MS = 1
 _NEWEST_EVERY_NS = 50_000_000
@@ -85,7 +87,8 @@ def read(servers: str, topic: str, file: Path) -> None:
     noted, written = newest[:], 0
     gc.disable()
     while not _ended:
-        # The first is waited for, the others are those that are there: `consume` would wait until it has as many as asked for.
+        # The first is waited for, the others are those that are there: `consume` would wait until it has as
+        # many as asked for.
         first = consumer.poll(0.1)
         messages = [] if first is None else [first, *consumer.consume(10_000, 0)]
         now = time.monotonic_ns()

@@ -1,4 +1,5 @@
-"""How long nothing arrives after a kill -9: an application dies with all its processes and the same instance is started at once."""
+"""How long nothing arrives after a kill -9: an application dies with all its processes and the same instance
+is started at once."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from bench.paced import Arrivals, Paced
 
 RATE = 1_000
 MORE_RATE, MORE_S = 50_000, 60.0
-"""What Verbatim copies before it is killed again: neither its state nor a restart may grow with what has been copied."""
+"""What Verbatim copies before it is killed again: neither its state nor a restart may grow with what has been
+copied."""
 _WITHIN_S = 180.0
 _SETTLE_S = 8.0
 
@@ -26,7 +28,8 @@ def measure(
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Kill each application of a copier so often, at 1,000 records/s; (repetition, what was seen).
 
-    The exact times are known at the end, when the reader has ended; meanwhile `say` gets a line for each kill.
+    The exact times are known at the end, when the reader has ended; meanwhile `say` gets a line for each
+    kill.
     """
     topic = f"{link}-recovery"
     pair.source.create([topic], paced.PARTITIONS)
@@ -103,12 +106,14 @@ def _newer_than(run: Paced, since_ns: int) -> bool:
 
 
 def next_record_s(killed_ns: int, arrivals: Arrivals) -> float:
-    """From a kill to the arrival of the first record that was made after it; pure. Raises ValueError when none came."""
+    """From a kill to the arrival of the first record that was made after it; pure. Raises ValueError when
+    none came."""
     return (min(_firsts(killed_ns, arrivals).values()) - killed_ns) / 1e9
 
 
 def every_partition_s(killed_ns: int, arrivals: Arrivals) -> float:
-    """The same until every partition has had one; pure. A dead writer's open transaction may keep one from being read for longer than others."""
+    """The same until every partition has had one; pure. A dead writer's open transaction may keep one from
+    being read for longer than others."""
     return (max(_firsts(killed_ns, arrivals).values()) - killed_ns) / 1e9
 
 

@@ -1,4 +1,5 @@
-"""Tables and the plot of what was measured: JSON -> Markdown and PNG. Measures nothing; the tables are pure."""
+"""Tables and the plot of what was measured: JSON -> Markdown and PNG. Measures nothing; the tables are
+pure."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ def shown(values: Iterable[float | None], form: Callable[[float], str]) -> str:
 
 
 def as_markdown(sittings: Sequence[dict[str, Any]]) -> str:
-    """Everything measured, with the machine and the commands; figures of one machine are never mixed with another's."""
+    """Everything measured, with the machine and the commands; figures of one machine are never mixed with
+    another's."""
     machines = _by_machine(sittings)
     heads = [f"## On {some[0]['processor']}\n\n" if len(machines) > 1 else "" for some in machines]
     return "\n\n".join(head + _of_a_machine(some) for head, some in zip(heads, machines, strict=True))
@@ -85,7 +87,8 @@ def of_one_machine(sittings: Sequence[dict[str, Any]], kind: str) -> list[Result
 
 
 def write(file: Path, into: Path) -> None:
-    """Put the figures of a file of sittings between the markers of a document, and the plot beside it. Raises ValueError without markers."""
+    """Put the figures of a file of sittings between the markers of a document, and the plot beside it. Raises
+    ValueError without markers."""
     sittings = json.loads(file.read_text())["sittings"]
     old = into.read_text() if into.exists() else f"# Benchmarks\n\n{BEGIN}\n{END}\n"
     if old.count(BEGIN) != 1 or old.count(END) != 1:

@@ -1,4 +1,5 @@
-"""One sitting: what is measured in which order, on two brokers that stay up, and what is written down of it."""
+"""One sitting: what is measured in which order, on two brokers that stay up, and what is written down of
+it."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from common.errors import VerbatimError
 from common.spark.jars import KAFKA
 
 MAIN_SHAPES = (Shape(200, 6_000_000), Shape(1000, 2_000_000))
-"""Measured with every copier. Some seconds of each: what 2,000,000 records of 200 B took was a second and a half."""
+"""Measured with every copier. Some seconds of each: what 2,000,000 records of 200 B took was a second and a
+half."""
 
 SIDE_SHAPES = (
     Shape(100, 6_000_000),
@@ -46,19 +48,22 @@ SCALE_SHAPES = (
 SHAPES = MAIN_SHAPES + SIDE_SHAPES + SCALE_SHAPES
 SIDE_COPIERS = (copiers.VERBATIM, "mm2-throughput")
 SHARES = {"mm2-throughput": 0.4, "mm2-latency": 0.4, "mm2-defaults": 0.2}
-"""Of a shape's records, for who is slower: what is measured is a rate, and some ten seconds of it are enough."""
+"""Of a shape's records, for who is slower: what is measured is a rate, and some ten seconds of it are
+enough."""
 
 LATENCY_COPIERS = (copiers.VERBATIM, "mm2-latency")
 RATES = (100, 1_000, 5_000, 20_000)
 WARM_UP = Shape(1000, 1_000_000)
 WARMING = (copiers.FLOOR, *(copiers.VERBATIM, "mm2-throughput") * 2)
-"""Who copies it before anything is counted. The floor alone does not warm the brokers up: what goes in transactions cost them 8 us a record of 1 KB
-the first time and 4 to 5 the third."""
+"""Who copies it before anything is counted. The floor alone does not warm the brokers up: what goes in
+transactions cost them 8 us a record of 1 KB the first time and 4 to 5 the third."""
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How long a sitting takes. `chosen` copiers, if there are any, are all that is measured. `records`: the share of each shape's records. Seconds of each rate, minutes of looking for a pause, seconds before that which are not counted."""
+    """How long a sitting takes. `chosen` copiers, if there are any, are all that is measured. `records`: the
+    share of each shape's records. Seconds of each rate, minutes of looking for a pause, seconds before that
+    which are not counted."""
 
     records: float = 1.0
     shapes: tuple[Shape, ...] = SHAPES
@@ -79,7 +84,8 @@ class Scale:
 
 @dataclass
 class Sitting:
-    """Measures on a pair of brokers; `say` gets a line for each thing measured. What was measured lies in `results`, as JSON."""
+    """Measures on a pair of brokers; `say` gets a line for each thing measured. What was measured lies in
+    `results`, as JSON."""
 
     pair: Pair
     scale: Scale

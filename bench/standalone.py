@@ -15,9 +15,11 @@ from verbatim.local.processes import HOST, free_ports
 def standalone(
     folder: Path, workers: int, cores: int, memory: str, conf: Mapping[str, str] | None = None
 ) -> tuple[str, dict[str, Application]]:
-    """A master's URL, and the master and its workers, not started yet: in whatever order they and drivers start, they wait for each other.
+    """A master's URL, and the master and its workers, not started yet: in whatever order they and drivers
+    start, they wait for each other.
 
-    Each worker has so many cores and so much memory ("1g") to give away. `conf` are Spark properties of all of them, in `folder`/conf.
+    Each worker has so many cores and so much memory ("1g") to give away. `conf` are Spark properties of all
+    of them, in `folder`/conf.
     """
     home = Path(pyspark.__file__).parent
     variables = {

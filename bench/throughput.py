@@ -1,4 +1,5 @@
-"""How fast a copier catches up with a full topic, and what each record costs. One round measures one copier on one shape."""
+"""How fast a copier catches up with a full topic, and what each record costs. One round measures one copier
+on one shape."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from bench.usage import Watch
 from common.errors import VerbatimError
 
 _SAMPLE_S = 0.1
-# What is visible is asked less often where that takes more than this share of a CPU: a thousand partitions, ten times a second, took half of one.
+# What is visible is asked less often where that takes more than this share of a CPU: a thousand partitions,
+# ten times a second, took half of one.
 _ASKING = 0.1
 _STABLE_S = 0.7
 _START_S = 120.0
@@ -23,8 +25,8 @@ _COPY_S = 240.0
 # What a copier does when it has just started is not what it does in the long run.
 _SETTLE_S = 3.0
 _WARM = 1.5
-"""Copied before anything is counted, as a share of what is. Of 200 B MirrorMaker 2 copied 150,000 records/s in its first ten seconds and
-300,000 from then on, as its JVM has compiled what it does."""
+"""Copied before anything is counted, as a share of what is. Of 200 B MirrorMaker 2 copied 150,000 records/s
+in its first ten seconds and 300,000 from then on, as its JVM has compiled what it does."""
 _WARM_MOST = 3_000_000
 # Beyond what is written: what processes grow by.
 _OTHER_BYTES = 1 << 30
@@ -32,14 +34,17 @@ BROKERS = ("source broker", "target broker")
 
 
 def warm_records(full: Shape) -> int:
-    """How many records of a shape a copier has copied before anything is counted, however slow it is; pure."""
+    """How many records of a shape a copier has copied before anything is counted, however slow it is;
+    pure."""
     return min(_WARM_MOST, round(_WARM * full.records))
 
 
 def measure(pair: Pair, name: str, link: str, shape: Shape, warm: int = 0) -> dict[str, Any]:
-    """Give a running copier a full topic at once, and follow until all is copied; what was seen, as JSON. It has copied `warm` records before.
+    """Give a running copier a full topic at once, and follow until all is copied; what was seen, as JSON. It
+    has copied `warm` records before.
 
-    Rates and CPU are those of the steady part (bench.figures). Raises VerbatimError when the copier ends or does not finish.
+    Rates and CPU are those of the steady part (bench.figures). Raises VerbatimError when the copier ends or
+    does not finish.
     """
     leftover = set(pair.source.topics())
     backlog = Backlog(pair.source, shape, f"{link}-backlog", warm)
@@ -99,9 +104,10 @@ def measure(pair: Pair, name: str, link: str, shape: Shape, warm: int = 0) -> di
 def have_memory(size: int) -> None:
     """See that so much of this machine's free memory has been used before, or half of it.
 
-    A virtual machine that has given free memory back to its host gets it again page by page, as it is touched: that took 7 us for 4 KiB, two
-    thirds of what a record of 10 KB cost the target's broker, for the page cache grows with all that it writes. On a machine on which brokers have run for a while,
-    the page cache has all the memory already.
+    A virtual machine that has given free memory back to its host gets it again page by page, as it is
+    touched: that took 7 us for 4 KiB, two thirds of what a record of 10 KB cost the target's broker, for the
+    page cache grows with all that it writes. On a machine on which brokers have run for a while, the page
+    cache has all the memory already.
     """
     free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
@@ -118,7 +124,8 @@ def line(found: dict[str, Any]) -> str:
 
 
 def _follow(copier: copiers.Copier, look: Visible, wanted: int, within_s: float) -> list[tuple[float, float]]:
-    """Offsets visible at the destination by time, from now until as many as wanted are there and nothing more comes."""
+    """Offsets visible at the destination by time, from now until as many as wanted are there and nothing more
+    comes."""
     curve: list[tuple[float, float]] = []
     deadline = time.monotonic() + within_s
     looked = 0.0

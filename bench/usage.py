@@ -1,4 +1,5 @@
-"""What processes cost while they run: CPU time and memory of whole families, and bytes in a broker's log folder. Judges nothing."""
+"""What processes cost while they run: CPU time and memory of whole families, and bytes in a broker's log
+folder. Judges nothing."""
 
 from __future__ import annotations
 
@@ -17,17 +18,18 @@ from verbatim.local.applications import descendants, processes
 _TICKS = os.sysconf("SC_CLK_TCK")
 _CPU_EVERY_S = 0.25
 _SEGMENTS_EVERY = 4
-# Asking for the shared memory of a big JVM keeps the kernel busy, and the JVM's page faults waiting: five times a second took a fifth of
-# a core.
+# Asking for the shared memory of a big JVM keeps the kernel busy, and the JVM's page faults waiting: five
+# times a second took a fifth of a core.
 _MEMORY_EVERY = 20
 
 
 class Watch:
-    """Samples families of processes, each given by its eldest, until closed. CPU time of members that ended meanwhile is kept.
+    """Samples families of processes, each given by its eldest, until closed. CPU time of members that ended
+    meanwhile is kept.
 
-    cpu: name -> curve of CPU seconds since the members' starts. peak_bytes: name -> greatest memory seen, pages shared by several
-    processes divided among them. log_folder: a broker's, whose segments are sized, so that `written` tells what was appended by
-    topic-partition, also of what has been deleted since.
+    cpu: name -> curve of CPU seconds since the members' starts. peak_bytes: name -> greatest memory seen,
+    pages shared by several processes divided among them. log_folder: a broker's, whose segments are sized, so
+    that `written` tells what was appended by topic-partition, also of what has been deleted since.
     """
 
     def __init__(self, eldest: Mapping[str, int], log_folder: Path) -> None:
@@ -97,7 +99,8 @@ def cpu_seconds(pid: int) -> float:
 
 
 def proportional_bytes(pid: int) -> int:
-    """Memory of a process, shared pages divided among those who share them: forked workers share much. Raises OSError when it has gone."""
+    """Memory of a process, shared pages divided among those who share them: forked workers share much. Raises
+    OSError when it has gone."""
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1]) * 1024

@@ -3,16 +3,15 @@
 VerbatimError                 exit 1
 ├── SettingsError             exit 2  a variable, flag or file is missing or ill-formed
 ├── LinkRefused               exit 2  a cluster, topic or right the link needs is not as it must be
-├── GroupRefused              exit 2  a consumer group is as ON_ACTIVE_GROUP or ON_SEVERAL_TARGETS does not allow
-├── FrameError                        a staging record is no readable frame (counts as missing)
-│   └── ImpossibleFrame               its headers say what no writer would
-├── ControlError              exit 1  a control record can't be understood
-├── StateError                exit 1  the Delta state can't be read, or moved under a fold
-├── Deposed                           another instance leads: stop, and call no init_transactions
-├── UncleanTransaction                outcome unknown: drop the producer and recover
-├── KafkaTimeout              exit 1  a bounded Kafka call ran out of time
-├── PartitionsHalted          exit 3  a bounded run ended with partitions that could not be copied
-└── GroupsFailed              exit 3  a bounded run ended with consumer groups whose offsets could not be moved
+├── GroupRefused              exit 2  a consumer group is as ON_ACTIVE_GROUP or ON_SEVERAL_TARGETS does not
+allow ├── FrameError                        a staging record is no readable frame (counts as missing) │   └──
+ImpossibleFrame               its headers say what no writer would ├── ControlError              exit 1  a
+control record can't be understood ├── StateError                exit 1  the Delta state can't be read, or
+moved under a fold ├── Deposed                           another instance leads: stop, and call no
+init_transactions ├── UncleanTransaction                outcome unknown: drop the producer and recover ├──
+KafkaTimeout              exit 1  a bounded Kafka call ran out of time ├── PartitionsHalted          exit 3  a
+bounded run ended with partitions that could not be copied └── GroupsFailed              exit 3  a bounded run
+ended with consumer groups whose offsets could not be moved
 """
 
 from __future__ import annotations
@@ -23,7 +22,8 @@ from typing import Any
 
 
 class VerbatimError(Exception):
-    """Base of all errors of the project. `exit_code` is what a command ends with; `retriable` whether trying again may help."""
+    """Base of all errors of the project. `exit_code` is what a command ends with; `retriable` whether trying
+    again may help."""
 
     exit_code = 1
     retriable = False
@@ -33,7 +33,8 @@ class VerbatimError(Exception):
 
 
 class SettingsError(VerbatimError):
-    """A setting is missing or ill-formed. The message begins with the variable's name and never shows a secret."""
+    """A setting is missing or ill-formed. The message begins with the variable's name and never shows a
+    secret."""
 
     exit_code = 2
 
@@ -55,7 +56,8 @@ class FrameError(VerbatimError):
 
 
 class ImpossibleFrame(FrameError):
-    """A frame whose headers can be read and say what no writer would. `frame` (common.link.frame.Frame) is what they say, `crc` its value's checksum."""
+    """A frame whose headers can be read and say what no writer would. `frame` (common.link.frame.Frame) is
+    what they say, `crc` its value's checksum."""
 
     def __init__(self, what: str, frame: Any, crc: int) -> None:
         super().__init__(what)
@@ -95,13 +97,15 @@ class PartitionsHalted(VerbatimError):
 
 
 class GroupsFailed(VerbatimError):
-    """A bounded run moved the groups that it could; of some Kafka refused offsets, or did not say that it has taken them."""
+    """A bounded run moved the groups that it could; of some Kafka refused offsets, or did not say that it has
+    taken them."""
 
     exit_code = 3
 
 
 def what_and_where(error: BaseException) -> str:
-    """The kind of an unexpected error and where in the code it came up; without its message, which may quote a record."""
+    """The kind of an unexpected error and where in the code it came up; without its message, which may quote
+    a record."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" at {PurePath(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
     return f"{type(error).__name__}{place}"

@@ -1,6 +1,8 @@
-"""A logger's lines, of which those that say the same again are counted instead: the first at once, then how many there were, once a minute.
+"""A logger's lines, of which those that say the same again are counted instead: the first at once, then how
+many there were, once a minute.
 
-While a broker is away, each of a process's clients says so at every try to connect, and the library tries some tens of times a second.
+While a broker is away, each of a process's clients says so at every try to connect, and the library tries
+some tens of times a second.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""Resolves the image's jars when it is built: the project's into VERBATIM_JARS, others flat into a folder of their own.
+"""Resolves the image's jars when it is built: the project's into VERBATIM_JARS, others flat into a folder of
+their own.
 
-    python container/fetch_jars.py [--extra "GROUP:ARTIFACT:VERSION ..." --extra-folder DIR] [DELTA KAFKA KAFKA_LOGGING]
+    python container/fetch_jars.py [--extra "GROUP:ARTIFACT:VERSION ..." --extra-folder DIR] [DELTA KAFKA
+    KAFKA_LOGGING]
 
-The names are those of common/spark/jars.py. Extra jars must not lie in pyspark's own folder: what is there decides which jars
-DELTA leaves out, and so in which folder it is looked for.
+The names are those of common/spark/jars.py. Extra jars must not lie in pyspark's own folder: what is there
+decides which jars DELTA leaves out, and so in which folder it is looked for.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
     python container/lay_by_classes.py
 
-The quick start runs once, in the environment that this Python is of; the brokers' jars that it fetches to VERBATIM_JARS go again.
+The quick start runs once, in the environment that this Python is of; the brokers' jars that it fetches to
+VERBATIM_JARS go again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Writes orders to a topic, so many a second, until it is stopped: something to watch being copied (docker-compose.yml).
+"""Writes orders to a topic, so many a second, until it is stopped: something to watch being copied
+(docker-compose.yml).
 
 Records have a key (the customer), a JSON value, a header and a timestamp of their own. Verifies nothing.
 """

@@ -12,7 +12,8 @@ from deduplicator.lane.recovery import Snapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagingPartition:
-    """A staging partition to own: up to `end` in a bounded run, beginning with what `snapshot` knows of it."""
+    """A staging partition to own: up to `end` in a bounded run, beginning with what `snapshot` knows of
+    it."""
 
     partition: int
     end: int | None

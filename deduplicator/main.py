@@ -46,10 +46,12 @@ FOLD_AGAIN_S = 30.0
 FOLD_S = 600.0
 FOLD_BYTES = 4 << 30
 FOLD_MAPPINGS = 100_000
-"""A fold takes seconds of CPU, however little there is to fold, and everything else of the machine is slower meanwhile. So it waits until so
-much of staging could be trimmed, or recovery would have so many mappings to read, or so long."""
+"""A fold takes seconds of CPU, however little there is to fold, and everything else of the machine is slower
+meanwhile. So it waits until so much of staging could be trimmed, or recovery would have so many mappings to
+read, or so long."""
 FOLD_FIRST_S = 20.0
-"""The state query starts so long after the lanes' query: its own start takes as much CPU, and nothing is delivered meanwhile."""
+"""The state query starts so long after the lanes' query: its own start takes as much CPU, and nothing is
+delivered meanwhile."""
 
 
 class Deduplicator(Application):
@@ -77,7 +79,8 @@ class Deduplicator(Application):
         self._given: dict[int, int] = {}
         """In a bounded run, the end of each staging partition that the last plan gave."""
         self._left: dict[int, recovery.Snapshot] = {}
-        """What the lanes of the epoch that just ended left of each staging partition, for the next plan alone."""
+        """What the lanes of the epoch that just ended left of each staging partition, for the next plan
+        alone."""
 
     def became_leader(self) -> None:
         self.state = StateTable.of(self.spark, self.settings)
@@ -136,7 +139,8 @@ class Deduplicator(Application):
         return False  # the staging partitions are fixed; new topics reach the lanes through the control topic
 
     def tick(self) -> None:
-        """Give every source topic its destination as soon as the control topic names it; look again at what was refused."""
+        """Give every source topic its destination as soon as the control topic names it; look again at what
+        was refused."""
         now = ports.monotonic()
         self._keep_folding(now)
         again = now >= self._look_again_at
@@ -156,8 +160,8 @@ class Deduplicator(Application):
             self._settle_at = now + SETTLE_AGAIN_S
 
     def _keep_folding(self, now: float) -> None:
-        """Start the state query when it has something to do, and again if it died: copying does not need it, but without it staging is never
-        trimmed."""
+        """Start the state query when it has something to do, and again if it died: copying does not need it,
+        but without it staging is never trimmed."""
         query = self.state_query
         if self.bounded or now < self._fold_again_at or (query is not None and query.isActive):
             return
@@ -179,7 +183,8 @@ class Deduplicator(Application):
         )
 
     def behind(self, rows: list[Row]) -> dict[str, Behind]:
-        """By staging partition, as the group's offsets say, which a bounded run's deliveries commit at the end."""
+        """By staging partition, as the group's offsets say, which a bounded run's deliveries commit at the
+        end."""
         topic, deadline = self.settings.staging_topic, Deadline(CALL_S)
         group = self.settings.deduplicator_group
         config = self.settings.client_config("destination", "consumer")
@@ -219,7 +224,8 @@ class Deduplicator(Application):
         }
 
     def _last_fold(self, snapshot: Snapshot) -> float:
-        """When the table was last folded into, by our clock. Without a table: never if there are mappings, else now."""
+        """When the table was last folded into, by our clock. Without a table: never if there are mappings,
+        else now."""
         now = ports.monotonic()
         if snapshot.updated is not None:
             return now - max(0.0, time.time() - snapshot.updated)
@@ -237,7 +243,8 @@ class Deduplicator(Application):
             return Snapshot()
 
     def _something_is_mapped(self) -> bool:
-        """Or may be. If there is no table then, who led before may have died before the first fold: and so may this one, and the next."""
+        """Or may be. If there is no table then, who led before may have died before the first fold: and so
+        may this one, and the next."""
         try:
             return any(self._ends(self.settings.mappings_topic, Deadline(ASK_S)).values())
         except (KafkaException, VerbatimError) as error:

@@ -1,7 +1,7 @@
 """Whether a translated offset is written to the target's group, and why not. Pure.
 
-Two rules stand above all: a group with members is left alone, and a group that is ahead at the target by its own consumption is never
-moved back.
+Two rules stand above all: a group with members is left alone, and a group that is ahead at the target by its
+own consumption is never moved back.
 """
 
 from __future__ import annotations
@@ -41,9 +41,11 @@ MEANINGS: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What was last written to a partition of a target's group: the offset, and the source offset that it stands for.
+    """What was last written to a partition of a target's group: the offset, and the source offset that it
+    stands for.
 
-    `previous` is what the target had before. The record of it goes out before the write, so after a crash the target may still have that.
+    `previous` is what the target had before. The record of it goes out before the write, so after a crash the
+    target may still have that.
     """
 
     source_offset: int
@@ -61,7 +63,8 @@ def decide(
 ) -> Outcome:
     """What to do about one partition of a group: "written" means, write `translated`.
 
-    `committed` is the offset that the target's group has; `written` what this link wrote there for the same topic id and destination.
+    `committed` is the offset that the target's group has; `written` what this link wrote there for the same
+    topic id and destination.
     """
     if active:
         return "active"
@@ -70,8 +73,8 @@ def decide(
     if committed == translated:
         return "in-step"
     if committed < translated:
-        # Its consumers, or an operator, put it back there, and the source's group is not in use: after a failover, say. Moved on, it
-        # would leave records out.
+        # Its consumers, or an operator, put it back there, and the source's group is not in use: after a
+        # failover, say. Moved on, it would leave records out.
         ours = written is None or committed in (written.offset, written.previous)
         if not ours and written is not None and written.source_offset == source_offset:
             return "target-moved"

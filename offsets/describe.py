@@ -1,5 +1,5 @@
-"""What `offsets describe` shows: each group's partitions, on both sides. Reads only; without the source, from the records of the last
-rounds."""
+"""What `offsets describe` shows: each group's partitions, on both sides. Reads only; without the source, from
+the records of the last rounds."""
 
 from __future__ import annotations
 
@@ -34,10 +34,11 @@ COLUMNS = {
 
 
 def describe(survey: Survey) -> list[dict[str, Any]]:
-    """One mapping for each partition of each group: the table's fields and more. None stands for what is not known. A group of which nothing
-    is translated has one, without topic and partition.
+    """One mapping for each partition of each group: the table's fields and more. None stands for what is not
+    known. A group of which nothing is translated has one, without topic and partition.
 
-    `outcome` is what a round would do now ("due" instead of "written"); without the source, what the last round did.
+    `outcome` is what a round would do now ("due" instead of "written"); without the source, what the last
+    round did.
     """
     live = survey.link.source_reached
     found = survey.look() if live else None

@@ -1,7 +1,8 @@
-"""Fail-back: what the groups of the target have consumed, translated back and written to the groups of the source.
+"""Fail-back: what the groups of the target have consumed, translated back and written to the groups of the
+source.
 
-This is the only thing in the project that writes to the source cluster, and it runs only when asked for by `--reverse`. A group of the
-source that has members, or is ahead, is left alone.
+This is the only thing in the project that writes to the source cluster, and it runs only when asked for by
+`--reverse`. A group of the source that has members, or is ahead, is left alone.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ CALL_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Back:
-    """A partition of a group on its way back. `target` is what the target's group has, `found` its source offset, `committed` what the
-    source's group has."""
+    """A partition of a group on its way back. `target` is what the target's group has, `found` its source
+    offset, `committed` what the source's group has."""
 
     key: GroupKey
     target: Committed
@@ -39,7 +40,8 @@ class Back:
 
 
 def look(survey: Survey) -> list[Back]:
-    """What each group of the target comes to at the source. Raises KafkaTimeout, KafkaException, LinkRefused."""
+    """What each group of the target comes to at the source. Raises KafkaTimeout, KafkaException,
+    LinkRefused."""
     deadline = Deadline(CALL_S)
     settings = survey.settings
     listed = survey.target.listed(deadline)

@@ -1,4 +1,5 @@
-"""Asks brokers what the client library can't ask about groups (offsets/group_protocol.py), over connections of its own. Decides nothing."""
+"""Asks brokers what the client library can't ask about groups (offsets/group_protocol.py), over connections
+of its own. Decides nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ T = TypeVar("T")
 
 
 def listed(config: Config, timeout_s: float) -> dict[str, Group]:
-    """All groups that consume, asked of every broker: each lists those that it coordinates. Raises LinkRefused, KafkaException.
+    """All groups that consume, asked of every broker: each lists those that it coordinates. Raises
+    LinkRefused, KafkaException.
 
     A broker that does not answer is an error: it may be the one with the group that matters.
     """

@@ -1,7 +1,8 @@
-"""Records of the group-offsets topic: for each partition of each group its last translation, and what was last written. Pure.
+"""Records of the group-offsets topic: for each partition of each group its last translation, and what was
+last written. Pure.
 
-The topic is compacted: a key is a source group, topic and partition. It is what survives when the source is gone, and what a restarted
-`offsets` knows of its predecessor's writes.
+The topic is compacted: a key is a source group, topic and partition. It is what survives when the source is
+gone, and what a restarted `offsets` knows of its predecessor's writes.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ class GroupKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupOffset:
-    """`offset` is the translation of `source_offset`, None where there is none; `why` says why it is not exact; `detail` what Kafka
-    said. `time_ms` is when it became so. `written` is what was last written to the target's group, now or earlier."""
+    """`offset` is the translation of `source_offset`, None where there is none; `why` says why it is not
+    exact; `detail` what Kafka said. `time_ms` is when it became so. `written` is what was last written to the
+    target's group, now or earlier."""
 
     topic_id: str
     source_offset: int
@@ -94,7 +96,8 @@ def decode_key(key: bytes | None) -> GroupKey:
 
 
 def decode(key: bytes | None, value: bytes | None) -> tuple[GroupKey, GroupOffset | None]:
-    """A record; without a value it says that the key is gone. Raises Stray for what is none, StateError for one that is damaged."""
+    """A record; without a value it says that the key is gone. Raises Stray for what is none, StateError for
+    one that is damaged."""
     found = decode_key(key)
     try:
         if not value:

@@ -1,6 +1,8 @@
-"""Requests about groups that the client library can't make, and their answers. Pure: bytes in, bytes out; they are asked in offsets/group_calls.py.
+"""Requests about groups that the client library can't make, and their answers. Pure: bytes in, bytes out;
+they are asked in offsets/group_calls.py.
 
-The library leaves groups of any protocol but the consumers' out of its list (KIP-1071's streams, KIP-932's share groups), and takes no empty id.
+The library leaves groups of any protocol but the consumers' out of its list (KIP-1071's streams, KIP-932's
+share groups), and takes no empty id.
 """
 
 from __future__ import annotations
@@ -25,12 +27,13 @@ MOVABLE = frozenset({"classic", "consumer", "streams"})
 """Kinds of groups that commit offsets as consumers do."""
 _IDLE = frozenset({"empty", "dead"})
 _CONSUMERS = frozenset({"", "consumer"})
-"""Protocol types of classic groups that consume. Others (of Connect's workers, say) share out work of their own, and have no offsets."""
+"""Protocol types of classic groups that consume. Others (of Connect's workers, say) share out work of their
+own, and have no offsets."""
 
 
 class Group(NamedTuple):
-    """A group as a broker lists it. `kind`: classic, consumer, streams, share, or what a newer broker calls it; `active`: it has members, or may
-    have some in a moment."""
+    """A group as a broker lists it. `kind`: classic, consumer, streams, share, or what a newer broker calls
+    it; `active`: it has members, or may have some in a moment."""
 
     kind: str
     active: bool

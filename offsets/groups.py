@@ -35,7 +35,8 @@ _SHOWN = 80
 
 
 def shown(group: str) -> str:
-    """A group's id for people: quoted where it is empty or holds blanks at an end or what can't be seen, cut where it is long."""
+    """A group's id for people: quoted where it is empty or holds blanks at an end or what can't be seen, cut
+    where it is long."""
     if not group or group != group.strip() or not group.isprintable():
         group = repr(group)
     return (
@@ -55,7 +56,8 @@ class Groups:
         self._config = config
 
     def listed(self, deadline: Deadline) -> dict[str, Group]:
-        """Every group that can be seen and consumes, of whatever kind. Raises KafkaTimeout, KafkaException, LinkRefused."""
+        """Every group that can be seen and consumes, of whatever kind. Raises KafkaTimeout, KafkaException,
+        LinkRefused."""
 
         return retrying(
             f"listing the {self._which}'s consumer groups",
@@ -68,7 +70,8 @@ class Groups:
         return {group: found.active for group, found in self.listed(deadline).items()}
 
     def hidden(self, groups: Iterable[str], deadline: Deadline) -> set[str]:
-        """Those of the groups that may not be described: a list of groups leaves them out, and does not say so."""
+        """Those of the groups that may not be described: a list of groups leaves them out, and does not say
+        so."""
         out: set[str] = set()
 
         def ask(group: str, timeout: float) -> None:
@@ -91,10 +94,12 @@ class Groups:
     def committed(
         self, groups: list[str], deadline: Deadline, failed: dict[str, str] | None = None
     ) -> dict[str, dict[At, Committed]]:
-        """What each group has committed, of all its topics. A group that does not exist has committed nothing.
+        """What each group has committed, of all its topics. A group that does not exist has committed
+        nothing.
 
-        With `failed`, a group whose offsets can't be read is put there, with the reason, instead of ending it for all; half of the time
-        is spent on waiting for it. Raises KafkaTimeout, KafkaException, LinkRefused.
+        With `failed`, a group whose offsets can't be read is put there, with the reason, instead of ending it
+        for all; half of the time is spent on waiting for it. Raises KafkaTimeout, KafkaException,
+        LinkRefused.
         """
         out: dict[str, dict[At, Committed]] = {}
         for begin in range(0, len(groups), _AT_ONCE):

@@ -1,5 +1,5 @@
-"""When the source is gone: what its groups had committed when they were last seen, translated with all that was delivered since. Asks the
-source nothing, and writes nothing.
+"""When the source is gone: what its groups had committed when they were last seen, translated with all that
+was delivered since. Asks the source nothing, and writes nothing.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ CALL_S = 30.0
 
 
 def last_look(survey: Survey) -> list[Row]:
-    """One row for each partition of each selected group on record, as `Survey.look` has them. Raises KafkaTimeout, KafkaException.
+    """One row for each partition of each selected group on record, as `Survey.look` has them. Raises
+    KafkaTimeout, KafkaException.
 
-    An offset that was beyond what had been copied when it was recorded is translated anew: what was staged then is delivered by now.
+    An offset that was beyond what had been copied when it was recorded is translated anew: what was staged
+    then is delivered by now.
     """
     deadline = Deadline(CALL_S)
     survey.control.refresh(deadline)
@@ -62,7 +64,8 @@ def last_look(survey: Survey) -> list[Row]:
 
 
 def _destination(survey: Survey, key: GroupKey) -> Destination | None:
-    # Of a topic that was made again, groups may be on record under either id: each offset is one of its own log.
+    # Of a topic that was made again, groups may be on record under either id: each offset is one of its own
+    # log.
     survey.recall(key.topic, survey.records[key].topic_id)
     known = survey.partition((key.topic, key.partition))
     return None if known is None else known.destination

@@ -1,4 +1,5 @@
-"""The command `offsets`: consumer groups of a link. Options and what is printed; what is done is elsewhere."""
+"""The command `offsets`: consumer groups of a link. Options and what is printed; what is done is
+elsewhere."""
 
 from __future__ import annotations
 
@@ -38,9 +39,11 @@ if TYPE_CHECKING:
 def command(
     settings: Settings, action: str | None, once: bool, dry_run: bool, reverse: bool, output: str | None
 ) -> None:
-    """Keep the offsets of consumer groups at the target in step with the source's, translated by the offset mappings.
+    """Keep the offsets of consumer groups at the target in step with the source's, translated by the offset
+    mappings.
 
-    Without an ACTION it runs until it is stopped. `describe` shows every group, on both sides, and changes nothing.
+    Without an ACTION it runs until it is stopped. `describe` shows every group, on both sides, and changes
+    nothing.
     """
     if action is not None and (once or dry_run or reverse):
         raise SettingsError("describe: goes with none of --once, --dry-run, --reverse")
@@ -146,7 +149,8 @@ def _summarise(rows: list[Row], unmoved: list[Unmoved]) -> None:
 
 
 def _fail_for(rows: list[Row], unmoved: list[Unmoved]) -> None:
-    """Raise GroupsFailed, naming them, where offsets of groups could not be moved: what is left to a next round, this run does not have."""
+    """Raise GroupsFailed, naming them, where offsets of groups could not be moved: what is left to a next
+    round, this run does not have."""
     failed = {row.key.group: row.doubt or row.record.detail for row in rows if _failed(row)}
     failed |= {left.group: left.detail for left in unmoved if left.outcome == "failed"}
     if failed:

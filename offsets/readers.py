@@ -1,4 +1,5 @@
-"""Reads the mappings into the index and the group-offsets topic into a table, each from where the last read ended."""
+"""Reads the mappings into the index and the group-offsets topic into a table, each from where the last read
+ended."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ class MappingTail:
         self._positions: dict[int, int] = {}
 
     def catch_up(self, go_on: Callable[[], bool] = lambda: True) -> bool:
-        """Take in all that is committed by now. False if `go_on`, asked from time to time, said so; a later call goes on from there.
+        """Take in all that is committed by now. False if `go_on`, asked from time to time, said so; a later
+        call goes on from there.
 
         Raises KafkaTimeout, StateError: the next call makes good.
         """
@@ -73,7 +75,8 @@ class MappingTail:
         try:
             yield from records(self._consumer, self._topic, ranges, CALL_S)
         except KafkaTimeout:
-            # The client may have gone silent (common/kafka/client/stall_detector.py), or have no broker left (common/ports/reconnecting_admin.py): the next call reads with another.
+            # The client may have gone silent (common/kafka/client/stall_detector.py), or have no broker left
+            # (common/ports/reconnecting_admin.py): the next call reads with another.
             self._consumer.close()
             self._consumer = reader_of(self._settings)
             raise

@@ -1,4 +1,5 @@
-"""The main loop of `offsets`: election, a round every OFFSETS_INTERVAL, signals, exit codes. What a round finds and does is elsewhere."""
+"""The main loop of `offsets`: election, a round every OFFSETS_INTERVAL, signals, exit codes. What a round
+finds and does is elsewhere."""
 
 from __future__ import annotations
 
@@ -121,7 +122,8 @@ class Service(Instance):
         return True
 
     def _go_on(self) -> bool:
-        """Said often, also while mappings are read: alive, and still a member of the election. Raises Deposed."""
+        """Said often, also while mappings are read: alive, and still a member of the election. Raises
+        Deposed."""
         self.health.turned = time.monotonic()
         if not self.leadership.poll(0.0) and not self.stopping.is_set():
             raise Deposed("another instance leads now")
@@ -171,7 +173,8 @@ class Service(Instance):
 
 
 def refusal(rows: list[Row], settings: Settings) -> tuple[str, list[Row]] | None:
-    """Why nothing may be written, as ON_ACTIVE_GROUP and ON_SEVERAL_TARGETS have it, and because of which rows; or None."""
+    """Why nothing may be written, as ON_ACTIVE_GROUP and ON_SEVERAL_TARGETS have it, and because of which
+    rows; or None."""
     checks = (
         ("active", settings.on_active_group, "has members at the other side (ON_ACTIVE_GROUP=fail): stop them, or skip it"),
         ("several-targets", settings.on_several_targets,
@@ -186,7 +189,8 @@ def refusal(rows: list[Row], settings: Settings) -> tuple[str, list[Row]] | None
 
 
 def read_only(settings: Settings, needs_source: bool) -> Survey:
-    """A survey of a link that is there, with all it needs read. Writes nothing. Raises LinkRefused where there is no such link."""
+    """A survey of a link that is there, with all it needs read. Writes nothing. Raises LinkRefused where
+    there is no such link."""
     refuse_provenance(settings)
     found, control = identity.prepare(settings, needs_source, Deadline(CALL_S), make=False)
     survey = Survey(settings, found, control)

@@ -1,5 +1,5 @@
-"""One look at both clusters: what every group of the source has committed, what that is at the destination, and what the target's group
-has. Writes nothing."""
+"""One look at both clusters: what every group of the source has committed, what that is at the destination,
+and what the target's group has. Writes nothing."""
 
 from __future__ import annotations
 
@@ -44,9 +44,10 @@ UNTRANSLATED = (
 def refuse_provenance(settings: Settings) -> None:
     """Refuse groups where other links or producers write to the destinations.
 
-    At the source a group stands before a2: a1, then b1 that was copied from the target, are read, b2 is still on its way. The target's log is
-    b1, b2, a1, a2. The group's translation, a2 there, skips b2. And moved by a link in each direction, it would go forwards by itself: what is
-    not copied back has no offset of its own, and becomes the next one that has. Raises LinkRefused.
+    At the source a group stands before a2: a1, then b1 that was copied from the target, are read, b2 is still
+    on its way. The target's log is b1, b2, a1, a2. The group's translation, a2 there, skips b2. And moved by
+    a link in each direction, it would go forwards by itself: what is not copied back has no offset of its
+    own, and becomes the next one that has. Raises LinkRefused.
     """
     if settings.provenance_headers:
         raise LinkRefused(UNTRANSLATED)
@@ -65,7 +66,8 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Unmoved:
-    """A group that is selected, and nothing of which is translated: `outcome` as rows have it, `detail` for people."""
+    """A group that is selected, and nothing of which is translated: `outcome` as rows have it, `detail` for
+    people."""
 
     group: str
     outcome: Outcome
@@ -74,7 +76,8 @@ class Unmoved:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """`rows`, the keys of records whose group or offset the source has no more, and the groups that have no rows."""
+    """`rows`, the keys of records whose group or offset the source has no more, and the groups that have no
+    rows."""
 
     rows: list[Row]
     gone: list[GroupKey]
@@ -123,13 +126,14 @@ class Survey:
         return True
 
     def catch_up(self, deadline: Deadline) -> None:
-        """Read the mappings to their end, and then what the link has said: a topic that has joined another in its destination is on record
-        before its first record is delivered there."""
+        """Read the mappings to their end, and then what the link has said: a topic that has joined another in
+        its destination is on record before its first record is delivered there."""
         self.tail.catch_up()
         self.control.refresh(deadline)
 
     def look(self) -> Found:
-        """Raises KafkaTimeout, KafkaException, LinkRefused; `source_reached` says then whether the source was to blame."""
+        """Raises KafkaTimeout, KafkaException, LinkRefused; `source_reached` says then whether the source was
+        to blame."""
         deadline = Deadline(CALL_S)
         self.source_reached = True
         self.control.refresh(deadline)
@@ -147,7 +151,8 @@ class Survey:
         bounds = self.bounds(there.values(), deadline)
         source_ends = self._ends_beyond(offsets)
         names = {group: self.target_name(group) for group in offsets}
-        # Members after offsets: had somebody committed since, the group would show members, unless they left again at once.
+        # Members after offsets: had somebody committed since, the group would show members, unless they left
+        # again at once.
         refused: dict[str, str] = {}
         committed = self.target.committed(sorted(set(names.values())), deadline, refused)
         members = self.target.members(deadline)
@@ -212,8 +217,9 @@ class Survey:
     def meets_others(self, known: PartitionIndex) -> bool:
         """Whether records of another source topic are, or may come, between those of a partition.
 
-        A group has read all of its topic, and nothing of the other one; the other's records stand before the end at the destination. Moved
-        there, it would never read them; moved to before them, it would read its own again.
+        A group has read all of its topic, and nothing of the other one; the other's records stand before the
+        end at the destination. Moved there, it would never read them; moved to before them, it would read its
+        own again.
         """
         return self.control.state.has_several_sources(known.destination.topic)
 
@@ -227,10 +233,11 @@ class Survey:
     def _source_offsets(
         self, deadline: Deadline
     ) -> tuple[dict[str, Group], dict[str, dict[At, Committed]], dict[str, str]]:
-        """All groups that there are, of those selected what they have committed of copied topics, and those of which that can't be read.
+        """All groups that there are, of those selected what they have committed of copied topics, and those
+        of which that can't be read.
 
-        A topic counts only if it had the same id before and after: an offset of a topic that was deleted, taken for one of the topic
-        made after it, could skip records of that.
+        A topic counts only if it had the same id before and after: an offset of a topic that was deleted,
+        taken for one of the topic made after it, could skip records of that.
         """
         copied = self.copied_topics()
         listed = self.source.listed(deadline)
@@ -306,8 +313,9 @@ class Survey:
         active: bool,
         refused: str | None = None,
     ) -> Row:
-        """What is to be said of a partition of a group. `beyond`: its offset lies beyond the source's log; `committed` and `active`: the
-        target's group; `refused`: why its offsets can't be read. The topic's id was asked for, or recalled."""
+        """What is to be said of a partition of a group. `beyond`: its offset lies beyond the source's log;
+        `committed` and `active`: the target's group; `refused`: why its offsets can't be read. The topic's id
+        was asked for, or recalled."""
         at = (key.topic, key.partition)
         known = self.partition(at)
         assert known is not None
@@ -360,7 +368,8 @@ class Survey:
 
 
 def unmoved(settings: Settings, listed: Mapping[str, Group], failed: Mapping[str, str]) -> list[Unmoved]:
-    """Selected groups that have no rows, each with the reason: of another kind than consumers', or `failed` when they were asked. Pure."""
+    """Selected groups that have no rows, each with the reason: of another kind than consumers', or `failed`
+    when they were asked. Pure."""
     out = [
         Unmoved(
             group, "unmovable", f"it is a {of.kind} group, whose progress is not an offset for each partition"

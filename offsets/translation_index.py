@@ -1,8 +1,10 @@
-"""What the offset mappings say, ready to be asked: source offset to destination offset, and back. Pure; reading them is left to others.
+"""What the offset mappings say, ready to be asked: source offset to destination offset, and back. Pure;
+reading them is left to others.
 
-For each source partition three arrays of 64-bit numbers, in source order (and so in destination order): a run is 24 bytes. When there are
-more runs than allowed, or older ones than wanted, the oldest are thinned: of several neighbours only the beginning of the first stays.
-Between such points an offset translates to the point before it: some records may be read again, none is skipped.
+For each source partition three arrays of 64-bit numbers, in source order (and so in destination order): a run
+is 24 bytes. When there are more runs than allowed, or older ones than wanted, the oldest are thinned: of
+several neighbours only the beginning of the first stays. Between such points an offset translates to the
+point before it: some records may be read again, none is skipped.
 """
 
 from __future__ import annotations
@@ -29,13 +31,15 @@ BEFORE_ORIGIN = "before-origin"
 BEFORE_HISTORY = "before-history"
 """The mappings do not reach back so far."""
 THINNED = "thinned"
-"""The mappings around it were thinned (MAPPINGS_LIMIT, MAPPINGS_RETENTION): the last point known before it."""
+"""The mappings around it were thinned (MAPPINGS_LIMIT, MAPPINGS_RETENTION): the last point known before
+it."""
 MISSING = "mappings-missing"
 """Mappings around it are missing: the last point known before it."""
 NOTHING_COPIED = "nothing-copied"
 """No record of the partition has been copied yet."""
 BEYOND = "beyond-copies"
-"""Backwards only: the offset lies beyond the last copied record; whatever stands there did not come from the source."""
+"""Backwards only: the offset lies beyond the last copied record; whatever stands there did not come from the
+source."""
 
 _MARKS = 64
 """How finely ages are remembered: the retention's 64th part."""
@@ -44,7 +48,8 @@ _LEAST = 8
 
 
 class Translation(NamedTuple):
-    """`offset` None stands for the log start of the other side. `why` tells what keeps it from being exact."""
+    """`offset` None stands for the log start of the other side. `why` tells what keeps it from being
+    exact."""
 
     offset: int | None
     exact: bool
@@ -66,7 +71,8 @@ class Destination:
 
 
 class PartitionIndex:
-    """One source partition of one topic id. `before` is the destination's end when its first mapping came, if that is known."""
+    """One source partition of one topic id. `before` is the destination's end when its first mapping came, if
+    that is known."""
 
     __slots__ = (
         "_destination", "_length", "_marks", "_source", "before", "destination", "destinations", "next", "start",
@@ -89,7 +95,8 @@ class PartitionIndex:
         return len(self._source)
 
     def add(self, mapping: Mapping) -> None:
-        """Take in the next mapping record of this partition. What overlaps earlier ones is left out: the first copy counts."""
+        """Take in the next mapping record of this partition. What overlaps earlier ones is left out: the
+        first copy counts."""
         first = self.start is None
         if first or (mapping.start > self.next and not self._source):
             self.start = self.next = mapping.start
@@ -107,7 +114,8 @@ class PartitionIndex:
                 self._add_run(source + skipped, destination + skipped, length - skipped)
         self.next = max(self.next, mapping.next)
         while first and self._source and self._source[-1] > self.next:
-            # A translation made earlier, of an offset beyond: records between here and there may be copied before it.
+            # A translation made earlier, of an offset beyond: records between here and there may be copied
+            # before it.
             self._pop()
 
     def remember(self, time_ms: int, source: int, every_ms: float) -> None:
@@ -116,14 +124,16 @@ class PartitionIndex:
             self._marks.append((time_ms, source))
 
     def seed(self, points: Iterable[Point]) -> None:
-        """Take in translations made earlier, as far as they lie below what the mappings cover; may be called again with newer ones."""
+        """Take in translations made earlier, as far as they lie below what the mappings cover; may be called
+        again with newer ones."""
         earlier = self._take_points()
         most = self._destination[0] if self._source else None
         kept: list[Point] = []
         for point in sorted({*points, *earlier}, key=lambda p: (p.source, p.destination, p.exact)):
             if self.start is not None and point.source >= (self.start if self._source else self.next + 1):
                 break
-            # A destination that was deleted and made again counts from 0 again: what was true before is not any more.
+            # A destination that was deleted and made again counts from 0 again: what was true before is not
+            # any more.
             if most is not None and point.destination > most:
                 continue
             while kept and kept[-1].destination > point.destination:
@@ -174,9 +184,11 @@ class PartitionIndex:
                 self._length[0] = COARSE
 
     def translate(self, offset: int, origin: int | None) -> Translation:
-        """Destination offset of the first copied record at or after a source offset; past the last, the position after that.
+        """Destination offset of the first copied record at or after a source offset; past the last, the
+        position after that.
 
-        `origin` is where copying began, if known: only then can be told that nothing is missing below the first mapping.
+        `origin` is where copying began, if known: only then can be told that nothing is missing below the
+        first mapping.
         """
         whole = self.start is not None and origin is not None and self.start <= origin
         at = bisect_right(self._source, offset) - 1
@@ -208,8 +220,8 @@ class PartitionIndex:
         return Translation(destination, False, THINNED if length == COARSE else MISSING)
 
     def reverse(self, offset: int, origin: int | None) -> Translation:
-        """Source offset of the first source record whose copy stands at or after a destination offset; past the last, the
-        position after that."""
+        """Source offset of the first source record whose copy stands at or after a destination offset; past
+        the last, the position after that."""
         whole = self.start is not None and origin is not None and self.start <= origin
         at = bisect_right(self._destination, offset) - 1
         if not self._source:
@@ -280,7 +292,8 @@ class PartitionIndex:
 
 
 class Index:
-    """All source partitions of a link. `limit` is the number of entries, `retention_ms` the age, from which on it thins."""
+    """All source partitions of a link. `limit` is the number of entries, `retention_ms` the age, from which
+    on it thins."""
 
     def __init__(self, limit: int, retention_ms: float) -> None:
         self.partitions: dict[Key, PartitionIndex] = {}

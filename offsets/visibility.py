@@ -1,6 +1,8 @@
-"""Finds what `offsets` would see of the source if it might: Kafka leaves groups and topics without DESCRIBE out of its answers, and says nothing.
+"""Finds what `offsets` would see of the source if it might: Kafka leaves groups and topics without DESCRIBE
+out of its answers, and says nothing.
 
-A group or topic that is expected and not there is asked for by name, since that answer tells. A group that was never heard of stays unknown.
+A group or topic that is expected and not there is asked for by name, since that answer tells. A group that
+was never heard of stays unknown.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ class Hidden:
         copied: Collection[str],
         deadline: Deadline,
     ) -> None:
-        """`listed`: the source's groups; `known`: those on record; `seen`: topics of which groups have offsets; `copied`: all that are copied.
+        """`listed`: the source's groups; `known`: those on record; `seen`: topics of which groups have
+        offsets; `copied`: all that are copied.
 
         Raises KafkaTimeout, KafkaException.
         """

@@ -1,4 +1,5 @@
-"""Writes what a survey found: first its records to the group-offsets topic, then the offsets to the target's groups. Decides nothing."""
+"""Writes what a survey found: first its records to the group-offsets topic, then the offsets to the target's
+groups. Decides nothing."""
 
 from __future__ import annotations
 
@@ -34,8 +35,8 @@ class RecordLog:
         )
 
     def write(self, records: Iterable[tuple[GroupKey, GroupOffset | None]], deadline: Deadline) -> int:
-        """Write those that say something new (None: the key is gone) and wait until they are safe; how many. Raises KafkaTimeout,
-        KafkaException, LinkRefused."""
+        """Write those that say something new (None: the key is gone) and wait until they are safe; how many.
+        Raises KafkaTimeout, KafkaException, LinkRefused."""
         new = [
             (key, record)
             for key, record in records
@@ -43,7 +44,8 @@ class RecordLog:
         ]
         if not new:
             return 0
-        # After a failure some may still come, in this order; what is known is read again before anything is written.
+        # After a failure some may still come, in this order; what is known is read again before anything is
+        # written.
         encoded = [(encode_key(key), None if record is None else encode_value(record)) for key, record in new]
         self._appender.append(encoded, deadline.left(10.0))
         for key, record in new:
@@ -60,8 +62,9 @@ class RecordLog:
 def write_offsets(rows: list[Row], groups: Groups, record_log: RecordLog, deadline: Deadline) -> list[Row]:
     """Write the offsets of the rows that are to be written; all rows, with what became of them.
 
-    The records go out first. After a crash between the two, the record says what was about to be written and what was there before:
-    whichever the group has, it is recognised as this link's. The other way round, it would look like somebody else's.
+    The records go out first. After a crash between the two, the record says what was about to be written and
+    what was there before: whichever the group has, it is recognised as this link's. The other way round, it
+    would look like somebody else's.
     """
     before = {row.key: record_log.known.get(row.key) for row in rows}
     record_log.write(((row.key, row.record) for row in rows), deadline)

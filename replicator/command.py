@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     "--until-caught-up", is_flag=True, help="Copy up to the end offsets found at the start, then exit."
 )
 def command(settings: Settings, until_caught_up: bool) -> None:
-    """Phase 1: read the source topics and append their records, in frames, to the staging topic on the target."""
+    """Phase 1: read the source topics and append their records, in frames, to the staging topic on the
+    target."""
     from replicator.main import Replicator  # which imports Spark: help needs none of it
 
     raise SystemExit(Replicator(settings, until_caught_up, live_file()).run())

@@ -10,9 +10,10 @@ from common.link.lane_plan import Config, LanePlan, LaneShare
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourcePartition:
-    """A partition to copy. `origin`: where copying began; `position`: where staging is known to be whole up to, None where nothing is known, and
-    `leader_epoch` that of the record before it; `handled`: the newest demand that is answered up to there; `end`: of a bounded run.
-    `same_name`: its destination has its name."""
+    """A partition to copy. `origin`: where copying began; `position`: where staging is known to be whole up
+    to, None where nothing is known, and `leader_epoch` that of the record before it; `handled`: the newest
+    demand that is answered up to there; `end`: of a bounded run. `same_name`: its destination has its
+    name."""
 
     topic: str
     topic_id: str
@@ -27,7 +28,8 @@ class SourcePartition:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplicatorShare(LaneShare):
-    """`partitions_of` and `partitions_in_all`, partitions of each topic and of the link, are what each limit is shared out by."""
+    """`partitions_of` and `partitions_in_all`, partitions of each topic and of the link, are what each limit
+    is shared out by."""
 
     source_consumer: Config
     source_admin: Config

@@ -86,7 +86,8 @@ class Replicator(Application):
                 self.planner.leave_out((row.topic_id, row.partition))
 
     def behind(self, rows: list[Row]) -> dict[str, Behind]:
-        """By source partition, as the positions topic says. What is halted or paused is left out: `caught_up` tells of it."""
+        """By source partition, as the positions topic says. What is halted or paused is left out: `caught_up`
+        tells of it."""
         still = set(halts_of(self.name, self.control.refresh(Deadline(CALL_S))))
         still |= {
             (row.topic, row.partition) for row in rows if isinstance(row, PartitionHalted | PartitionPaused)

@@ -1,4 +1,5 @@
-"""What every test may ask for: two real clusters, started once and only when wanted, and names nobody else uses."""
+"""What every test may ask for: two real clusters, started once and only when wanted, and names nobody else
+uses."""
 
 from __future__ import annotations
 
@@ -22,13 +23,14 @@ if TYPE_CHECKING:
     from tests.faults.rounds.proxy import Proxy
     from tests.support.secured import SecuredCluster
 
-# The same examples in every run, so that a change is judged by what it changed; HYPOTHESIS_PROFILE=explore looks for new ones. No
-# deadline: how long an example takes says more about the machine.
+# The same examples in every run, so that a change is judged by what it changed; HYPOTHESIS_PROFILE=explore
+# looks for new ones. No deadline: how long an example takes says more about the machine.
 settings.register_profile("repeat", derandomize=True, deadline=None)
 settings.register_profile("explore", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
 
-# Where a Docker engine answers; VERBATIM_TEST_BROKERS=embedded prefers the brokers of verbatim.local.kafka_cluster even there.
+# Where a Docker engine answers; VERBATIM_TEST_BROKERS=embedded prefers the brokers of
+# verbatim.local.kafka_cluster even there.
 _IMAGE = "confluentinc/cp-kafka:7.9.1"
 
 
@@ -48,7 +50,8 @@ class Address:
 
 @dataclass(frozen=True)
 class Names:
-    """Names of one test: `link`, and `topic()` or `topic("orders")` for a topic, each call another unless named."""
+    """Names of one test: `link`, and `topic()` or `topic("orders")` for a topic, each call another unless
+    named."""
 
     link: str
     _made: list[str] = field(default_factory=list)
@@ -60,7 +63,8 @@ class Names:
 
 @pytest.fixture(autouse=True)
 def logging_as_it_was() -> Iterator[None]:
-    """A command that a test ran in this process logs to a stderr of its own, which is closed by then: what the next test logs would end there."""
+    """A command that a test ran in this process logs to a stderr of its own, which is closed by then: what
+    the next test logs would end there."""
     root = logging.getLogger()
     level = root.level
     yield
@@ -70,8 +74,9 @@ def logging_as_it_was() -> Iterator[None]:
 
 @pytest.fixture(scope="module", autouse=True)
 def _collected() -> Iterator[None]:
-    """A lane that runs in this process has the garbage collector look rarely, and never at what was there before. Each client that is left
-    to it keeps a key of thread-local storage, and a process has 1024 of them."""
+    """A lane that runs in this process has the garbage collector look rarely, and never at what was there
+    before. Each client that is left to it keeps a key of thread-local storage, and a process has 1024 of
+    them."""
     usual = gc.get_threshold()
     yield
     gc.set_threshold(*usual)
@@ -104,7 +109,8 @@ def target(clusters: tuple[Kafka, Kafka]) -> Kafka:
 
 @pytest.fixture(autouse=True)
 def signals_given_back() -> Iterator[None]:
-    """An application that runs in a test takes the signals of its process and keeps them: the tests behind it want them as they were."""
+    """An application that runs in a test takes the signals of its process and keeps them: the tests behind it
+    want them as they were."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     yield
     for number, handler in before.items():

@@ -1,7 +1,7 @@
 """What the pages of docs/ take from the code: `python -m tests.documents` writes it between their markers.
 
-tests/unit/test_documents.py fails where a page is behind. Versions and fault rounds have commands of their own (tests/versions.py,
-tests/faults/rounds/report.py), since their figures are measured.
+tests/unit/test_documents.py fails where a page is behind. Versions and fault rounds have commands of their
+own (tests/versions.py, tests/faults/rounds/report.py), since their figures are measured.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Copies between brokers of two versions, all that can be told apart of records in it: for tests/integration/test_versions.py, and the matrix.
+"""Copies between brokers of two versions, all that can be told apart of records in it: for
+tests/integration/test_versions.py, and the matrix.
 
-python -m tests.versions           copies between all versions of the matrix (a quarter of an hour), and writes tests/versions.jsonl
-python -m tests.versions 2.8.2     only those in which this version takes part; the others' results stay
+python -m tests.versions           copies between all versions of the matrix (a quarter of an hour), and
+writes tests/versions.jsonl python -m tests.versions 2.8.2     only those in which this version takes part;
+the others' results stay
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The operator's command line: a list of commands, each in its own module, which is imported only when that command is asked for."""
+"""The operator's command line: a list of commands, each in its own module, which is imported only when that
+command is asked for."""
 
 from __future__ import annotations
 
@@ -102,7 +103,8 @@ COMMANDS = [
 
 
 class _Commands(click.Group):
-    """Called as the console script, it ends with one line and an exit code for each of the project's errors."""
+    """Called as the console script, it ends with one line and an exit code for each of the project's
+    errors."""
 
     def __call__(self, *args: Any, **extra: Any) -> Any:
         entry(self, prog_name="verbatim")

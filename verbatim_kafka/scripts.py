@@ -1,4 +1,5 @@
-"""The console scripts: of what goes on until it is stopped signals first, then what takes seconds to import. Imports little itself."""
+"""The console scripts: of what goes on until it is stopped signals first, then what takes seconds to import.
+Imports little itself."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ def python() -> None:
 
 
 def _start(module: str) -> None:
-    """Whoever is told to stop before there is a main loop (common/app/signals.py takes over then) has nothing to end, and ends well."""
+    """Whoever is told to stop before there is a main loop (common/app/signals.py takes over then) has nothing
+    to end, and ends well."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, _stop)
     if sys.argv[1:] == ["--version"]:

@@ -1,4 +1,5 @@
-"""Spark's daemon of Python workers as it is named to Spark, by a name that every Python of the environment finds. Does nothing but begin it."""
+"""Spark's daemon of Python workers as it is named to Spark, by a name that every Python of the environment
+finds. Does nothing but begin it."""
 
 from __future__ import annotations
 

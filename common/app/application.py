@@ -1,4 +1,5 @@
-"""The main loop of both applications: election, epochs, signals, exit codes. What is copied is left to the subclasses."""
+"""The main loop of both applications: election, epochs, signals, exit codes. What is copied is left to the
+subclasses."""
 
 from __future__ import annotations
 
@@ -37,14 +38,15 @@ log = logging.getLogger(__name__)
 
 EPOCH_S = 600.0
 AT_ONCE_S = 0.5
-"""Who does not lead so soon after Spark is up waits for another instance to stop, or for the session of one that died to run out."""
+"""Who does not lead so soon after Spark is up waits for another instance to stop, or for the session of one
+that died to run out."""
 FAILURES = 5
 """So many epochs that fail one after the other, without one that ends well between, end the application."""
 
 
 def epoch_length(application: str, link: str, epoch: int) -> float:
-    """Seconds: EPOCH_S or up to a tenth less, different each time. An epoch's end stops the flow for a moment, and of two applications that
-    started together all would come together."""
+    """Seconds: EPOCH_S or up to a tenth less, different each time. An epoch's end stops the flow for a
+    moment, and of two applications that started together all would come together."""
     return EPOCH_S * (1 - 0.1 * zlib.crc32(f"{link}/{application}/{epoch}".encode()) / 2**32)
 
 
@@ -202,9 +204,10 @@ class Application(Role):
     def _tell_end(self) -> bool:
         """Tell the lanes of an epoch that failed to end, and whether that is safe in the control topic.
 
-        Before the next epoch begins, like a leader's record before its term: one lane fails, the others go on, out of Spark's reach perhaps;
-        the next epoch's lanes fence them, they take it for a time-out and fence in turn, for as long as an epoch lasts. Told, they find it
-        when they look before they fence (common/app/lane_term.py:must_lead).
+        Before the next epoch begins, like a leader's record before its term: one lane fails, the others go
+        on, out of Spark's reach perhaps; the next epoch's lanes fence them, they take it for a time-out and
+        fence in turn, for as long as an epoch lasts. Told, they find it when they look before they fence
+        (common/app/lane_term.py:must_lead).
         """
         try:
             self._append_end(Deadline(CALL_S))
@@ -249,7 +252,8 @@ class Application(Role):
         query.start()
 
     def _fails(self, why: str) -> None:
-        """Count an epoch that came to nothing, and wait for a while. Raises VerbatimError after FAILURES of them."""
+        """Count an epoch that came to nothing, and wait for a while. Raises VerbatimError after FAILURES of
+        them."""
         self.failures += 1
         log.error("epoch %d failed (%d of %d): %s", self.epoch, self.failures, FAILURES, why)
         if self.failures >= FAILURES:
@@ -306,7 +310,8 @@ class Application(Role):
             log.warning("reading %s: %s", self.settings.control_topic, error)
 
     def _count(self, rows: list[Row]) -> None:
-        """Add up what an epoch that ended did. Raises LinkRefused where another one would end in the same way."""
+        """Add up what an epoch that ended did. Raises LinkRefused where another one would end in the same
+        way."""
         for row in rows:
             if isinstance(row, Refused):
                 raise LinkRefused(row.detail)

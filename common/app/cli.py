@@ -1,4 +1,5 @@
-"""What every command line here shares: a flag for each setting, and logging; no command of its own. How commands end is entry's."""
+"""What every command line here shares: a flag for each setting, and logging; no command of its own. How
+commands end is entry's."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ log = logging.getLogger(__name__)
 
 
 class LineFormatter(logging.Formatter):
-    """Time (UTC, ISO 8601), level, logger, message; a record with line breaks or a traceback still takes one line."""
+    """Time (UTC, ISO 8601), level, logger, message; a record with line breaks or a traceback still takes one
+    line."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -47,7 +49,8 @@ def setup_logging(level: str) -> None:
     handler.setFormatter(LineFormatter())
     root.addHandler(handler)
     root.setLevel(level)
-    # Py4J logs every call into the JVM at INFO and DEBUG, with its arguments: those may be secrets. And what it raises it dumps as well.
+    # Py4J logs every call into the JVM at INFO and DEBUG, with its arguments: those may be secrets. And what
+    # it raises it dumps as well.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
 
 
@@ -59,10 +62,12 @@ def end_logging() -> None:
 
 
 def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a click command a flag for every setting, `--config`, `--conf` and `--version`, and pass `settings=` to it.
+    """Give a click command a flag for every setting, `--config`, `--conf` and `--version`, and pass
+    `settings=` to it.
 
-    `live_file()` is the file that they were read from. Loads the settings, sets up logging and logs the settings' warnings before the command begins. Raises SettingsError:
-    run the command through entry.py's `entry`.
+    `live_file()` is the file that they were read from. Loads the settings, sets up logging and logs the
+    settings' warnings before the command begins. Raises SettingsError: run the command through entry.py's
+    `entry`.
     """
 
     @functools.wraps(command)

@@ -1,7 +1,9 @@
-"""Whether each cluster can be reached, asked now and then in the background and told to a Health; main loops never wait for it.
+"""Whether each cluster can be reached, asked now and then in the background and told to a Health; main loops
+never wait for it.
 
-Any broker is asked for metadata of no topic, which takes no right. Not by the client library's DescribeCluster: a broker that has just started names
-nobody, and that answer aborts the process (librdkafka 2.16).
+Any broker is asked for metadata of no topic, which takes no right. Not by the client library's
+DescribeCluster: a broker that has just started names nobody, and that answer aborts the process (librdkafka
+2.16).
 """
 
 from __future__ import annotations
@@ -23,11 +25,13 @@ log = logging.getLogger(__name__)
 LOOK_S, ASK_S = 5.0, 5.0
 """How long between two questions, and how long for an answer."""
 IN_VAIN = 2
-"""So many questions without an answer, one after the other: one alone may have gone to a broker that has just ended."""
+"""So many questions without an answer, one after the other: one alone may have gone to a broker that has just
+ended."""
 
 
 class ClusterWatch:
-    """Watches clusters until closed, each in a thread of its own: what one does not answer holds up no other's."""
+    """Watches clusters until closed, each in a thread of its own: what one does not answer holds up no
+    other's."""
 
     def __init__(self, health: Health, clusters: Mapping[str, Config]) -> None:
         """`clusters`: by "source" and "target", how clients get in."""

@@ -1,7 +1,9 @@
-"""Who leads: the drivers of an application elect one through a consumer group on the control topic's only partition.
+"""Who leads: the drivers of an application elect one through a consumer group on the control topic's only
+partition.
 
-Fencing by transactional id makes two owners harmless; leadership keeps them from fencing each other for ever. What a leader may do is
-decided by its term (common/app/lane_term.py), so a driver that wakes up after its session is over does no harm before it notices.
+Fencing by transactional id makes two owners harmless; leadership keeps them from fencing each other for ever.
+What a leader may do is decided by its term (common/app/lane_term.py), so a driver that wakes up after its
+session is over does no harm before it notices.
 """
 
 from __future__ import annotations
@@ -25,17 +27,20 @@ SESSION_TIMEOUT_MS = 6000
 """The least that brokers allow by default (group.min.session.timeout.ms)."""
 
 FENCED, FENCED_WITHIN_S = 5, 60.0
-"""So many fences within so many seconds are another live instance's, each of the two joining again; a coordinator's death makes one or two."""
+"""So many fences within so many seconds are another live instance's, each of the two joining again; a
+coordinator's death makes one or two."""
 
 ASK_S, ASKED_S, UNANSWERED = 10.0, 1.0, 3
-"""Who does not lead asks a broker every ASK_S for an answer within ASKED_S; after so many in vain one after the other, with another client."""
+"""Who does not lead asks a broker every ASK_S for an answer within ASKED_S; after so many in vain one after
+the other, with another client."""
 
 TICK_S = 0.1
 """How long a main loop waits in one turn."""
 
 
 class Leadership:
-    """Membership of the election. `poll` must be called often; `leading` says whether the partition is ours."""
+    """Membership of the election. `poll` must be called often; `leading` says whether the partition is
+    ours."""
 
     def __init__(
         self, application: str, group: str, topic: str, instance_id: str | None, config: clients.Config
@@ -52,7 +57,8 @@ class Leadership:
         self._unanswered = 0
 
     def poll(self, timeout_s: float = 0.0) -> bool:
-        """Take part in the election; whether this instance leads. Raises LinkRefused where it may not take part."""
+        """Take part in the election; whether this instance leads. Raises LinkRefused where it may not take
+        part."""
         message = self._consumer.poll(timeout_s)
         error = None if message is None else message.error()
         if error is not None:
@@ -72,8 +78,8 @@ class Leadership:
     def _join(self) -> Consumer:
         own: dict[str, object] = {}
         if self._instance_id is not None:
-            # Static membership: the restarted instance has its partition back at once. Only with a name of its own: two live
-            # instances with one name evict each other.
+            # Static membership: the restarted instance has its partition back at once. Only with a name of
+            # its own: two live instances with one name evict each other.
             own["group_instance_id"] = f"{self._application}-{self._instance_id}"
         consumer: Consumer = clients.consumer(
             self._config,
@@ -89,9 +95,11 @@ class Leadership:
         return consumer
 
     def _ask(self) -> None:
-        """Join again with another client where this one reaches nobody any more (common/ports/reconnecting_admin.py tells how that comes).
+        """Join again with another client where this one reaches nobody any more
+        (common/ports/reconnecting_admin.py tells how that comes).
 
-        It may still have its connection to the group's coordinator, be a member in good health, and never come to lead.
+        It may still have its connection to the group's coordinator, be a member in good health, and never
+        come to lead.
         """
         now = ports.monotonic()
         if now < self._ask_at:
@@ -109,10 +117,11 @@ class Leadership:
             self._consumer = self._join()
 
     def _join_again(self, error: KafkaError) -> None:
-        """After a client's fatal error, which it says once and never recovers from: standing by with it would be for ever.
+        """After a client's fatal error, which it says once and never recovers from: standing by with it would
+        be for ever.
 
-        A static member is fenced by another of its name, but also where its coordinator died, the next one holding the name to be
-        that of a member that nobody is.
+        A static member is fenced by another of its name, but also where its coordinator died, the next one
+        holding the name to be that of a member that nobody is.
         """
         self.leading = False
         now = ports.monotonic()

@@ -1,4 +1,5 @@
-"""How a command line ends: an exit code, and one line for each of the project's errors. Imports nothing that takes its time."""
+"""How a command line ends: an exit code, and one line for each of the project's errors. Imports nothing that
+takes its time."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ INTERRUPTED = 130
 def entry(
     command: click.Command, args: Sequence[str] | None = None, prog_name: str | None = None
 ) -> NoReturn:
-    """Run a click command and exit: with 0, or after one line `error: ...` on stderr with the error's exit code.
+    """Run a click command and exit: with 0, or after one line `error: ...` on stderr with the error's exit
+    code.
 
     Any other exception is a bug and keeps its traceback. A command may return an exit code.
     """
@@ -46,14 +48,16 @@ def entry(
 
 
 def _from_kafka(error: Exception) -> bool:
-    """Whether it is the client library's, which is imported for that only here: `--version` and `--help` don't wait for it."""
+    """Whether it is the client library's, which is imported for that only here: `--version` and `--help`
+    don't wait for it."""
     from confluent_kafka import KafkaException
 
     return isinstance(error, KafkaException)
 
 
 def _no_temporary_folder(error: FileNotFoundError) -> bool:
-    """Whether it is what `tempfile` raises on a read-only file system; that of a file that is missing names the file."""
+    """Whether it is what `tempfile` raises on a read-only file system; that of a file that is missing names
+    the file."""
     return error.filename is None and str(error.strerror).startswith("No usable temporary directory")
 
 

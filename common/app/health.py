@@ -1,4 +1,5 @@
-"""The health endpoints: /healthz (alive), /readyz (leading with its clusters reached, or standing by), /metrics (Prometheus text)."""
+"""The health endpoints: /healthz (alive), /readyz (leading with its clusters reached, or standing by),
+/metrics (Prometheus text)."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ STALE_S = 60.0
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """What heartbeats tell: how long they take now, in seconds, and of when (ms since 1970) the newest is that has arrived; None: none yet."""
+    """What heartbeats tell: how long they take now, in seconds, and of when (ms since 1970) the newest is
+    that has arrived; None: none yet."""
 
     delay_s: float | None
     newest_ms: int | None

@@ -1,4 +1,5 @@
-"""One running instance of an application: a member of the election of its leader, with a term while it leads; it follows its settings' file."""
+"""One running instance of an application: a member of the election of its leader, with a term while it leads;
+it follows its settings' file."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ CALL_S = 60.0
 
 
 class Instance:
-    """`name` is its application's. Who runs it gives it `link` and `control`. `live` None: its settings stay."""
+    """`name` is its application's. Who runs it gives it `link` and `control`. `live` None: its settings
+    stay."""
 
     name: str
     needs_source = True
@@ -67,7 +69,8 @@ class Instance:
         )
 
     def _begin_term(self) -> None:
-        """Say that this instance leads: whoever led before finds it in the control topic, also one that was paused and wakes up."""
+        """Say that this instance leads: whoever led before finds it in the control topic, also one that was
+        paused and wakes up."""
         self.term = self.control.append(Leader(self.name, self.instance), Deadline(CALL_S))
         self.control.refresh(Deadline(CALL_S))
         self._look_at_file(at_once=True)

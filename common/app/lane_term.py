@@ -21,7 +21,8 @@ LOOK_INTERVAL_S = 0.5
 
 
 def tame_garbage_collector() -> None:
-    """Let the collector look rarely: messages come by the thousand, none in a cycle, and each batch would set it off.
+    """Let the collector look rarely: messages come by the thousand, none in a cycle, and each batch would set
+    it off.
 
     Measured with 200 B records: it took up to half of a lane's time.
     """
@@ -36,7 +37,8 @@ class _Lane(Protocol):
 
 
 def run_lane(plan: dict[str, Any], make: Callable[[dict[str, Any]], _Lane]) -> Iterator[str]:
-    """Run a lane for one epoch and yield its progress rows, as JSON. `make` gets its plan, as JSON, with the secrets that this machine has."""
+    """Run a lane for one epoch and yield its progress rows, as JSON. `make` gets its plan, as JSON, with the
+    secrets that this machine has."""
     logging.basicConfig(level=plan["log_level"], format="%(asctime)s %(levelname)s %(name)s %(message)s")
     tame_garbage_collector()
     try:
@@ -77,16 +79,18 @@ class LaneTerm:
         return True
 
     def over(self, now: float) -> bool:
-        """Whether this epoch is to end: its time is up, the driver said so, or another leader has taken over."""
+        """Whether this epoch is to end: its time is up, the driver said so, or another leader has taken
+        over."""
         return now >= self._ends_at or self.state.epoch_ended(self.application, self.term, self.epoch)
 
     def must_lead(self, deadline: Deadline) -> None:
         """Raise Deposed when a newer leader is on record, or the end of this epoch.
 
-        Asked before anything that fences, for two owners would otherwise fence each other for ever: A pauses; B leads and fences A; A
-        wakes, takes its fencing for a time-out, and fences B. The new leader's record is in the control topic before B's first
-        fencing, so whoever was fenced by B finds it there. So is the end of an epoch that failed before the next one's, of the same term:
-        one lane fails, and the others may go on.
+        Asked before anything that fences, for two owners would otherwise fence each other for ever: A pauses;
+        B leads and fences A; A wakes, takes its fencing for a time-out, and fences B. The new leader's record
+        is in the control topic before B's first fencing, so whoever was fenced by B finds it there. So is the
+        end of an epoch that failed before the next one's, of the same term: one lane fails, and the others
+        may go on.
         """
         state = self.control.refresh(deadline)
         if state.epoch_ended(self.application, self.term, self.epoch):
@@ -101,8 +105,9 @@ class LaneTerm:
     def plan_anew(self) -> Row:
         """What a lane that Spark runs again does instead of its work: it ends the epoch. Its progress row.
 
-        Its plan is as old as the epoch: a source log may have been cut and written anew since, above the position in the plan and below
-        what is delivered. And the first try may be alive: two of one term would fence each other until the epoch ends.
+        Its plan is as old as the epoch: a source log may have been cut and written anew since, above the
+        position in the plan and below what is delivered. And the first try may be alive: two of one term
+        would fence each other until the epoch ends.
         """
         self.end_epoch(Deadline(30.0))
         return Unfinished()

@@ -1,4 +1,5 @@
-"""What the replicator and the deduplicator are to their main loop: what each does when it leads, and how its lanes run on Spark."""
+"""What the replicator and the deduplicator are to their main loop: what each does when it leads, and how its
+lanes run on Spark."""
 
 from __future__ import annotations
 
@@ -38,12 +39,14 @@ class Role(Instance, ABC):
 
     @abstractmethod
     def behind(self, rows: list[Row]) -> dict[str, Behind]:
-        """In a bounded run, after an epoch: by name what is not copied up to the end that the plan gave, and not known to stand still for a
-        reason. Asked of Kafka: what the lanes said counts for those reasons alone."""
+        """In a bounded run, after an epoch: by name what is not copied up to the end that the plan gave, and
+        not known to stand still for a reason. Asked of Kafka: what the lanes said counts for those reasons
+        alone."""
 
     @abstractmethod
     def caught_up(self, rows: list[Row]) -> int | None:
-        """In a bounded run, after an epoch that left nothing behind: the exit code, or None to go on with another epoch."""
+        """In a bounded run, after an epoch that left nothing behind: the exit code, or None to go on with
+        another epoch."""
 
     def tick(self) -> None:
         """Called several times a second while leading."""

@@ -1,4 +1,5 @@
-"""SIGTERM and SIGINT: an event to look at, and an end within 10 s whatever hangs. What stops, and how, is left to the main loops."""
+"""SIGTERM and SIGINT: an event to look at, and an end within 10 s whatever hangs. What stops, and how, is
+left to the main loops."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ STOP_S = 9.0
 
 
 def stop_on_signals(stopping: threading.Event) -> None:
-    """Set `stopping` at the first SIGTERM or SIGINT, and end the process, with 0, if it is still there STOP_S seconds later."""
+    """Set `stopping` at the first SIGTERM or SIGINT, and end the process, with 0, if it is still there STOP_S
+    seconds later."""
 
     def stop(signum: int, _: FrameType | None) -> None:
         if stopping.is_set():
@@ -30,6 +32,7 @@ def stop_on_signals(stopping: threading.Event) -> None:
 
 
 def _force_exit() -> None:
-    # Others could not be told (the target is gone, say). A transaction left open is aborted by the next owner's fencing.
+    # Others could not be told (the target is gone, say). A transaction left open is aborted by the next
+    # owner's fencing.
     log.warning("stopping without waiting any longer")
     os._exit(0)

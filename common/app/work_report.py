@@ -1,4 +1,5 @@
-"""What an instance that leads tells of its lanes' work: halts, each once in the log, and counters; in a bounded run what it could not copy."""
+"""What an instance that leads tells of its lanes' work: halts, each once in the log, and counters; in a
+bounded run what it could not copy."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ class WorkReport:
         self._halted: set[tuple[str, int]] = set()
 
     def show_counters(self, running: Mapping[str, int]) -> None:
-        """Show the totals, and with them what the lanes of the epoch that runs say they have done. `lag` is a level."""
+        """Show the totals, and with them what the lanes of the epoch that runs say they have done. `lag` is a
+        level."""
         done = self.totals.copy()
         done.update(running)
         self._health.counters = {n if n == "lag" else f"{n}_total": value for n, value in done.items()}

@@ -1,8 +1,9 @@
 """librdkafka client properties as users give them: files, variables, Java spellings. Pure; makes no client.
 
-The names, scopes and ranges below are what the bundled librdkafka prints of itself (`rd_kafka_conf_properties_show`); a
-test compares them with the installed library. Making a client to find out would cost threads, could fail for reasons
-that are no setting's fault (a mounted file missing on this machine), and would not tell which variable was wrong.
+The names, scopes and ranges below are what the bundled librdkafka prints of itself
+(`rd_kafka_conf_properties_show`); a test compares them with the installed library. Making a client to find
+out would cost threads, could fail for reasons that are no setting's fault (a mounted file missing on this
+machine), and would not tell which variable was wrong.
 """
 
 from __future__ import annotations
@@ -96,16 +97,18 @@ def is_secret(name: str) -> bool:
 
 
 def from_key(key: str) -> str:
-    """The property that the last part of a variable's name means: `_` stands for `.` (also where librdkafka has `_`)."""
+    """The property that the last part of a variable's name means: `_` stands for `.` (also where librdkafka
+    has `_`)."""
     name = key.lower().replace("_", ".")
     return _SPELLED.get(name, name)
 
 
 def parse_properties(text: str, label: str) -> list[Given]:
-    """Read a Java properties file (java.util.Properties.load): comments, `=`, `:` or blank, continued lines, escapes.
+    """Read a Java properties file (java.util.Properties.load): comments, `=`, `:` or blank, continued lines,
+    escapes.
 
-    Of a name given twice the last one counts. A line whose name is no property's is refused without showing it: it may
-    be a line of a private key.
+    Of a name given twice the last one counts. A line whose name is no property's is refused without showing
+    it: it may be a line of a private key.
     """
     found: dict[str, Given] = {}
     lines = enumerate(text.splitlines(), start=1)
@@ -143,10 +146,11 @@ def resolve(
 ) -> tuple[dict[str, Value], list[str]]:
     """The properties of one kind of client, and warnings. A later layer wins; aliases count as one property.
 
-    A layer is (for this kind only?, properties). Properties of the other kind are left out, but refused in a layer that
-    is for this kind only. Owned properties are left out once they have been found harmless. `bootstrap` is what the
-    cluster's own variable says; `direct` whether records go by connections of Verbatim's own instead of
-    clients of this kind: these don't heed all that the library does. Raises SettingsError with the label of the property at fault.
+    A layer is (for this kind only?, properties). Properties of the other kind are left out, but refused in a
+    layer that is for this kind only. Owned properties are left out once they have been found harmless.
+    `bootstrap` is what the cluster's own variable says; `direct` whether records go by connections of
+    Verbatim's own instead of clients of this kind: these don't heed all that the library does. Raises
+    SettingsError with the label of the property at fault.
     """
     merged: dict[str, tuple[Given, bool]] = {}
     for specific, layer in layers:
@@ -249,7 +253,8 @@ _OPTION = re.compile(
 
 
 def _without_jaas(layer: Iterable[Given]) -> list[Given]:
-    """The layer with Java's `sasl.jaas.config` translated to user name and password; SettingsError where it can't be."""
+    """The layer with Java's `sasl.jaas.config` translated to user name and password; SettingsError where it
+    can't be."""
     out = []
     for given in layer:
         if given.name != "sasl.jaas.config":

@@ -1,7 +1,8 @@
-"""What a plan says of a client instead of its secrets, and how these are found where the plan is carried out; makes no client.
+"""What a plan says of a client instead of its secrets, and how these are found where the plan is carried out;
+makes no client.
 
-Plans are rows: they pass through Spark's memory, its RPC and its spill files. A lane takes passwords and keys from the environment and the
-files of the machine that it runs on, as its driver did.
+Plans are rows: they pass through Spark's memory, its RPC and its spill files. A lane takes passwords and keys
+from the environment and the files of the machine that it runs on, as its driver did.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ _WITH_SECRETS = frozenset({"sasl.username", "sasl.oauthbearer.client.id"})
 
 
 def for_plan(settings: Settings, cluster: Cluster, kind: Kind) -> dict[str, Any]:
-    """`settings.client_config` without secrets; under KEY, where there are any, what `found` needs to find them."""
+    """`settings.client_config` without secrets; under KEY, where there are any, what `found` needs to find
+    them."""
     config: dict[str, Any] = {**settings.client_config(cluster, kind)}
     if not any(map(is_secret, config)):
         return config
@@ -44,7 +46,8 @@ def for_plan(settings: Settings, cluster: Cluster, kind: Kind) -> dict[str, Any]
 
 
 def found(config: Mapping[str, Any], environ: Mapping[str, str] | None = None) -> dict[str, Value]:
-    """The properties that `for_plan` was given, secrets as this machine has them. Raises SettingsError, naming the variable, without them."""
+    """The properties that `for_plan` was given, secrets as this machine has them. Raises SettingsError,
+    naming the variable, without them."""
     rest = {name: value for name, value in config.items() if name != KEY}
     wanted = config.get(KEY)
     if wanted is None:

@@ -8,7 +8,8 @@ from common.config.client_properties import Kind
 
 
 class Successor(NamedTuple):
-    """What became of a variable of the older system: a setting, a client property (with its kind), or nothing."""
+    """What became of a variable of the older system: a setting, a client property (with its kind), or
+    nothing."""
 
     meaning: str
     setting: str | None = None

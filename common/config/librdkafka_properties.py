@@ -1,4 +1,5 @@
-"""The properties of the client library that is installed, as its own documentation lists them. Data; a test compares it with the library."""
+"""The properties of the client library that is installed, as its own documentation lists them. Data; a test
+compares it with the library."""
 
 from __future__ import annotations
 
@@ -139,4 +140,5 @@ ALIASES = {
     "delivery.timeout.ms": "message.timeout.ms",
     "auto.commit.enable": "enable.auto.commit",
 }
-"""Two spellings of one property: without one name for both, a spelling in the file could beat the other in a variable."""
+"""Two spellings of one property: without one name for both, a spelling in the file could beat the other in a
+variable."""

@@ -1,4 +1,5 @@
-"""Settings that change while a process runs: the `--config` file is looked at now and then, and what is marked live is taken over.
+"""Settings that change while a process runs: the `--config` file is looked at now and then, and what is
+marked live is taken over.
 
 What a value means is common/config/settings.py's part; what is done with a new one, the application's.
 """
@@ -35,8 +36,9 @@ class LiveFile:
     def look(self, settings: Settings, at_once: bool = False) -> Settings | None:
         """The settings with what has changed in the file since, if anything has that can be taken over now.
 
-        Looks every LOOK_S, and believes what it has seen twice: a file may be looked at while it is written, and a list of topics that ends
-        in the middle is a list of topics. `at_once`: this time it does not wait. A file that is no good is one warning, and changes nothing.
+        Looks every LOOK_S, and believes what it has seen twice: a file may be looked at while it is written,
+        and a list of topics that ends in the middle is a list of topics. `at_once`: this time it does not
+        wait. A file that is no good is one warning, and changes nothing.
         """
         now = ports.monotonic()
         if not at_once and now - self._looked < LOOK_S:
@@ -75,7 +77,8 @@ class LiveFile:
 
 
 def changed(settings: Settings, found: Settings) -> tuple[set[str], set[str]]:
-    """The variables that differ: those that can be taken over now, and those that need a restart. Values are not told, some are secret."""
+    """The variables that differ: those that can be taken over now, and those that need a restart. Values are
+    not told, some are secret."""
     names = {name for name, field in FIELDS.items() if getattr(settings, field) != getattr(found, field)}
     clients = {
         f"client properties ({client})"

@@ -1,4 +1,5 @@
-"""Settings, read and checked: the first of flag, environment variable, YAML file (`--config`, the same keys), default counts.
+"""Settings, read and checked: the first of flag, environment variable, YAML file (`--config`, the same keys),
+default counts.
 
 An empty variable counts as not set; APPLICATION_NAME, and what is required, may not be.
 """
@@ -150,7 +151,8 @@ def client_properties_here(
     config_file: str | None,
     environ: Mapping[str, str],
 ) -> dict[str, str | int]:
-    """One kind of client's properties as another machine than the driver's has them; a file that is not there says nothing."""
+    """One kind of client's properties as another machine than the driver's has them; a file that is not there
+    says nothing."""
     sources = Sources.read(environ, config_file if config_file and Path(config_file).exists() else None, {})
     given: dict[str, Any] = {f"{cluster}_bootstrap_servers": servers}
     if file and Path(file).exists():

@@ -1,4 +1,5 @@
-"""Environment variables that are nearly a setting: what was meant by them would have no effect, and nothing would say so. Pure."""
+"""Environment variables that are nearly a setting: what was meant by them would have no effect, and nothing
+would say so. Pure."""
 
 from __future__ import annotations
 
@@ -7,14 +8,16 @@ import re
 from collections.abc import Callable, Collection, Iterable
 
 CUTOFF = 0.91
-"""As difflib counts: a letter too many or too few of ten, or one that is another of twelve. Below that come names that are other programs'."""
+"""As difflib counts: a letter too many or too few of ten, or one that is another of twelve. Below that come
+names that are other programs'."""
 _PREFIX = re.compile(r"(?:VERBATIM_)?KAFKA_?CLUSTERS?_?(?=[A-Z])|VERBATIM_")
 
 
 def near_misses(
     names: Iterable[str], known: Collection[str], is_setting: Callable[[str], bool]
 ) -> dict[str, str]:
-    """Variable -> the setting that was probably meant. `known`: the settings' variables; `is_setting` also knows families of them.
+    """Variable -> the setting that was probably meant. `known`: the settings' variables; `is_setting` also
+    knows families of them.
 
     A variable whose setting is given too is somebody else's, or left over.
     """

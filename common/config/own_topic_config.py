@@ -1,4 +1,5 @@
-"""Configuration of a link's own topics, as an operator may add to it: read and checked. Pure; who makes the topics is elsewhere."""
+"""Configuration of a link's own topics, as an operator may add to it: read and checked. Pure; who makes the
+topics is elsewhere."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ LEAST_MESSAGE_BYTES = 1 << 20
 
 @lru_cache(maxsize=16)
 def configured(text: str) -> dict[str, dict[str, str]]:
-    """`[kind:]key=value`, comma-separated: what to add for each kind of topic. ValueError names what a link can't work with."""
+    """`[kind:]key=value`, comma-separated: what to add for each kind of topic. ValueError names what a link
+    can't work with."""
     common: dict[str, str] = {}
     own: dict[str, dict[str, str]] = {kind: {} for kind in KINDS}
     for entry in filter(None, (part.strip() for part in text.split(","))):

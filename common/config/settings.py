@@ -1,4 +1,5 @@
-"""The settings of a link as everything else asks for them. Pure; they are read in common/config/loading.py."""
+"""The settings of a link as everything else asks for them. Pure; they are read in
+common/config/loading.py."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ _SECRET_CONF = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """`writes`: rights to write and alter are copied too. `read_only`: who may write at the source is denied it on the copy. `own`: the
-    principals that write the copies; nothing is denied to them."""
+    """`writes`: rights to write and alter are copied too. `read_only`: who may write at the source is denied
+    it on the copy. `own`: the principals that write the copies; nothing is denied to them."""
 
     writes: bool = False
     read_only: bool = False
@@ -32,13 +33,14 @@ class Policy:
 class Settings(Fields):
     """One link's settings: immutable, picklable, free of I/O once loaded; printing it shows no secret.
 
-    `client_properties` maps "<cluster>.<kind>" to librdkafka properties; client files have been read by then, so that a
-    task on another machine needs none. `start_offsets` is "earliest", "latest", milliseconds since the epoch,
-    or a list that common/config/start_offsets.py understands.
+    `client_properties` maps "<cluster>.<kind>" to librdkafka properties; client files have been read by then,
+    so that a task on another machine needs none. `start_offsets` is "earliest", "latest", milliseconds since
+    the epoch, or a list that common/config/start_offsets.py understands.
     """
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values (str, int, float, None, list, dict), secrets included: for tasks on executors, not for people."""
+        """Plain values (str, int, float, None, list, dict), secrets included: for tasks on executors, not for
+        people."""
         return self.model_dump()
 
     def redacted(self) -> dict[str, Any]:
@@ -107,7 +109,8 @@ class Settings(Fields):
         return sorted(name for name in topic_names.compiled(self.source_topic)[0] if self.selects(name))
 
     def selects(self, topic: str) -> bool:
-        """Whether the link copies this source topic: never an internal one or one of its own, even when named."""
+        """Whether the link copies this source topic: never an internal one or one of its own, even when
+        named."""
         if topic_names.is_internal(topic) or topic in self.own_topics:
             return False
         if self.heartbeats_interval_s and topic == self.heartbeats_topic:
@@ -126,7 +129,8 @@ class Settings(Fields):
         return not excluded and topic_names.matches(self.consumer_groups, group)
 
     def by_destination(self, topics: Iterable[str], source_name: str) -> dict[str, set[str]]:
-        """Destination -> those of the source topics that are copied and named so; one whose name can't be written to is left out."""
+        """Destination -> those of the source topics that are copied and named so; one whose name can't be
+        written to is left out."""
         found: dict[str, set[str]] = {}
         for topic in filter(self.selects, topics):
             with contextlib.suppress(SettingsError):
@@ -134,7 +138,8 @@ class Settings(Fields):
         return found
 
     def destination_topic(self, topic: str, source_name: str) -> str:
-        """The destination's name for a source topic. Raises SettingsError for a name that can't be written to."""
+        """The destination's name for a source topic. Raises SettingsError for a name that can't be written
+        to."""
         variable, rule = PREFIX + "DESTINATION_TOPIC_MAP", self.destination_topic_map
         name = topic_names.topic_map(rule).get(topic)
         try:
@@ -163,12 +168,14 @@ class Settings(Fields):
         return Policy(self.acl_sync == "all", self.acl_read_only, frozenset(own))
 
     def client_config(self, cluster: Cluster, kind: Kind) -> dict[str, str | int]:
-        """The user's librdkafka properties for one kind of client, with bootstrap.servers; a new dict at each call.
+        """The user's librdkafka properties for one kind of client, with bootstrap.servers; a new dict at each
+        call.
 
         Aliases are spelled one way (linger.ms, compression.type, acks...); what Verbatim owns is not in it.
         """
         servers = self.source_bootstrap_servers if cluster == "source" else self.destination_bootstrap_servers
-        # A consumer of single partitions joins no group, but its client looks for the group's coordinator, for which it needs the right.
+        # A consumer of single partitions joins no group, but its client looks for the group's coordinator,
+        # for which it needs the right.
         group = {"group.id": f"{self.application_name}.reader"} if kind == "consumer" else {}
         return {
             "bootstrap.servers": servers,

@@ -1,4 +1,5 @@
-"""Where settings come from: flags, the environment, a YAML file; which of them counts, and what it is called in errors."""
+"""Where settings come from: flags, the environment, a YAML file; which of them counts, and what it is called
+in errors."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ _FAMILY = re.compile(PREFIX + r"(SOURCE|DESTINATION)_(PROPERTIES|CONSUMER|PRODUC
 
 
 class Sources:
-    """What was given, first of flags, environment, file; each value with a label that begins with the variable's name."""
+    """What was given, first of flags, environment, file; each value with a label that begins with the
+    variable's name."""
 
     def __init__(self, layers: list[tuple[str, Mapping[str, str]]]) -> None:
         self._layers = layers
@@ -56,7 +58,8 @@ class Sources:
         return any(variable in values for _, values in self._layers)
 
     def family(self, cluster: Cluster, group: str) -> list[Given]:
-        """Properties of `KAFKA_CLUSTERS_<cluster>_<group>_<KEY>`; an empty one is a value, for some have a meaning."""
+        """Properties of `KAFKA_CLUSTERS_<cluster>_<group>_<KEY>`; an empty one is a value, for some have a
+        meaning."""
         found: dict[str, Given] = {}
         for origin, values in reversed(self._layers):
             of_layer: dict[str, Given] = {}
@@ -95,7 +98,8 @@ def read_text(path: Path, label: str) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """Leaves scalars as they are written: a date, an octal number or `no` means what it would in the environment."""
+    """Leaves scalars as they are written: a date, an octal number or `no` means what it would in the
+    environment."""
 
     # It is the class's; the stubs say an instance's.
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {  # type: ignore[misc]
@@ -105,7 +109,8 @@ class _Loader(yaml.SafeLoader):
 
 
 def _read_yaml(path: Path) -> dict[str, str]:
-    """A mapping of variables to scalars, as text. Errors name file and line, and show nothing of the content."""
+    """A mapping of variables to scalars, as text. Errors name file and line, and show nothing of the
+    content."""
     try:
         data = yaml.load(read_text(path, "--config"), _Loader)
     except yaml.YAMLError as error:

@@ -1,5 +1,5 @@
-"""What START_OFFSETS says: where the copying of each partition begins that is there when a link starts. Pure; origins are decided and
-written down in replicator/driver/planner.py."""
+"""What START_OFFSETS says: where the copying of each partition begins that is there when a link starts. Pure;
+origins are decided and written down in replicator/driver/planner.py."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _PARTITION = re.compile(r"(.*):(\d{1,9})", re.ASCII | re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class StartOffsets:
-    """`exact`: partitions that begin at an offset of their own; `some`: a list of topics and its start, the first that matches counts;
+    """`exact`: partitions that begin at an offset of their own; `some`: a list of topics and its start, the
+    first that matches counts;
     `otherwise`: all others."""
 
     otherwise: Start = "earliest"
@@ -40,7 +41,8 @@ class StartOffsets:
 
 
 def checked(value: str | int) -> str | int:
-    """The setting's value: of one for all topics what it means, of a list its text. ValueError says what is wrong with which entry."""
+    """The setting's value: of one for all topics what it means, of a list its text. ValueError says what is
+    wrong with which entry."""
     try:
         return start(value)
     except ValueError:
@@ -78,7 +80,8 @@ def parsed(value: str | int) -> StartOffsets:
 
 
 def start(value: str | int) -> Start:
-    """`earliest`, `latest`, or milliseconds since the epoch; ISO 8601 without an offset from UTC is in UTC. ValueError for anything else."""
+    """`earliest`, `latest`, or milliseconds since the epoch; ISO 8601 without an offset from UTC is in UTC.
+    ValueError for anything else."""
     text = str(value).strip()
     if text.lower() in ("earliest", "latest"):
         return text.lower()

@@ -1,6 +1,8 @@
-"""Pure: what STATE_PATH means, the one place that says so: as Spark (Hadoop) gets it, and as this machine's disk has it.
+"""Pure: what STATE_PATH means, the one place that says so: as Spark (Hadoop) gets it, and as this machine's
+disk has it.
 
-As in Hadoop's own reading of a path, nothing in it is decoded: `%20`, `#` and `?` stand for themselves, in a URL too.
+As in Hadoop's own reading of a path, nothing in it is decoded: `%20`, `#` and `?` stand for themselves, in a
+URL too.
 """
 
 from __future__ import annotations
@@ -15,13 +17,15 @@ from common.errors import SettingsError
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(.*)", re.DOTALL)
 _S3 = ("s3", "s3a", "s3n")
-"""Schemes for which Delta takes a LogStore that is for one driver, for it asks S3 for no conditional write."""
+"""Schemes for which Delta takes a LogStore that is for one driver, for it asks S3 for no conditional
+write."""
 ONE_DRIVER, VOLUME = "one-driver", "shared-volume"
 """What STATE_SHARING may say."""
 
 
 class StatePath(NamedTuple):
-    """`hadoop`: in the one spelling that Hadoop gives back, so that Delta never meets two of one place. `local`: the folder, if it is this machine's."""
+    """`hadoop`: in the one spelling that Hadoop gives back, so that Delta never meets two of one place.
+    `local`: the folder, if it is this machine's."""
 
     scheme: str
     hadoop: str
@@ -40,7 +44,8 @@ class StatePath(NamedTuple):
 
 
 def parse(given: str) -> StatePath:
-    """What a path or a URL means; a relative path begins where the process was started. Raises SettingsError."""
+    """What a path or a URL means; a relative path begins where the process was started. Raises
+    SettingsError."""
     found = _URL.fullmatch(given)
     if found is None:
         return _local(given)
@@ -66,8 +71,8 @@ def parse(given: str) -> StatePath:
 def check_writers(given: str, sharing: str, spark_conf: Mapping[str, str]) -> None:
     """Raise SettingsError where two drivers would overwrite each other's commits.
 
-    A Delta commit is a file that must not be there yet. On S3 drivers A and B both see version 7 and both write version 8: what A has
-    folded is gone, though it was told that it is there.
+    A Delta commit is a file that must not be there yet. On S3 drivers A and B both see version 7 and both
+    write version 8: what A has folded is gone, though it was told that it is there.
     """
     place = parse(given)
     log_store = f"spark.delta.logStore.{place.scheme}.impl"

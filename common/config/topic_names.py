@@ -1,4 +1,5 @@
-"""Which topics and groups are meant, and what they are called at the destination: names, expressions, templates. Pure."""
+"""Which topics and groups are meant, and what they are called at the destination: names, expressions,
+templates. Pure."""
 
 from __future__ import annotations
 
@@ -39,10 +40,12 @@ def is_name(entry: str) -> bool:
 
 
 def split_entries(text: str) -> list[str]:
-    """Split a comma-separated list whose entries may be regular expressions; blanks round entries don't count.
+    """Split a comma-separated list whose entries may be regular expressions; blanks round entries don't
+    count.
 
-    A comma belongs to its entry, and splits nothing, when it is escaped (`\\,`), or inside a character class `[a,b]`,
-    inside parentheses `(a,b)`, or inside a quantifier `{1,3}`. Any other brace is an ordinary character.
+    A comma belongs to its entry, and splits nothing, when it is escaped (`\\,`), or inside a character class
+    `[a,b]`, inside parentheses `(a,b)`, or inside a quantifier `{1,3}`. Any other brace is an ordinary
+    character.
     """
     entries, start, at, depth = [], 0, 0, 0
     while at < len(text):
@@ -66,7 +69,8 @@ def split_entries(text: str) -> list[str]:
 
 
 def _end_of_class(text: str, at: int) -> int:
-    """Index of the `]` that closes the class opened at `at`; the end of the text if none does (no valid expression)."""
+    """Index of the `]` that closes the class opened at `at`; the end of the text if none does (no valid
+    expression)."""
     at += 1
     if text[at : at + 1] == "^":
         at += 1
@@ -131,7 +135,8 @@ class Rewrite(NamedTuple):
 
 @lru_cache(maxsize=16)
 def topic_map(text: str) -> dict[str, str]:
-    """`topic=destination`, comma-separated. ValueError names the first entry that is none, or a name that is given twice."""
+    """`topic=destination`, comma-separated. ValueError names the first entry that is none, or a name that is
+    given twice."""
     found: dict[str, str] = {}
     for entry in split_entries(text):
         topic, equals, name = (part.strip() for part in entry.partition("="))
@@ -157,8 +162,8 @@ def joined(text: str) -> tuple[str, str, str] | None:
 
 @lru_cache(maxsize=16)
 def rewrites(text: str) -> tuple[Rewrite, ...]:
-    """`expression=name`, comma-separated. In the name `\\1` or `\\g<group>` stand for what a group of the expression matched, `{source}` for
-    the source's name. ValueError names the first entry that is none."""
+    """`expression=name`, comma-separated. In the name `\\1` or `\\g<group>` stand for what a group of the
+    expression matched, `{source}` for the source's name. ValueError names the first entry that is none."""
     found = []
     for entry in split_entries(text):
         expression, equals, name = (part.strip() for part in entry.rpartition("="))
@@ -182,7 +187,8 @@ def rewrites(text: str) -> tuple[Rewrite, ...]:
 
 
 def rewritten(text: str, *, topic: str, source: str) -> str | None:
-    """The destination's name by the first rewrite that matches; None where none does. ValueError when Kafka would not allow it."""
+    """The destination's name by the first rewrite that matches; None where none does. ValueError when Kafka
+    would not allow it."""
     for rewrite in rewrites(text):
         matched = rewrite.expression.fullmatch(topic)
         if matched:

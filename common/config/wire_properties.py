@@ -1,8 +1,9 @@
-"""What becomes of each property of the client library where records go by connections of Verbatim's own (common/kafka/wire/connection.py). Pure.
+"""What becomes of each property of the client library where records go by connections of Verbatim's own
+(common/kafka/wire/connection.py). Pure.
 
-Each is heeded there, or refused by name, since nothing else than the library could follow it; or it speaks of something that these
-connections don't have, such as a queue of messages; or it has no effect on them, and whoever sets it is told. A test compares the four with the
-list of the installed library.
+Each is heeded there, or refused by name, since nothing else than the library could follow it; or it speaks of
+something that these connections don't have, such as a queue of messages; or it has no effect on them, and
+whoever sets it is told. A test compares the four with the list of the installed library.
 """
 
 from __future__ import annotations
@@ -195,7 +196,8 @@ NO_EFFECT = frozenset(
 
 
 def refused(config: Mapping[str, Any]) -> tuple[str, str] | None:
-    """The first property of a client's that can't be followed, as NAME or NAME=VALUE, and what to use instead; None where there is none."""
+    """The first property of a client's that can't be followed, as NAME or NAME=VALUE, and what to use
+    instead; None where there is none."""
     mechanism = sasl_mechanism(config)
     if mechanism is not None and mechanism not in _MECHANISMS:
         return f"sasl.mechanism={mechanism}", f"set one of {', '.join(sorted(_MECHANISMS))}"

@@ -1,4 +1,5 @@
-"""What Kafka's errors mean: which pass, which say that a right is missing; and calls that ride out those that pass. Makes no client."""
+"""What Kafka's errors mean: which pass, which say that a right is missing; and calls that ride out those that
+pass. Makes no client."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from common.ports import Deadline
 
 T = TypeVar("T")
 TRANSACTION_TIMEOUT_MS = 60_000
-"""Of every transaction of the link's; brokers allow fifteen minutes where `transaction.max.timeout.ms` says nothing else."""
+"""Of every transaction of the link's; brokers allow fifteen minutes where `transaction.max.timeout.ms` says
+nothing else."""
 NO_RIGHTS = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -72,12 +74,14 @@ def retriable(error: KafkaError) -> bool:
 
 
 def lacks_right(error: KafkaError) -> bool:
-    """Whether a right is missing. What a gapless producer is refused ends it, and the reason stands in the text alone."""
+    """Whether a right is missing. What a gapless producer is refused ends it, and the reason stands in the
+    text alone."""
     return error.code() in NO_RIGHTS or "authorization failed" in error.str()
 
 
 def denied(what: str, error: KafkaError, group: object = None, right: str = "the right") -> LinkRefused:
-    """What to raise where a right is missing; `group`: the client's, which Kafka does not name where it is about that."""
+    """What to raise where a right is missing; `group`: the client's, which Kafka does not name where it is
+    about that."""
     if group is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
         what, right = f"{what} as group {group}", "the right"
     # A controller's own words may be a dump of the request, another one each time.
@@ -115,7 +119,8 @@ def retrying(what: str, call: Callable[[float], T], deadline: Deadline) -> T:
 
 
 def future_result(future: Future[T], timeout_s: float) -> T:
-    """The result of an admin call's future; a future that is late raises the same exception as a late broker."""
+    """The result of an admin call's future; a future that is late raises the same exception as a late
+    broker."""
     try:
         return future.result(timeout=timeout_s)
     except TimeoutError:

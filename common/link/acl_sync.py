@@ -1,7 +1,8 @@
-"""Access rights of copied topics: which of the source's hold for the copies, and what is to be granted and taken back there. Pure.
+"""Access rights of copied topics: which of the source's hold for the copies, and what is to be granted and
+taken back there. Pure.
 
-Every right that concerns a copied topic, be it by name, by prefix or by `*`, becomes one on its copy by name: a prefix at the target would
-also cover topics that are no copies.
+Every right that concerns a copied topic, be it by name, by prefix or by `*`, becomes one on its copy by name:
+a prefix at the target would also cover topics that are no copies.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ def _denied(operation: str, policy: Policy) -> Collection[str]:
 
 
 def _may_be_denied(acl: Acl, operation: str, policy: Policy) -> bool:
-    """Whether the denial leaves Verbatim able to write the copy: it needs all but READ. A rule for everybody is one for Verbatim too."""
+    """Whether the denial leaves Verbatim able to write the copy: it needs all but READ. A rule for everybody
+    is one for Verbatim too."""
     return acl.principal not in policy.own and (acl.principal != EVERYBODY or operation == "READ")
 
 
@@ -73,7 +75,8 @@ class Step(NamedTuple):
 
 
 def steps(wanted: Collection[Acl], there: Collection[Acl], ours: Collection[Acl]) -> list[Step]:
-    """How to bring the rules `there` in step. Only `ours`, which the link itself has granted, are ever taken back."""
+    """How to bring the rules `there` in step. Only `ours`, which the link itself has granted, are ever taken
+    back."""
     found = [Step("in-step" if acl in there else "grant", acl) for acl in wanted]
     found += [Step("revoke" if acl in ours else "foreign", acl) for acl in set(there) - set(wanted)]
     return sorted(found, key=lambda step: (step.acl, step.action))
@@ -85,8 +88,8 @@ def on_copies(
     copied_into: Mapping[str, Collection[str]],
     policy: Policy,
 ) -> dict[str, set[Acl]]:
-    """Destination -> its rules; `acls` by source topic, `copies` source topic -> destination. `copied_into`: destination -> all source
-    topics whose records may be there, also those that are gone."""
+    """Destination -> its rules; `acls` by source topic, `copies` source topic -> destination. `copied_into`:
+    destination -> all source topics whose records may be there, also those that are gone."""
     together: dict[str, set[str]] = {}
     for topic, destination in copies.items():
         together.setdefault(destination, set(copied_into.get(destination, ()))).add(topic)
@@ -98,6 +101,7 @@ def on_copies(
 
 
 def _of_all(rules: list[set[Acl]]) -> set[Acl]:
-    """The rules of a copy of several topics: who reads it reads all of them. Allowed is what each of them allows, denied what any denies."""
+    """The rules of a copy of several topics: who reads it reads all of them. Allowed is what each of them
+    allows, denied what any denies."""
     allowed = set.intersection(*rules)
     return {acl for acl in set.union(*rules) if acl.permission == DENY or acl in allowed}

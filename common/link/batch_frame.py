@@ -1,4 +1,5 @@
-"""Frames whose value is record batches as they were at the source, one behind the other. Pure: bytes in, batches or rows out."""
+"""Frames whose value is record batches as they were at the source, one behind the other. Pure: bytes in,
+batches or rows out."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from common.link.frame import Frame, must_match
 
 @dataclass(frozen=True, slots=True)
 class BatchFrame:
-    """Batches in which no offset is missing, as a frame has them: where they lie in its value, and their headers."""
+    """Batches in which no offset is missing, as a frame has them: where they lie in its value, and their
+    headers."""
 
     value: pa.Buffer
     batches: list[tuple[int, BatchHeader]]
@@ -40,7 +42,8 @@ class BatchFrame:
         return not self.batches or self.batches[0][1].base_offset >= offset
 
     def rows(self) -> Rows:
-        """The records. Raises BatchError where their producer wrote what can't be taken apart: another frame would hold the same."""
+        """The records. Raises BatchError where their producer wrote what can't be taken apart: another frame
+        would hold the same."""
         if not self.batches:
             return NO_ROWS
         batch = _columns(self.value, self.batches)
@@ -61,7 +64,8 @@ def _columns(value: pa.Buffer, batches: list[tuple[int, BatchHeader]]) -> pa.Rec
 
 
 def decode(frame: Frame, crc: int, value: bytes | None) -> BatchFrame:
-    """The batches of a frame. Raises FrameError unless its checksum, the batches' own, their offsets and counts are as they must be."""
+    """The batches of a frame. Raises FrameError unless its checksum, the batches' own, their offsets and
+    counts are as they must be."""
     value = value or b""
     must_match(frame, crc, value)
     data = pa.py_buffer(value)

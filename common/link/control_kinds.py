@@ -1,6 +1,7 @@
 """The kinds of records in the control topic: what each says, and its way to JSON and back. Pure.
 
-What they add up to is decided in common/link/control_state.py. A field that has a default may be missing in what earlier releases wrote.
+What they add up to is decided in common/link/control_state.py. A field that has a default may be missing in
+what earlier releases wrote.
 """
 
 from __future__ import annotations
@@ -115,7 +116,8 @@ class TopicDeleted(ControlRecord, kind="topic-deleted"):
 
 @dataclass(frozen=True)
 class Destination(ControlRecord, kind="destination"):
-    """Where a source topic's records go; common/link/control_records.py, Destination, says what the fields mean."""
+    """Where a source topic's records go; common/link/control_records.py, Destination, says what the fields
+    mean."""
 
     topic: str
     topic_id: str
@@ -138,7 +140,8 @@ class AcceptDestination(ControlRecord, kind="accept-destination"):
 
 @dataclass(frozen=True)
 class GivenUp(ControlRecord, kind="given-up"):
-    """A producer's id and epoch that nobody uses any more, though its last transaction is still being completed."""
+    """A producer's id and epoch that nobody uses any more, though its last transaction is still being
+    completed."""
 
     transactional_id: str
     producer_id: int
@@ -161,8 +164,9 @@ class Ask(PartitionRecord, kind="ask"):
 
 @dataclass(frozen=True)
 class Resend(PartitionRecord, kind="resend"):
-    """The deduplicator is at `next` (None: it has nothing), and wants what comes then; with `answers` it is an answer to the question at that
-    control offset. `held`, `held_start`: where the first frame that was skipped lies in staging (partition, offset), and where it begins."""
+    """The deduplicator is at `next` (None: it has nothing), and wants what comes then; with `answers` it is
+    an answer to the question at that control offset. `held`, `held_start`: where the first frame that was
+    skipped lies in staging (partition, offset), and where it begins."""
 
     next: int | None = None
     answers: int | None = field(default=None, metadata=_SPARSE)
@@ -233,9 +237,9 @@ def encode(record: ControlRecord, link: str) -> bytes:
 
 
 def decode(values: Mapping[str, Any]) -> ControlRecord:
-    """The record that a JSON object tells. Raises KeyError for one of no known kind, and for a field that is missing, TypeError for one of
-    another type: it would fail later, far from the record that is to blame, or not at all (Kafka's clients take a negative offset for "the
-    end")."""
+    """The record that a JSON object tells. Raises KeyError for one of no known kind, and for a field that is
+    missing, TypeError for one of another type: it would fail later, far from the record that is to blame, or
+    not at all (Kafka's clients take a negative offset for "the end")."""
     cls = KINDS[_text("kind", values["kind"])]
     return cls(
         **{

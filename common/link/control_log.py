@@ -32,8 +32,9 @@ TELL_SKIPPED = 10
 class ControlLog:
     """A tail of the control topic and its running sum, `state`. Safe to use from several threads.
 
-    `poll` takes in what has arrived; `refresh` takes in all that was there when it was called; `append` writes and waits for the
-    acknowledgement, so that a record that was appended is seen by everyone's next `refresh`.
+    `poll` takes in what has arrived; `refresh` takes in all that was there when it was called; `append`
+    writes and waits for the acknowledgement, so that a record that was appended is seen by everyone's next
+    `refresh`.
     """
 
     def __init__(
@@ -99,19 +100,22 @@ class ControlLog:
             return self.state
 
     def append(self, record: ControlRecord, deadline: Deadline) -> int:
-        """Append a record and wait until it is safe; its offset. Raises LinkRefused, KafkaTimeout, KafkaException."""
+        """Append a record and wait until it is safe; its offset. Raises LinkRefused, KafkaTimeout,
+        KafkaException."""
         return self.append_all([record], deadline)[-1]
 
     def append_all(self, records: Iterable[ControlRecord], deadline: Deadline) -> list[int]:
         """Append several records in order; their offsets.
 
-        Raises ControlError for one that no reader would understand: the topic is never trimmed, so in the log it would be the link's end.
+        Raises ControlError for one that no reader would understand: the topic is never trimmed, so in the log
+        it would be the link's end.
         """
         values = [encode(record, self.link) for record in records]
         for value in values:
             Control().apply(0, value)
         with self._lock:
-            # After a failure some may still come; records are written so that a repeated or late one does no harm.
+            # After a failure some may still come; records are written so that a repeated or late one does no
+            # harm.
             return self._appender.append([(None, value) for value in values], deadline.left(30.0))
 
     def close(self) -> None:

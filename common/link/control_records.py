@@ -1,4 +1,5 @@
-"""What the control topic adds up to, in the terms of those who go by it: origins, demands, halts, consents, destinations. Pure."""
+"""What the control topic adds up to, in the terms of those who go by it: origins, demands, halts, consents,
+destinations. Pure."""
 
 from __future__ import annotations
 
@@ -23,9 +24,9 @@ class Origin:
 class Request:
     """An open question or demand about a source partition; `at` is the control offset of the record.
 
-    `next` is the source position asked for (None: the deduplicator knows of no record of this partition). `held` is the staging
-    partition and offset of the first frame that was skipped, `held_start` that frame's first source position. `answers` says that it
-    is the answer to the replicator's last question.
+    `next` is the source position asked for (None: the deduplicator knows of no record of this partition).
+    `held` is the staging partition and offset of the first frame that was skipped, `held_start` that frame's
+    first source position. `answers` says that it is the answer to the replicator's last question.
     """
 
     at: int
@@ -38,7 +39,8 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """A partition that has stopped. `next` is what the destination has reached, `available` where records could go on."""
+    """A partition that has stopped. `next` is what the destination has reached, `available` where records
+    could go on."""
 
     at: int
     application: str
@@ -51,7 +53,8 @@ class Halt:
 
 @dataclass(frozen=True, slots=True)
 class Consent:
-    """An operator's accepted loss: go on although the offsets from `next` up to `to` (None: to what there is) are gone."""
+    """An operator's accepted loss: go on although the offsets from `next` up to `to` (None: to what there is)
+    are gone."""
 
     at: int
     topic: str
@@ -62,10 +65,11 @@ class Consent:
 
 @dataclass(frozen=True, slots=True)
 class Destination:
-    """Where a source topic's records go. `refused` says why nothing may be written there; `gone`, that it was deleted at the target.
+    """Where a source topic's records go. `refused` says why nothing may be written there; `gone`, that it was
+    deleted at the target.
 
-    `config` is what the link has set on it: what somebody else has set may be kept where it is no longer the same. `compacted`: it
-    takes no record without a key. `id`: its topic id, where that was said.
+    `config` is what the link has set on it: what somebody else has set may be kept where it is no longer the
+    same. `compacted`: it takes no record without a key. `id`: its topic id, where that was said.
     """
 
     topic: str
@@ -80,7 +84,8 @@ class Destination:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A destination that was let in: by the newest record that did, its topic id where that was said, and the ids of its source topics."""
+    """A destination that was let in: by the newest record that did, its topic id where that was said, and the
+    ids of its source topics."""
 
     at: int
     id: str | None

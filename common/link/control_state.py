@@ -1,9 +1,11 @@
-"""What the control topic's records add up to. Pure: the topic is read and written in common/link/control_log.py.
+"""What the control topic's records add up to. Pure: the topic is read and written in
+common/link/control_log.py.
 
-One partition, never compacted, so its order is a history on which both applications and the operator's commands agree. Every
-record is a JSON object with a `kind`; a record's offset serves as its number. Links may share the topic, and others may write to it: what is not
-this link's is skipped. Where several writers may race (two leaders of one
-application, one of them paused), the rule is that the first record wins, and everyone reads to the end before acting.
+One partition, never compacted, so its order is a history on which both applications and the operator's
+commands agree. Every record is a JSON object with a `kind`; a record's offset serves as its number. Links may
+share the topic, and others may write to it: what is not this link's is skipped. Where several writers may
+race (two leaders of one application, one of them paused), the rule is that the first record wins, and
+everyone reads to the end before acting.
 """
 
 from __future__ import annotations
@@ -32,7 +34,8 @@ from common.link.throttling import Steering, checked_entries, checked_limit
 
 @dataclass(slots=True)
 class Control:
-    """All that the control topic says of one link up to `position`. `link` None: of whatever link, where it has one only."""
+    """All that the control topic says of one link up to `position`. `link` None: of whatever link, where it
+    has one only."""
 
     position: int = 0
     link: str | None = None
@@ -52,11 +55,13 @@ class Control:
     settled: dict[str, Settled] = field(default_factory=dict)
     """Destination -> how it was let in last."""
     accepted: dict[str, int] = field(default_factory=dict)
-    """Destination -> control offset of the newest consent to use it although records are there, partitions lack, or it is another one."""
+    """Destination -> control offset of the newest consent to use it although records are there, partitions
+    lack, or it is another one."""
     acls: dict[str, list[Acl]] = field(default_factory=dict)
     """Source topic -> the access rules that concern it."""
     given_up: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Transactional id -> producer id and epoch that nobody uses any more, though its last transaction is still being completed."""
+    """Transactional id -> producer id and epoch that nobody uses any more, though its last transaction is
+    still being completed."""
     granted: dict[str, frozenset[Acl]] = field(default_factory=dict)
     """Destination -> the access rules that the link has made there, or is about to make."""
     deleted: set[str] = field(default_factory=set)
@@ -66,7 +71,8 @@ class Control:
     asks: dict[Key, Request] = field(default_factory=dict)
     resends: dict[Key, Request] = field(default_factory=dict)
     holds: dict[Key, Request] = field(default_factory=dict)
-    """Holes in staging that have not closed yet: staging must not be trimmed past their first skipped frame."""
+    """Holes in staging that have not closed yet: staging must not be trimmed past their first skipped
+    frame."""
     halts: dict[tuple[str, Key], Halt] = field(default_factory=dict)
     """(application, partition) -> why it stands still."""
     consents: dict[Key, Consent] = field(default_factory=dict)
@@ -76,8 +82,9 @@ class Control:
     def apply(self, offset: int, value: bytes | None) -> str | None:
         """Take in the record at `offset`; of one that is skipped, why, unless it is another link's.
 
-        Skipped is what carries no link of ours, and what is of a kind that this release does not know. Raises ControlError for any other record
-        that can't be understood: this link's, and damaged. Without a `link` nothing is skipped.
+        Skipped is what carries no link of ours, and what is of a kind that this release does not know. Raises
+        ControlError for any other record that can't be understood: this link's, and damaged. Without a `link`
+        nothing is skipped.
         """
         if offset < self.position:
             return None
@@ -194,8 +201,9 @@ class Control:
         self.started = True
 
     def _on_origin(self, offset: int, r: kinds.Origin) -> None:
-        # A paused first leader may come back and decide `latest` for a partition that appeared after the link had begun:
-        # its records would be skipped. So an initial origin counts only until the link has started.
+        # A paused first leader may come back and decide `latest` for a partition that appeared after the link
+        # had begun: its records would be skipped. So an initial origin counts only until the link has
+        # started.
         if r.initial and self.started:
             return
         self.origins.setdefault(r.key, Origin(r.topic, r.offset))
@@ -244,7 +252,8 @@ class Control:
         self.asks[r.key] = Request(offset, r.topic, None)
 
     def _on_resend(self, offset: int, r: kinds.Resend) -> None:
-        # Said by the one who answers, not taken from the order: a demand written between a question and its answer is neither.
+        # Said by the one who answers, not taken from the order: a demand written between a question and its
+        # answer is neither.
         asked = self.asks.get(r.key)
         answers = asked is not None and r.answers == asked.at
         if answers:

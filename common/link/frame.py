@@ -1,8 +1,10 @@
-"""Frames: one record of the staging topic holds a run of records of one source partition. Pure: bytes in, bytes out.
+"""Frames: one record of the staging topic holds a run of records of one source partition. Pure: bytes in,
+bytes out.
 
-A frame's Kafka headers say where its records come from and which source offsets `[start, next)` it covers; its value is one
-Arrow IPC record batch of `ROWS`, without the schema, which the frame version fixes. Its buffers may be compressed, as Arrow does it: then
-no broker unpacks them, as it does with what a Kafka batch has compressed. Reading and writing Kafka is left to others.
+A frame's Kafka headers say where its records come from and which source offsets `[start, next)` it covers;
+its value is one Arrow IPC record batch of `ROWS`, without the schema, which the frame version fixes. Its
+buffers may be compressed, as Arrow does it: then no broker unpacks them, as it does with what a Kafka batch
+has compressed. Reading and writing Kafka is left to others.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ BATCHES_VERSION = b"2"
 _PADDING = 4096
 """More than Arrow pads a frame's buffers with."""
 COMPRESSED_FROM_BYTES = 64 << 10
-"""A smaller one is not: it is of a partition with little traffic, where Arrow's compression costs more time than its bytes would."""
+"""A smaller one is not: it is of a partition with little traffic, where Arrow's compression costs more time
+than its bytes would."""
 
 MAX_PARTITION = 2**31 - 1
 
@@ -45,8 +48,9 @@ _SCHEMA_BYTES = ROWS.serialize().size
 class Frame:
     """What a frame says of itself in its Kafka headers.
 
-    `start` and `next` are positions at the source, before and after. `origin` marks the first frame of a partition on a link,
-    `gap` a loss that an operator accepted, with its `reason`. `batches`: its value is record batches as they were at the source.
+    `start` and `next` are positions at the source, before and after. `origin` marks the first frame of a
+    partition on a link, `gap` a loss that an operator accepted, with its `reason`. `batches`: its value is
+    record batches as they were at the source.
     """
 
     cluster: str
@@ -69,7 +73,8 @@ class Frame:
 
 
 def pack(rows: pa.RecordBatch, codec: pa.Codec | None = None) -> pa.Buffer:
-    """A frame's value, compressed where that is worth it. The buffer can be produced as it is, without a copy."""
+    """A frame's value, compressed where that is worth it. The buffer can be produced as it is, without a
+    copy."""
     if not len(rows):
         return pa.py_buffer(b"")
     if codec is None or not COMPRESSED_FROM_BYTES <= rows.nbytes <= MAX_UNPACKED_BYTES:
@@ -161,7 +166,8 @@ def decode_headers(headers: Sequence[Header] | None) -> tuple[Frame, int]:
 
 
 def decode_rows(frame: Frame, crc: int, value: bytes | None) -> Rows:
-    """The records of a frame. Raises FrameError unless checksum, schema, count and offsets are as the headers say."""
+    """The records of a frame. Raises FrameError unless checksum, schema, count and offsets are as the headers
+    say."""
     value = value or b""
     must_match(frame, crc, value)
     if not frame.count:
@@ -225,12 +231,13 @@ def _ascending(frame: Frame, column: pa.Array) -> Sequence[int]:
 
 
 def _unpacked_bytes(message: pa.Message) -> int:
-    """What the buffers of a record batch message say that they unpack into; 0 when they are not compressed. pyarrow offers no way to ask before
-    it unpacks them.
+    """What the buffers of a record batch message say that they unpack into; 0 when they are not compressed.
+    pyarrow offers no way to ask before it unpacks them.
 
-    Message.fbs of the Arrow format: the message's field 2 is its header, a RecordBatch, whose field 2 is the vector of buffers (where each lies
-    in the body, and its length: two int64), and field 3 `compression`. A compressed buffer begins with its length as unpacked, -1 where it is
-    stored as it is. pyarrow has verified the flatbuffer by now. Raises struct.error where a buffer lies outside the body.
+    Message.fbs of the Arrow format: the message's field 2 is its header, a RecordBatch, whose field 2 is the
+    vector of buffers (where each lies in the body, and its length: two int64), and field 3 `compression`. A
+    compressed buffer begins with its length as unpacked, -1 where it is stored as it is. pyarrow has verified
+    the flatbuffer by now. Raises struct.error where a buffer lies outside the body.
     """
     data, body = memoryview(message.metadata), memoryview(message.body)
 

@@ -1,4 +1,5 @@
-"""Why a partition stands still: one name for each reason, as the control topic, metrics and documents have it."""
+"""Why a partition stands still: one name for each reason, as the control topic, metrics and documents have
+it."""
 
 from __future__ import annotations
 

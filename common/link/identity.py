@@ -1,4 +1,5 @@
-"""The link's own topics and its identity: made once, checked at every start. A link's name pointed elsewhere is refused."""
+"""The link's own topics and its identity: made once, checked at every start. A link's name pointed elsewhere
+is refused."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 STAGING_MESSAGE_BYTES = 64 << 20
-"""A frame is about 1 MiB, but a record larger than that travels alone, and what was well compressed at the source may not be here."""
+"""A frame is about 1 MiB, but a record larger than that travels alone, and what was well compressed at the
+source may not be here."""
 MAPPING_MESSAGE_BYTES = 16 << 20
 MAPPING_RETENTION_MS = 7 * 24 * 3600 * 1000
 SOURCE_S = 10.0
@@ -37,7 +39,8 @@ SOURCE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A link that was found fit. `source_reached` is False where the deduplicator runs while the source is down."""
+    """A link that was found fit. `source_reached` is False where the deduplicator runs while the source is
+    down."""
 
     source_cluster: str
     target_cluster: str
@@ -74,9 +77,9 @@ def prepare(
 ) -> tuple[Link, ControlLog]:
     """Reach the clusters, check the link's identity, make and check its topics.
 
-    `needs_source`: the replicator can't do without the source; the deduplicator delivers what is staged even when it is gone.
-    `make` false: nothing is written, and a link that is not there yet is refused. `ask_source` false: no connection is made to the source.
-    Raises LinkRefused, naming what does not fit.
+    `needs_source`: the replicator can't do without the source; the deduplicator delivers what is staged even
+    when it is gone. `make` false: nothing is written, and a link that is not there yet is refused.
+    `ask_source` false: no connection is made to the source. Raises LinkRefused, naming what does not fit.
     """
     target_cluster = cluster_check.cluster_id(settings, "destination", deadline)
     source_cluster = _source_cluster(settings, needs_source, deadline) if ask_source else None
@@ -102,8 +105,9 @@ def prepare(
 
 
 def refuse_own_copies(settings: Settings, names: Iterable[str], source_cluster: str) -> None:
-    """Raises LinkRefused where a copy would be a source topic of the link, on the one cluster that it copies from and to: copied again, and
-    again under each name that follows. (A topic copied to itself is refused by itself.)"""
+    """Raises LinkRefused where a copy would be a source topic of the link, on the one cluster that it copies
+    from and to: copied again, and again under each name that follows. (A topic copied to itself is refused by
+    itself.)"""
     for topic in sorted(filter(settings.selects, names)):
         with contextlib.suppress(SettingsError):
             copy = settings.destination_topic(topic, settings.source_name or source_cluster)
@@ -140,9 +144,11 @@ def _source_cluster(settings: Settings, needed: bool, deadline: Deadline) -> str
 
 
 def check_target(target: AdminClient, deadline: Deadline) -> None:
-    """Raises LinkRefused where the target's brokers are too old to be written to safely, or allow no transactions of the length of ours."""
-    # No client tells a broker's version. This setting came with 3.6, and is the very thing needed: a broker that does not
-    # verify that a partition belongs to the transaction can be left with one hanging by a late request.
+    """Raises LinkRefused where the target's brokers are too old to be written to safely, or allow no
+    transactions of the length of ours."""
+    # No client tells a broker's version. This setting came with 3.6, and is the very thing needed: a broker
+    # that does not verify that a partition belongs to the transaction can be left with one hanging by a late
+    # request.
     try:
         config = topics.broker_config(target, deadline)
     except LinkRefused:
@@ -171,7 +177,8 @@ def make_topics(
     deadline: Deadline,
     make: bool = True,
 ) -> None:
-    """Make what is missing of `wanted` (as own_topics gives it), and check what is there. Raises LinkRefused."""
+    """Make what is missing of `wanted` (as own_topics gives it), and check what is there. Raises
+    LinkRefused."""
     there = topics.describe(target, list(wanted), deadline)
     for name, (partitions, config) in wanted.items():
         if name not in there and make:
@@ -250,9 +257,11 @@ def identify(
     deadline: Deadline,
     make: bool,
 ) -> Identity:
-    """What the control topic says that the link was made with; written there first where it is new and `make` is set.
+    """What the control topic says that the link was made with; written there first where it is new and `make`
+    is set.
 
-    `source_cluster` None: it can't be reached, or is not to be asked. Raises LinkRefused where something else is found.
+    `source_cluster` None: it can't be reached, or is not to be asked. Raises LinkRefused where something else
+    is found.
     """
     there = _described(target, list(own_topics(settings)), deadline)
     mine = _mine(settings, there, source_cluster, target_cluster)

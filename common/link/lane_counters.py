@@ -1,4 +1,5 @@
-"""Counters of running lanes: each writes its own, now and then, to the compacted positions topic, and the driver sums them up.
+"""Counters of running lanes: each writes its own, now and then, to the compacted positions topic, and the
+driver sums them up.
 
 Spark tells what a task did when it ends, which here is after minutes.
 """
@@ -20,7 +21,8 @@ log = logging.getLogger(__name__)
 
 INTERVAL_S = 5.0
 SILENT_S = 60.0
-"""Lanes that run say something far more often: after so long without a word it is the client that has gone silent (common/kafka/client/stall_detector.py)."""
+"""Lanes that run say something far more often: after so long without a word it is the client that has gone
+silent (common/kafka/client/stall_detector.py)."""
 
 
 class Counters:
@@ -105,7 +107,8 @@ class KnowsWatermarks(Protocol):
 
 
 def lag(consumer: KnowsWatermarks, positions: Mapping[TopicPartition, int]) -> int:
-    """Offsets between positions and the high watermarks that the consumer heard of last: no request is made."""
+    """Offsets between positions and the high watermarks that the consumer heard of last: no request is
+    made."""
     behind = 0
     for partition, position in positions.items():
         known = consumer.get_watermark_offsets(partition, cached=True)

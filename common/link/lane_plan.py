@@ -1,4 +1,5 @@
-"""What a driver tells a lane to do. A plan travels to an executor as JSON, without secrets (common/config/credentials.py). Pure."""
+"""What a driver tells a lane to do. A plan travels to an executor as JSON, without secrets
+(common/config/credentials.py). Pure."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ class LaneShare:
 class LanePlan:
     """What the plans of all lanes of an epoch have in common.
 
-    `term` and `epoch` say whose plan it is, `epoch_s` how long the epoch lasts at most, in seconds. `cluster` and `target_cluster` are cluster ids.
-    `again`: Spark runs this lane a second time.
+    `term` and `epoch` say whose plan it is, `epoch_s` how long the epoch lasts at most, in seconds. `cluster`
+    and `target_cluster` are cluster ids. `again`: Spark runs this lane a second time.
     """
 
     application: str

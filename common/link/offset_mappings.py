@@ -1,7 +1,8 @@
 """Records of the offset-mappings topic: the changelog of what has been delivered. Pure.
 
-One record for each source partition that a transaction moved or saw for the first time, in the same transaction as its records. So the
-mappings up to their read-committed end say exactly what is at the destination.
+One record for each source partition that a transaction moved or saw for the first time, in the same
+transaction as its records. So the mappings up to their read-committed end say exactly what is at the
+destination.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Mapping:
-    """`[start, next)` is the source range covered; `staging_offset` the position in staging after the transaction; `runs` list
-    [source offset, destination offset, length]; `lost` counts offsets skipped with an operator's consent."""
+    """`[start, next)` is the source range covered; `staging_offset` the position in staging after the
+    transaction; `runs` list [source offset, destination offset, length]; `lost` counts offsets skipped with
+    an operator's consent."""
 
     cluster: str
     topic: str
@@ -67,8 +69,9 @@ def decode(value: bytes | None) -> Mapping:
 
 
 def reached(value: bytes | None) -> tuple[Key, int, int]:
-    """Of a mapping what recovery goes by: the source partition, its `next`, the staging offset. Raises StateError as `decode` does, for what it
-    looks at; there may be a hundred thousand to read before copying goes on."""
+    """Of a mapping what recovery goes by: the source partition, its `next`, the staging offset. Raises
+    StateError as `decode` does, for what it looks at; there may be a hundred thousand to read before copying
+    goes on."""
     return _understood(value, _reached)
 
 

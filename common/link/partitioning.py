@@ -1,4 +1,5 @@
-"""Which staging partition a source partition's frames go to. Pure; the function is fixed for the life of a link."""
+"""Which staging partition a source partition's frames go to. Pure; the function is fixed for the life of a
+link."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ import zlib
 
 
 def staging_partition(topic: str, partition: int, staging_partitions: int) -> int:
-    """A fixed function of (topic, partition) that spreads the partitions of a topic evenly over the staging partitions."""
+    """A fixed function of (topic, partition) that spreads the partitions of a topic evenly over the staging
+    partitions."""
     return (zlib.crc32(topic.encode()) + partition) % staging_partitions
 
 
@@ -16,5 +18,6 @@ def partitions_of(topic: str, partitions: int, staging: int, staging_partitions:
 
 
 def spread(items: int, lanes: int) -> list[list[int]]:
-    """Deal `items` numbered things to at most `lanes` lanes, sizes differing by one at most; no lane is empty."""
+    """Deal `items` numbered things to at most `lanes` lanes, sizes differing by one at most; no lane is
+    empty."""
     return [list(range(lane, items, lanes)) for lane in range(min(items, lanes))]

@@ -1,7 +1,8 @@
-"""The rights that each principal of a link needs, declared once: for the reference, for `plan`, and for the tests that prove them enough.
+"""The rights that each principal of a link needs, declared once: for the reference, for `plan`, and for the
+tests that prove them enough.
 
-`python -m common.link.permissions` prints the reference's table. Kafka's READ, WRITE, DELETE and ALTER include DESCRIBE, ALTER_CONFIGS includes
-DESCRIBE_CONFIGS.
+`python -m common.link.permissions` prints the reference's table. Kafka's READ, WRITE, DELETE and ALTER
+include DESCRIBE, ALTER_CONFIGS includes DESCRIBE_CONFIGS.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ HEARTBEATS = "with `HEARTBEATS_INTERVAL`"
 
 
 class Right(NamedTuple):
-    """One permission. `name` may hold `<link>`, or be `<topics>`, `<destinations>` or `<groups>`; `when` says what it can be done without."""
+    """One permission. `name` may hold `<link>`, or be `<topics>`, `<destinations>` or `<groups>`; `when` says
+    what it can be done without."""
 
     principal: str
     cluster: str
@@ -34,7 +36,8 @@ def _group(principal: str, operation: str, group: str) -> Right:
 
 
 def _common(principal: str) -> tuple[Right, ...]:
-    """What every application needs on the target: the link's topics checked, the control topic, the election."""
+    """What every application needs on the target: the link's topics checked, the control topic, the
+    election."""
     return (
         *(
             _own(principal, "DESCRIBE_CONFIGS", t)
@@ -115,7 +118,8 @@ RIGHTS: tuple[Right, ...] = (
 
 
 def needed_on(cluster: str, topic: str) -> frozenset[str]:
-    """What the replicator or the deduplicator can't do without, whatever the settings, on a topic that is called so in RIGHTS."""
+    """What the replicator or the deduplicator can't do without, whatever the settings, on a topic that is
+    called so in RIGHTS."""
     return frozenset(
         right.operation
         for right in RIGHTS

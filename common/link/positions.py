@@ -1,7 +1,8 @@
 """Records of the compacted positions topic: how far each source partition is known to lie in staging. Pure.
 
-A position is a hint that saves repetition, never a promise: written only after the frames below it are acknowledged, and lost
-without harm. The same topic carries the lanes' counters, for metrics, since it is compacted.
+A position is a hint that saves repetition, never a promise: written only after the frames below it are
+acknowledged, and lost without harm. The same topic carries the lanes' counters, for metrics, since it is
+compacted.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from common.link.control_records import Key
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """`next` is where to go on; `leader_epoch` the epoch of the record before it (KIP-320: tells a log that was cut and
-    rewritten); `handled` the control offset of the newest demand (resend, accepted loss) that these frames answer."""
+    """`next` is where to go on; `leader_epoch` the epoch of the record before it (KIP-320: tells a log that
+    was cut and rewritten); `handled` the control offset of the newest demand (resend, accepted loss) that
+    these frames answer."""
 
     next: int
     leader_epoch: int | None
@@ -39,7 +41,8 @@ def encode(topic: str, key: Key, position: Position) -> tuple[bytes, bytes]:
 
 
 def decode(key: bytes | None, value: bytes | None) -> tuple[Key, Position] | None:
-    """The position in a record, or None for what is no position: it is only a hint, so nothing is made of a bad one."""
+    """The position in a record, or None for what is no position: it is only a hint, so nothing is made of a
+    bad one."""
     try:
         k, v = orjson.loads(key or b""), orjson.loads(value or b"")
         partition, position = k["partition"], Position(v["next"], v["leader_epoch"], v["handled"])
@@ -49,7 +52,8 @@ def decode(key: bytes | None, value: bytes | None) -> tuple[Key, Position] | Non
             position.handled,
             0 if position.leader_epoch is None else position.leader_epoch,
         )
-        # A negative number would be a logical offset to the client: -1 is the end of the log. (-1 handled is none.)
+        # A negative number would be a logical offset to the client: -1 is the end of the log. (-1 handled is
+        # none.)
         if not isinstance(k["topic_id"], str) or any(type(n) is not int for n in numbers):
             return None
         if min(partition, position.next, position.handled + 1) < 0:

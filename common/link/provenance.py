@@ -1,7 +1,9 @@
-"""Provenance headers: each link that is asked to adds one that names the cluster a record came from, so that none goes round. Pure.
+"""Provenance headers: each link that is asked to adds one that names the cluster a record came from, so that
+none goes round. Pure.
 
-Confluent's replicator has the same idea under the same name. A record that has passed several clusters has a header for each, in their
-order. Which records are left out for it is decided in replicator/lane/partition_copy.py; who asks for it is PROVENANCE_HEADERS.
+Confluent's replicator has the same idea under the same name. A record that has passed several clusters has a
+header for each, in their order. Which records are left out for it is decided in
+replicator/lane/partition_copy.py; who asks for it is PROVENANCE_HEADERS.
 """
 
 from __future__ import annotations

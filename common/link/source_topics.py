@@ -1,4 +1,5 @@
-"""The source's topics as the control topic tells of them: with all their settings, and which of these were set on the topic itself."""
+"""The source's topics as the control topic tells of them: with all their settings, and which of these were
+set on the topic itself."""
 
 from __future__ import annotations
 

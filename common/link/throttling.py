@@ -1,8 +1,8 @@
-"""What operators have said about how a link runs: topics paused, rates limited. Pure; records of the control topic change it, the
-replicator's lanes obey it.
+"""What operators have said about how a link runs: topics paused, rates limited. Pure; records of the control
+topic change it, the replicator's lanes obey it.
 
-Entries are names or regular expressions, as in the settings. Of several that mean a topic the one said last counts, so a topic can be taken
-out of what was said of many, and the other way round.
+Entries are names or regular expressions, as in the settings. Of several that mean a topic the one said last
+counts, so a topic can be taken out of what was said of many, and the other way round.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _MOST = 10**15
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The most that may be staged in a second: bytes of frames before compression, and records. None: any number."""
+    """The most that may be staged in a second: bytes of frames before compression, and records. None: any
+    number."""
 
     bytes_per_second: int | None = None
     records_per_second: int | None = None
@@ -44,7 +45,8 @@ NO_LIMIT = Limit()
 
 @dataclass(frozen=True, slots=True)
 class Steering:
-    """What is in force. `pauses` and `limits` are entries with what was said of them, oldest first; `link_limit` is for all topics together."""
+    """What is in force. `pauses` and `limits` are entries with what was said of them, oldest first;
+    `link_limit` is for all topics together."""
 
     link_limit: Limit = NO_LIMIT
     pauses: tuple[tuple[str, bool], ...] = ()
@@ -73,7 +75,8 @@ class Steering:
 
 
 def rate(text: str) -> int:
-    """Bytes a second: a number with a unit (`10MB`, `512KiB`) or without (bytes). ValueError for anything else."""
+    """Bytes a second: a number with a unit (`10MB`, `512KiB`) or without (bytes). ValueError for anything
+    else."""
     found = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?)\s*([A-Za-z]*)", text.strip(), re.ASCII)
     unit = _UNITS.get(found[2].lower() or "b") if found else None
     size = round(float(found[1]) * unit) if found and unit else 0
@@ -102,7 +105,8 @@ def checked_limit(bytes_per_second: int | None, records_per_second: int | None) 
 
 
 def _said(before: tuple[tuple[str, T], ...], entries: Sequence[str], what: T) -> tuple[tuple[str, T], ...]:
-    """Entries join the end, once. Those that take back nothing are left out, so that what has come to an end is forgotten."""
+    """Entries join the end, once. Those that take back nothing are left out, so that what has come to an end
+    is forgotten."""
     rules = [rule for rule in before if rule[0] not in entries] + [(e, what) for e in dict.fromkeys(entries)]
     while rules and not rules[0][1]:
         del rules[0]

@@ -1,7 +1,8 @@
-"""What a destination's configuration should be, given its source's: differences, and what is refused. Pure; who reads and alters is elsewhere.
+"""What a destination's configuration should be, given its source's: differences, and what is refused. Pure;
+who reads and alters is elsewhere.
 
-A destination never deletes or refuses what its source keeps or takes. Past that it follows the source, but for what is excluded, what
-Verbatim sets itself, and a longer retention that somebody has set at the target.
+A destination never deletes or refuses what its source keeps or takes. Past that it follows the source, but
+for what is excluded, what Verbatim sets itself, and a longer retention that somebody has set at the target.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ NEEDED = ("cleanup.policy", "retention.ms", "retention.bytes", "max.message.byte
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One setting of a destination that is not as it should be. `to` None: unset, so that the target's default counts.
+    """One setting of a destination that is not as it should be. `to` None: unset, so that the target's
+    default counts.
 
     `kept` says why it is left alone nevertheless.
     """
@@ -52,7 +54,8 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How configurations follow: `exclude` as a list of names and expressions, `defaults` "source" or "target"."""
+    """How configurations follow: `exclude` as a list of names and expressions, `defaults` "source" or
+    "target"."""
 
     exclude: str
     defaults: str
@@ -68,7 +71,8 @@ class Rules:
 def differences(
     source: SourceTopic, there: Mapping[str, Value], applied: Mapping[str, str], rules: Rules
 ) -> list[Change]:
-    """What to change of a destination's configuration `there`; `applied` is what the link itself has set on it before.
+    """What to change of a destination's configuration `there`; `applied` is what the link itself has set on
+    it before.
 
     A setting that the target's release does not know is left out.
     """
@@ -92,7 +96,8 @@ def _change(
     elif key not in NEEDED:
         to = None
     elif narrower(key, has.value, want) or (has.explicit and ours):
-        # The target's default would delete or refuse what the source keeps; or the value was followed while the source set it.
+        # The target's default would delete or refuse what the source keeps; or the value was followed while
+        # the source set it.
         to = want
     else:
         return None
@@ -101,7 +106,8 @@ def _change(
     if to is None or not narrower(key, to, has.value):
         return Change(key, has.value, to)
     if key == "max.message.bytes":
-        # Records that were accepted may be on their way still, and somebody may have raised it for one that packs worse here.
+        # Records that were accepted may be on their way still, and somebody may have raised it for one that
+        # packs worse here.
         return Change(key, has.value, to, "never lowered") if has.explicit else None
     if has.explicit and not ours:
         return Change(key, has.value, to, "set at the target, and keeps more than the source")
@@ -111,10 +117,12 @@ def _change(
 def settled(
     source: SourceTopic, there: Mapping[str, Value], applied: Mapping[str, str], rules: Rules
 ) -> dict[str, str]:
-    """What counts as set by the link from now on, where a destination's configuration is `there` after it was brought in step.
+    """What counts as set by the link from now on, where a destination's configuration is `there` after it was
+    brought in step.
 
-    Values that equal the source's were taken over from it, whoever wrote them: they follow when the source moves on. What the link has set
-    stays its own while the rules leave it out, so that it follows again when they no longer do.
+    Values that equal the source's were taken over from it, whoever wrote them: they follow when the source
+    moves on. What the link has set stays its own while the rules leave it out, so that it follows again when
+    they no longer do.
     """
     ours = {}
     for key, has in there.items():
@@ -126,7 +134,8 @@ def settled(
 
 
 def after(there: Mapping[str, Value], changes: list[Change], source: SourceTopic) -> dict[str, Value]:
-    """The configuration once `changes` are made. What an unset value falls back to is not known here: taken for the source's."""
+    """The configuration once `changes` are made. What an unset value falls back to is not known here: taken
+    for the source's."""
     out = dict(there)
     for change in changes:
         if change.kept is None:

@@ -1,7 +1,9 @@
-"""What the copying takes from outside: Kafka's clients, the clock, threads and their locks. All in one place; decides nothing.
+"""What the copying takes from outside: Kafka's clients, the clock, threads and their locks. All in one place;
+decides nothing.
 
-Everything between the driver's loop and a record's delivery reaches the world through these names, looked up at each call and never
-for each record. tests/simulation puts others in their place, and runs the same code under a scheduler of its own.
+Everything between the driver's loop and a record's delivery reaches the world through these names, looked up
+at each call and never for each record. tests/simulation puts others in their place, and runs the same code
+under a scheduler of its own.
 """
 
 from __future__ import annotations
@@ -39,8 +41,9 @@ Condition = threading.Condition
 class Producer(confluent_kafka.Producer):
     """The client's, of which what ends it comes as the same KafkaException from every call.
 
-    confluent_kafka 2.16 leaves that exception pending while `flush` hands out the reports that come after it: Python
-    then takes the first callback for a function that returned a result and an exception, and raises SystemError because of the first.
+    confluent_kafka 2.16 leaves that exception pending while `flush` hands out the reports that come after it:
+    Python then takes the first callback for a function that returned a result and an exception, and raises
+    SystemError because of the first.
     """
 
     def flush(self, *args: Any) -> int:
@@ -58,7 +61,8 @@ def thread(target: Callable[[], None], name: str) -> threading.Thread:
 
 
 class Deadline:
-    """A point in time by which a chain of bounded calls must be over; one object is passed through all of them."""
+    """A point in time by which a chain of bounded calls must be over; one object is passed through all of
+    them."""
 
     def __init__(self, seconds: float) -> None:
         self.at = monotonic() + seconds

@@ -1,8 +1,9 @@
 """An admin client that is replaced when nobody answers it any more.
 
-librdkafka (2.10 on; its issue 5301, open with 2.16) strikes off its list what a metadata answer does not name. An answer that names topics
-and no broker, as every one does while a cluster's controller holds all brokers to be away, leaves it with none, and it asks nobody ever again:
-each call fails for as long as the client is there, whatever becomes of the cluster. Another client begins with bootstrap.servers.
+librdkafka (2.10 on; its issue 5301, open with 2.16) strikes off its list what a metadata answer does not
+name. An answer that names topics and no broker, as every one does while a cluster's controller holds all
+brokers to be away, leaves it with none, and it asks nobody ever again: each call fails for as long as the
+client is there, whatever becomes of the cluster. Another client begins with bootstrap.servers.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ NOBODY = frozenset(
 
 
 class Answers:
-    """What one client heard. Told by that client's thread, so nothing here may be all that keeps the client alive."""
+    """What one client heard. Told by that client's thread, so nothing here may be all that keeps the client
+    alive."""
 
     def __init__(self) -> None:
         self._since: float | None = None
@@ -45,7 +47,8 @@ class Answers:
         if not (isinstance(reason, KafkaError) and reason.code() in NOBODY):
             self._since, self._answered = None, now
         elif asked >= self._answered:
-            # Of partitions that were asked for together, one may be without a leader: it is not the client that nobody answers.
+            # Of partitions that were asked for together, one may be without a leader: it is not the client
+            # that nobody answers.
             self._since = asked if self._since is None else min(asked, self._since)
             self._last = now
 
@@ -56,7 +59,8 @@ class Answers:
 
 
 class AdminClient:
-    """Calls as confluent_kafka.admin.AdminClient has them, made of the client that there is at the moment. For any number of threads."""
+    """Calls as confluent_kafka.admin.AdminClient has them, made of the client that there is at the moment.
+    For any number of threads."""
 
     def __init__(self, config: dict[str, Any], **options: Any) -> None:
         self._config = config
@@ -65,7 +69,8 @@ class AdminClient:
         self._client = self._made()
         self._answers = Answers()
         self._before: confluent_kafka.admin.AdminClient | None = None
-        """Kept until what was asked of it has been given up: the futures of a client that is gone are never done."""
+        """Kept until what was asked of it has been given up: the futures of a client that is gone are never
+        done."""
 
     def __getattr__(self, name: str) -> Any:
         if not callable(getattr(confluent_kafka.admin.AdminClient, name)):

@@ -1,7 +1,8 @@
-"""Archives of a JVM's loaded classes (class data sharing): with one, Spark and a broker start with half the CPU. Starts no JVM.
+"""Archives of a JVM's loaded classes (class data sharing): with one, Spark and a broker start with half the
+CPU. Starts no JVM.
 
-A JVM that ran with `recording` writes its archive when it ends; `keep` puts it where `options` finds it. The JVM checks every jar's
-size and time itself, and goes on without the archive where one differs.
+A JVM that ran with `recording` writes its archive when it ends; `keep` puts it where `options` finds it. The
+JVM checks every jar's size and time itself, and goes on without the archive where one differs.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ _FLAGS = ("-XX:SharedArchiveFile", "-XX:ArchiveClassesAtExit", "-Xshare")
 
 
 def archive(class_path: str) -> Path:
-    """Where the archive lies that was recorded with the jars of this class path and this Java. Raises JarsMissing without Java."""
+    """Where the archive lies that was recorded with the jars of this class path and this Java. Raises
+    JarsMissing without Java."""
     there = filter(Path.is_file, map(Path, class_path.split(os.pathsep)))
     # Whole seconds, as the JVM compares them: an image's layers keep no fractions.
     files = [(str(jar), (found := jar.stat()).st_size, int(found.st_mtime)) for jar in there]
@@ -38,14 +40,16 @@ def of_spark(extra_class_path: str) -> Path:
 
 
 def options(found: Path, given: str) -> tuple[str, ...]:
-    """The JVM's options that use an archive; none where there is no such archive yet, or the options `given` are about archives too."""
+    """The JVM's options that use an archive; none where there is no such archive yet, or the options `given`
+    are about archives too."""
     if any(flag in given for flag in _FLAGS) or not found.is_file():
         return ()
     return (f"-XX:SharedArchiveFile={found}", _SILENT)
 
 
 def recording(found: Path, to: Path) -> tuple[str, ...]:
-    """The JVM's options that write an archive at its end, which then takes some seconds longer; none where there is one already."""
+    """The JVM's options that write an archive at its end, which then takes some seconds longer; none where
+    there is one already."""
     return () if found.is_file() else (f"-XX:ArchiveClassesAtExit={to}", _SILENT)
 
 

@@ -1,8 +1,9 @@
-"""Fetches the jars that Spark and the test brokers need, once, into a folder of the user's; starts neither of them.
+"""Fetches the jars that Spark and the test brokers need, once, into a folder of the user's; starts neither of
+them.
 
-Ivy comes with Spark, so Java is all this needs: no Maven, no Docker. The jars are asked of Maven Central, or of the
-Maven repository that DEFAULT_ARTIFACT_REPOSITORY names (the variable that spark-submit honours too). Ivy gets settings
-and a cache of its own: a `~/.m2` that holds a pom without its jar makes it fail otherwise.
+Ivy comes with Spark, so Java is all this needs: no Maven, no Docker. The jars are asked of Maven Central, or
+of the Maven repository that DEFAULT_ARTIFACT_REPOSITORY names (the variable that spark-submit honours too).
+Ivy gets settings and a cache of its own: a `~/.m2` that holds a pom without its jar makes it fail otherwise.
 
     python -m common.spark.jars        fetches everything the project uses, and prints where it lies
 """
@@ -42,15 +43,17 @@ _VERSION_SUFFIX = re.compile(r"-\d+(\.\w+)*.*$")
 
 
 class JarsMissing(LinkRefused):
-    """Jars can't be had: no Java, no such coordinate, no way to the repository, or a cache that can't be written."""
+    """Jars can't be had: no Java, no such coordinate, no way to the repository, or a cache that can't be
+    written."""
 
 
 def resolve(coordinate: str, exclude: Sequence[str] = ()) -> list[Path]:
     """The jar of a Maven coordinate and all that it needs at run time, as absolute paths sorted by name.
 
-    `coordinate` is `group:artifact:version`; `exclude` holds `group:artifact` patterns (`*` allowed) to leave out, with
-    what only they need. Of a coordinate that runs inside Spark (`DELTA`) the artifacts that Spark ships are left out.
-    The first call needs the network; later ones, by any process, read one small file. Raises JarsMissing.
+    `coordinate` is `group:artifact:version`; `exclude` holds `group:artifact` patterns (`*` allowed) to leave
+    out, with what only they need. Of a coordinate that runs inside Spark (`DELTA`) the artifacts that Spark
+    ships are left out. The first call needs the network; later ones, by any process, read one small file.
+    Raises JarsMissing.
     """
     if not _COORDINATE.fullmatch(coordinate):
         raise JarsMissing(f"{coordinate!r} is no Maven coordinate: expected group:artifact:version")
@@ -91,7 +94,8 @@ def classpath(*coordinates: str) -> str:
 
 
 def cache_folder() -> Path:
-    """Where jars are kept: VERBATIM_JARS, else `verbatim/jars` in the user's cache folder (XDG base directories)."""
+    """Where jars are kept: VERBATIM_JARS, else `verbatim/jars` in the user's cache folder (XDG base
+    directories)."""
     if given := os.environ.get("VERBATIM_JARS"):
         return Path(given).absolute()
     base = os.environ.get("XDG_CACHE_HOME", "")
@@ -231,7 +235,8 @@ def _ivy_module(coordinate: str, excluded: Sequence[str]) -> str:
 
 
 def _reason(output: str) -> str:
-    """The line of Ivy's output that says most: it prints a page of warnings for one artifact that isn't there."""
+    """The line of Ivy's output that says most: it prints a page of warnings for one artifact that isn't
+    there."""
     lines = [line.strip(" \t:") for line in output.splitlines()]
     for sign in ("not found", "download failed", "unresolved dependency", "exception", "error"):
         if hits := [

@@ -21,7 +21,8 @@ ANSWER_S = 30.0
 ENDS_S = 5.0
 """A JVM's connections break before it is gone, on a busy machine some time before."""
 OUT_OF_MEMORY = "-XX:+ExitOnOutOfMemoryError"
-"""Spark's JVM ends at once where it runs out of memory, with _NO_MEMORY: whatever goes on without some of its threads only hangs."""
+"""Spark's JVM ends at once where it runs out of memory, with _NO_MEMORY: whatever goes on without some of its
+threads only hangs."""
 _NO_MEMORY = 3
 
 
@@ -92,7 +93,8 @@ def starting() -> Iterator[None]:
 
 
 def ended(gateway: Any) -> str | None:
-    """Why Spark can't be spoken to any more, if its JVM has ended; None while it runs, and where it is not ours."""
+    """Why Spark can't be spoken to any more, if its JVM has ended; None while it runs, and where it is not
+    ours."""
     process = getattr(gateway, "proc", None)
     if process is None:
         return None

@@ -1,9 +1,11 @@
-"""The Spark query of both applications: a plan becomes tasks, each task runs a lane, its progress rows come back.
+"""The Spark query of both applications: a plan becomes tasks, each task runs a lane, its progress rows come
+back.
 
     readStream.format("lanes")  ->  one row per lane  ->  mapInArrow(run_lane)  ->  foreachBatch(next plan)
 
-The DataFrame carries plans and progress only; records move between sockets inside the lanes. One micro-batch is one epoch. The
-checkpoint is a scratch folder of the query's own: nothing in it is needed, since positions live in Kafka.
+The DataFrame carries plans and progress only; records move between sockets inside the lanes. One micro-batch
+is one epoch. The checkpoint is a scratch folder of the query's own: nothing in it is needed, since positions
+live in Kafka.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ class LanePartition(InputPartition):
 
 
 class LanesSource(DataSource):
-    """The data source "lanes": plans on the driver, one partition for each lane. Option `plans`: the file of the current plan."""
+    """The data source "lanes": plans on the driver, one partition for each lane. Option `plans`: the file of
+    the current plan."""
 
     @classmethod
     def name(cls) -> str:
@@ -58,7 +61,8 @@ class LanesSource(DataSource):
 
 
 class LanesReader(DataSourceStreamReader):
-    """Offsets are epochs. An epoch other than the current plan's has no lanes: Spark may want one again after a failure."""
+    """Offsets are epochs. An epoch other than the current plan's has no lanes: Spark may want one again after
+    a failure."""
 
     def __init__(self, plans: str) -> None:
         self.plans = plans
@@ -124,8 +128,8 @@ class Behind(NamedTuple):
 
 
 class Reports:
-    """The rows of one term's epochs, put in by a thread of the query's. Each term has its own: what a query of an older one still reports has
-    nowhere to go."""
+    """The rows of one term's epochs, put in by a thread of the query's. Each term has its own: what a query
+    of an older one still reports has nowhere to go."""
 
     def __init__(self, term: int, rows: queue.SimpleQueue[list[Progress]] | None = None) -> None:
         self.term = term
@@ -135,8 +139,9 @@ class Reports:
     def ended(self, epoch: int, timeout_s: float) -> list[str] | None:
         """What the lanes of this epoch said, once it has ended; None where none comes within the time.
 
-        Each lane says something as it ends, so rows that are none are not its end. Spark plans an epoch as soon as the query has started, and
-        reports it without rows where the driver had no plan yet, also long after there is one.
+        Each lane says something as it ends, so rows that are none are not its end. Spark plans an epoch as
+        soon as the query has started, and reports it without rows where the driver had no plan yet, also long
+        after there is one.
         """
         try:
             rows = self._rows.get(timeout=timeout_s)
@@ -149,9 +154,10 @@ _UNWAITED = {
     "asyncProgressTrackingEnabled": "true",
     "_asyncProgressTrackingOverrideSinkSupportCheck": "true",
 }
-"""Spark writes down an epoch's end, and the next one's beginning, without waiting for it: nobody ever reads that, for a query that starts
-again starts from nothing. Nothing flows between two epochs, and writing is a quarter to a half of what Spark takes then. The second option is an internal one:
-Spark is sure of its Kafka sink alone that it needs no more than that."""
+"""Spark writes down an epoch's end, and the next one's beginning, without waiting for it: nobody ever reads
+that, for a query that starts again starts from nothing. Nothing flows between two epochs, and writing is a
+quarter to a half of what Spark takes then. The second option is an internal one: Spark is sure of its Kafka
+sink alone that it needs no more than that."""
 
 
 REHEARSAL_S = 30.0
@@ -161,8 +167,8 @@ REHEARSAL_S = 30.0
 def rehearse(spark: SparkSession, name: str, run_lane: RunLane, lanes: int) -> threading.Thread:
     """Run an epoch whose lanes end at once, in the background, on an instance that has nothing to copy yet.
 
-    What Spark does for the first time takes it two seconds: its classes, its code, and the lanes' Python processes, all of which the
-    epochs to come find ready. Should it fail, nothing is lost by that.
+    What Spark does for the first time takes it two seconds: its classes, its code, and the lanes' Python
+    processes, all of which the epochs to come find ready. Should it fail, nothing is lost by that.
     """
     ended = threading.Event()
     query = LaneQuery(spark, name, partial(_no_lane, run_lane), lambda rows: ended.set() if rows else None)
@@ -186,8 +192,8 @@ def _no_lane(_: RunLane, plan: Plan) -> Iterator[str]:
 
 
 class LaneQuery:
-    """The running query. `submit` hands it the lanes of the next epoch; `on_epoch` is called, in a thread of Spark's, with the
-    progress rows of each epoch that ended."""
+    """The running query. `submit` hands it the lanes of the next epoch; `on_epoch` is called, in a thread of
+    Spark's, with the progress rows of each epoch that ended."""
 
     def __init__(
         self, spark: SparkSession, name: str, run_lane: RunLane, on_epoch: Callable[[list[Progress]], None]
@@ -259,7 +265,8 @@ class LaneQuery:
         except Exception:
             if not self._stopped:
                 raise
-            # Interrupted by `stop`. Told of it, Spark looks for that with a pattern that a stack of a megabyte is too small for, and dumps it.
+            # Interrupted by `stop`. Told of it, Spark looks for that with a pattern that a stack of a
+            # megabyte is too small for, and dumps it.
             return
         self._on_epoch([Progress(row.term, row.epoch, row.said) for row in found])
 
@@ -267,7 +274,8 @@ class LaneQuery:
 def missing_right(failure: str | None) -> str | None:
     """The line that tells of a missing right, which no other try makes good."""
     lines = [line.strip() for line in (failure or "").splitlines() if "authorization failed" in line]
-    # What says it by name, if anything does: the client's own words may stand behind it, where an error came while it was raised.
+    # What says it by name, if anything does: the client's own words may stand behind it, where an error came
+    # while it was raised.
     ours = "common.errors.LinkRefused: "
     named = [line for line in lines if line.startswith(ours)]
     return (named or lines)[-1].removeprefix(ours) if lines else None

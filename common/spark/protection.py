@@ -11,9 +11,11 @@ _SECRET = "spark.authenticate.secret"  # noqa: S105 - its name
 
 
 def protect(conf: dict[str, str], environ: Mapping[str, str]) -> None:
-    """Have Spark's processes prove who they are to each other and encrypt what they say, where they are on several machines.
+    """Have Spark's processes prove who they are to each other and encrypt what they say, where they are on
+    several machines.
 
-    YARN and Kubernetes hand a secret to executors that Spark makes up for each application; a standalone cluster's daemons must have it before.
+    YARN and Kubernetes hand a secret to executors that Spark makes up for each application; a standalone
+    cluster's daemons must have it before.
     """
     master = conf["spark.master"]
     if on_one_machine(master):

@@ -1,8 +1,9 @@
-"""Starts Spark for either application: master, slots, heap, jars and the JVM's own session; knows no Kafka and no table.
+"""Starts Spark for either application: master, slots, heap, jars and the JVM's own session; knows no Kafka
+and no table.
 
-The JVM is kept small and quiet, and out of the process group: a SIGINT or SIGTERM sent to the group reaches only the
-Python driver, which can then end its lanes before it stops Spark. The JVM still dies with the driver, whatever ends
-that, because it reads end-of-file from the pipe that is its standard input.
+The JVM is kept small and quiet, and out of the process group: a SIGINT or SIGTERM sent to the group reaches
+only the Python driver, which can then end its lanes before it stops Spark. The JVM still dies with the
+driver, whatever ends that, because it reads end-of-file from the pipe that is its standard input.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ EXECUTORS_TIMEOUT_S = 60.0
 """How long a cluster gets to register its first executors."""
 
 _SETTLED_S = 5.0
-"""Executors register one by one: without a wanted number of lanes, the count must have stood still this long."""
+"""Executors register one by one: without a wanted number of lanes, the count must have stood still this
+long."""
 
 _CLASS_PATH = "spark.driver.extraClassPath"
 _LANES_KEY = "spark.verbatim.lanes"
@@ -94,11 +96,12 @@ _DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.python.worker.reuse": "true",
     "spark.python.daemon.module": "verbatim_kafka.worker_daemon",
-    # Frames and fetched batches of a megabyte come and go: given back to the system each time, every page of the next one faults again.
-    # Measured with 200 B records: 12 % of all CPU.
+    # Frames and fetched batches of a megabyte come and go: given back to the system each time, every page of
+    # the next one faults again. Measured with 200 B records: 12 % of all CPU.
     "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(256 << 20),
     "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(32 << 20),
-    # Arrow's own allocator gives back what is free after 10 ms, whatever is said to malloc. With 1 KB records, 8,000 faults/s become 1,500.
+    # Arrow's own allocator gives back what is free after 10 ms, whatever is said to malloc. With 1 KB
+    # records, 8,000 faults/s become 1,500.
     "spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL": "system",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "1",
@@ -146,7 +149,8 @@ def parse_master(url: str) -> Master:
 
 
 def available_cpus(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
-    """CPUs that this process may use: its affinity, less where a container's quota (cgroup v2 or v1) allows less."""
+    """CPUs that this process may use: its affinity, less where a container's quota (cgroup v2 or v1) allows
+    less."""
     try:
         cpus = len(os.sched_getaffinity(0))
     except AttributeError:  # not on macOS
@@ -163,7 +167,8 @@ def available_cpus(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
 
 
 def spark_defaults(environ: Mapping[str, str]) -> dict[str, str]:
-    """The properties of SPARK_CONF_DIR/spark-defaults.conf ({} without one), read as spark-submit reads them."""
+    """The properties of SPARK_CONF_DIR/spark-defaults.conf ({} without one), read as spark-submit reads
+    them."""
     directory = environ.get("SPARK_CONF_DIR")
     path = Path(directory) / "spark-defaults.conf" if directory else None
     if path is None or not path.is_file():
@@ -186,9 +191,13 @@ def effective_conf(
     delta: bool,
     environ: Mapping[str, str],
 ) -> dict[str, str]:
-    """Every Spark property of the session: built-in defaults < SPARK_CONF_DIR < `settings.spark_conf` < what slots demand.
+    """Every Spark property of the session: built-in defaults < SPARK_CONF_DIR < `settings.spark_conf` < what
+    slots demand.
 
-    `jars` are Delta's; a session without Delta has them on a local class path too, so that one archive of classes serves both. Raises SettingsError for speculation, for a PARALLELISM below one, and for a state path that two drivers would spoil. Pure, but for reading spark-defaults.conf and finding the temporary folder.
+    `jars` are Delta's; a session without Delta has them on a local class path too, so that one archive of
+    classes serves both. Raises SettingsError for speculation, for a PARALLELISM below one, and for a state
+    path that two drivers would spoil. Pure, but for reading spark-defaults.conf and finding the temporary
+    folder.
     """
     given = {**spark_defaults(environ), **settings.spark_conf}
     if given.get("spark.speculation", "false").strip().lower() == "true":
@@ -217,7 +226,8 @@ def effective_conf(
         conf |= _DELTA
         added["spark.sql.extensions"] = _DELTA["spark.sql.extensions"]
     if master.local and jars:
-        # Put on the class path at launch: spark.jars would copy each file and load it through one more class loader.
+        # Put on the class path at launch: spark.jars would copy each file and load it through one more class
+        # loader.
         added[_CLASS_PATH] = os.pathsep.join(map(str, jars))
     elif delta:
         added["spark.jars"] = ",".join(map(str, jars))
@@ -238,11 +248,13 @@ def effective_conf(
 def build_session(
     settings: Settings, *, lanes: int | None, extra_slots: int, delta: bool, worker_imports: str | None = None
 ) -> SparkSession:
-    """Start the application's only Spark session, whose Python workers find the module `worker_imports` imported.
+    """Start the application's only Spark session, whose Python workers find the module `worker_imports`
+    imported.
 
-    `lanes`: how many lanes are wanted (PARALLELISM), None for as many as the slots allow. `extra_slots`: slots kept for
-    other queries: a local master gets that many more threads, a cluster that many fewer lanes. Ask `lanes_of(session)`
-    for the outcome. Raises SettingsError; takes about 5 s, on a cluster up to EXECUTORS_TIMEOUT_S longer.
+    `lanes`: how many lanes are wanted (PARALLELISM), None for as many as the slots allow. `extra_slots`:
+    slots kept for other queries: a local master gets that many more threads, a cluster that many fewer lanes.
+    Ask `lanes_of(session)` for the outcome. Raises SettingsError; takes about 5 s, on a cluster up to
+    EXECUTORS_TIMEOUT_S longer.
     """
     if SparkContext._active_spark_context is not None:
         raise RuntimeError("a Spark session is already running in this process")
@@ -268,7 +280,8 @@ def build_session(
         spark_conf = SparkConf(_jvm=gateway.jvm)
         for key, value in conf.items():
             spark_conf.set(key, value)
-        # SparkContext puts its own SIGINT handler in: it would cancel the lanes' job and raise KeyboardInterrupt.
+        # SparkContext puts its own SIGINT handler in: it would cancel the lanes' job and raise
+        # KeyboardInterrupt.
         handler = signal.getsignal(signal.SIGINT)
         context = SparkContext(conf=spark_conf, gateway=gateway)
         if threading.current_thread() is threading.main_thread():
@@ -292,7 +305,8 @@ def lanes_of(spark: SparkSession) -> int:
 
 
 def slots(spark: SparkSession) -> int:
-    """Tasks that can run at once right now: a local master's threads, else the sum over the executors registered."""
+    """Tasks that can run at once right now: a local master's threads, else the sum over the executors
+    registered."""
     context = spark.sparkContext
     assert context.master is not None
     master = parse_master(context.master)
@@ -309,7 +323,8 @@ def jvm_ended() -> str | None:
 
 
 def stop_session(spark: SparkSession | None = None, *, gateway: Any = None, timeout_s: float = 8.0) -> None:
-    """Stop Spark and its JVM, by force after `timeout_s`. Safe to call twice; lanes must have ended before."""
+    """Stop Spark and its JVM, by force after `timeout_s`. Safe to call twice; lanes must have ended
+    before."""
     gateway = gateway or SparkContext._gateway
     process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
     context = SparkContext._active_spark_context
@@ -363,10 +378,12 @@ def _await_lanes(spark: SparkSession, lanes: int | None, extra_slots: int) -> in
 
 
 def _use_sockets(conf: dict[str, str]) -> tempfile.TemporaryDirectory[str] | None:
-    """Have Spark speak to its Python processes through Unix sockets, in a folder that only we can enter, and return that.
+    """Have Spark speak to its Python processes through Unix sockets, in a folder that only we can enter, and
+    return that.
 
-    Through TCP, with Nagle's algorithm, what Spark tells them in several pieces waits for an acknowledgement delayed by 40 ms. Left as it is
-    where the settings say anything of it, on a cluster, whose machines have folders of their own, and where a socket's path would be too long.
+    Through TCP, with Nagle's algorithm, what Spark tells them in several pieces waits for an acknowledgement
+    delayed by 40 ms. Left as it is where the settings say anything of it, on a cluster, whose machines have
+    folders of their own, and where a socket's path would be too long.
     """
     if any(key.startswith(_SOCKETS) for key in conf) or not parse_master(conf["spark.master"]).local:
         return None
@@ -379,7 +396,8 @@ def _use_sockets(conf: dict[str, str]) -> tempfile.TemporaryDirectory[str] | Non
 
 
 def _launch(conf: Mapping[str, str]) -> Any:
-    """Start the JVM in a session of its own, its properties in a private file so that no secret shows in `ps`."""
+    """Start the JVM in a session of its own, its properties in a private file so that no secret shows in
+    `ps`."""
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # under spark-submit: the JVM is there already
         return launch_gateway()
     with tempfile.TemporaryDirectory(prefix="verbatim-spark-") as directory:

@@ -1,8 +1,10 @@
-"""Spark's daemon of Python workers, started from the installed pyspark, with what lanes import. The rest is Spark's.
+"""Spark's daemon of Python workers, started from the installed pyspark, with what lanes import. The rest is
+Spark's.
 
-Spark puts an archive of its Python code first on the path, and Python compiles what it imports from an archive anew in every process:
-measured, 0.3 s of CPU for each of the half dozen that an application starts. As long again took what each imported for a lane or for the data
-source of lanes, also at an epoch's end: workers are forked from this process, but have only what it has imported, and one that has been idle for a
+Spark puts an archive of its Python code first on the path, and Python compiles what it imports from an
+archive anew in every process: measured, 0.3 s of CPU for each of the half dozen that an application starts.
+As long again took what each imported for a lane or for the data source of lanes, also at an epoch's end:
+workers are forked from this process, but have only what it has imported, and one that has been idle for a
 minute is ended.
 """
 
@@ -34,8 +36,9 @@ def without_archive(path: list[str]) -> list[str]:
 def leave_out_pandas() -> None:
     """From now on `import pandas` fails here as where it is not installed.
 
-    pyarrow imports it, where it finds it, with the first array that it makes: most of a second of CPU and some tens of megabytes for each
-    worker, in the deduplicator's lanes at the end of their first epoch. (The driver can't do without: mapInArrow asks for it.)
+    pyarrow imports it, where it finds it, with the first array that it makes: most of a second of CPU and
+    some tens of megabytes for each worker, in the deduplicator's lanes at the end of their first epoch. (The
+    driver can't do without: mapInArrow asks for it.)
     """
     sys.meta_path.insert(0, _NoPandas())
 
@@ -47,11 +50,13 @@ class _NoPandas(MetaPathFinder):
 
 
 def import_ahead(module: str) -> None:
-    """Import a module and what Spark's workers need for lanes. What is missing here is missed by the worker that needs it."""
+    """Import a module and what Spark's workers need for lanes. What is missing here is missed by the worker
+    that needs it."""
     for name in ("pyspark.sql.worker.plan_data_source_read", "pyarrow", module):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
-    # Else each worker's collector goes through all of it once more, and so copies the memory that it shares with this process.
+    # Else each worker's collector goes through all of it once more, and so copies the memory that it shares
+    # with this process.
     gc.collect()
     gc.freeze()
 
@@ -59,7 +64,8 @@ def import_ahead(module: str) -> None:
 def say_nothing_of_broken_pipes(report: Callable[..., None] = traceback.print_exc) -> None:
     """From now on `traceback.print_exc` says nothing of a connection that the other side has closed.
 
-    The daemon reports so each worker that Spark has ended while it still had something to say: at each stop, and at starts.
+    The daemon reports so each worker that Spark has ended while it still had something to say: at each stop,
+    and at starts.
     """
 
     def print_exc(*args: Any, **options: Any) -> None:

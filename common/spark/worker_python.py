@@ -1,7 +1,9 @@
-"""The Python that Spark starts for a data source or a lane on this machine: ours, importing the installed pyspark. Console script `verbatim-python`.
+"""The Python that Spark starts for a data source or a lane on this machine: ours, importing the installed
+pyspark. Console script `verbatim-python`.
 
-For each question to a Python data source Spark starts a Python of its own, with an archive of its Python code first on the path, which is
-compiled anew each time. Measured: 0.3 s of CPU each, of which an application starts up to ten.
+For each question to a Python data source Spark starts a Python of its own, with an archive of its Python code
+first on the path, which is compiled anew each time. Measured: 0.3 s of CPU each, of which an application
+starts up to ten.
 """
 
 from __future__ import annotations
@@ -25,9 +27,11 @@ def main() -> None:
 
 
 def look_in_our_folder_first() -> None:
-    """Tell the Pythons that Spark starts on this machine where our packages lie: the wheel has them where no Python looks by itself.
+    """Tell the Pythons that Spark starts on this machine where our packages lie: the wheel has them where no
+    Python looks by itself.
 
-    (Workers of lanes know from worker_daemon, also on other machines; those asked about a data source run Spark's own modules.)
+    (Workers of lanes know from worker_daemon, also on other machines; those asked about a data source run
+    Spark's own modules.)
     """
     ours = str(Path(__file__).resolve().parents[2])
     rest = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry not in ("", ours)]

@@ -1,7 +1,8 @@
-"""Keeps the access rules of the copies in step with those of their source topics. What they should be is decided in common/link/acl_sync.py.
+"""Keeps the access rules of the copies in step with those of their source topics. What they should be is
+decided in common/link/acl_sync.py.
 
-What the source's are comes from the control topic; what the link itself has granted goes there before it is granted, so that it, and
-nothing else, can be taken back.
+What the source's are comes from the control topic; what the link itself has granted goes there before it is
+granted, so that it, and nothing else, can be taken back.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class AclReplication:
         self._refused = ""
 
     def settle(self, again: bool) -> None:
-        """Grant and revoke what has changed; `again`: look also at what somebody else has changed at the target."""
+        """Grant and revoke what has changed; `again`: look also at what somebody else has changed at the
+        target."""
         if self.settings.acl_sync == "off":
             return
         state = self.control.state
@@ -65,7 +67,8 @@ class AclReplication:
             grant = {step.acl for step in found if step.action == "grant"}
             revoke = {step.acl for step in found if step.action == "revoke"}
             if grant:
-                # First told, then done: the other way round, a crash between would leave a right that is never taken back.
+                # First told, then done: the other way round, a crash between would leave a right that is
+                # never taken back.
                 self._tell(destination, ours | grant)
                 acl_calls.grant(self.admin, grant, deadline)
             acl_calls.revoke(self.admin, revoke, deadline)

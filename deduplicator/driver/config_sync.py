@@ -1,4 +1,5 @@
-"""Brings the configuration of destination topics in step with their sources', as far as the target lets it, and says once what it refuses.
+"""Brings the configuration of destination topics in step with their sources', as far as the target lets it,
+and says once what it refuses.
 
 What a configuration should be is decided in common/link/topic_config_sync.py.
 """
@@ -34,7 +35,8 @@ class ConfigSync:
     def bring_in_step(
         self, source: SourceTopic, have: Destination, there: dict[str, Value], deadline: Deadline
     ) -> tuple[dict[str, Value], dict[str, str]]:
-        """Change a destination's configuration `there` as far as it can be; what it is then, and what of it the link has set."""
+        """Change a destination's configuration `there` as far as it can be; what it is then, and what of it
+        the link has set."""
         wanted = topic_config_sync.differences(source, there, have.config, self.rules)
         if due := [change for change in wanted if change.kept is None]:
             done, refused = self._alter(have.topic, due, deadline)
@@ -52,7 +54,8 @@ class ConfigSync:
         self._said[name] = refused
 
     def _alter(self, name: str, due: list[Change], deadline: Deadline) -> tuple[list[Change], list[str]]:
-        """Make the changes, all at once, or one by one where the target refuses one: those that were made, and why others were not."""
+        """Make the changes, all at once, or one by one where the target refuses one: those that were made,
+        and why others were not."""
         try:
             topics.alter(self._admin, name, {change.key: change.to for change in due}, deadline)
         except (KafkaException, LinkRefused) as error:

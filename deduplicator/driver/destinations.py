@@ -1,7 +1,9 @@
-"""Destination topics: made when missing, grown, kept in step, and refused by name when they would alter, refuse or delete what is copied.
+"""Destination topics: made when missing, grown, kept in step, and refused by name when they would alter,
+refuse or delete what is copied.
 
-What the source topics are like comes from the control topic, so nothing here needs access to the source. The verdict goes back there,
-for the lanes, which wait for it. Configurations are brought in step by deduplicator/driver/config_sync.py.
+What the source topics are like comes from the control topic, so nothing here needs access to the source. The
+verdict goes back there, for the lanes, which wait for it. Configurations are brought in step by
+deduplicator/driver/config_sync.py.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ class Gone(LinkRefused):
 
 
 class Destinations:
-    """Keeps the destinations of a link as they must be, while this driver leads. `admin` is a client of its own unless given."""
+    """Keeps the destinations of a link as they must be, while this driver leads. `admin` is a client of its
+    own unless given."""
 
     def __init__(
         self, settings: Settings, link: Link, control: ControlLog, admin: AdminClient | None = None
@@ -57,7 +60,8 @@ class Destinations:
         self._in_step: dict[str, SourceTopic] = {}
         """Topic id -> the description that its destination was last brought in step with."""
         self._bound: dict[str, set[str]] = {}
-        """Destination -> the source topics there are whose name the settings make that, where several may meet."""
+        """Destination -> the source topics there are whose name the settings make that, where several may
+        meet."""
 
     def take_over(self, settings: Settings) -> None:
         """Go by these settings from now on."""
@@ -65,7 +69,8 @@ class Destinations:
         self.configs.rules = Rules.of(settings)
 
     def settle(self, again: bool = False) -> None:
-        """Make or check what has no verdict yet, has grown or goes by another name; bring in step what its source has left behind.
+        """Make or check what has no verdict yet, has grown or goes by another name; bring in step what its
+        source has left behind.
 
         `again`: look also at what was refused, and at all configurations.
         """
@@ -104,7 +109,8 @@ class Destinations:
         return self.control.state.others_into(destination, source.topic) | bound
 
     def _look_at_all(self, present: set[str]) -> None:
-        """Refuse what may not be written any more, and what was deleted or made again at the target: mappings point into what it was."""
+        """Refuse what may not be written any more, and what was deleted or made again at the target: mappings
+        point into what it was."""
         state = self.control.state
         ids: dict[str, str] = {}
         accepted = {t: d for t, d in state.destinations.items() if d.refused is None}
@@ -189,7 +195,8 @@ class Destinations:
             raise LinkRefused("it is the source topic itself; change KAFKA_CLUSTERS_DESTINATION_TOPIC")
         others = self.control.state.others_into(name, source.topic)
         if others and not self.merge:
-            # Group offsets can't be translated any more: a partition holds the records of several, at one offset for all.
+            # Group offsets can't be translated any more: a partition holds the records of several, at one
+            # offset for all.
             raise LinkRefused(
                 f"topic {min(others)} is copied there already, and SEVERAL_SOURCES is fail: give each a destination of its own, or set it to "
                 "merge"
@@ -216,7 +223,8 @@ class Destinations:
         if have is None or have.topic != name:
             have = Destination(name, source.partitions, 1)
         settings, applied = topics.settings_of(self.admin, name, deadline), have.config
-        # One that the link has neither made nor accepted is somebody's: judged as it is, altered only once it is accepted.
+        # One that the link has neither made nor accepted is somebody's: judged as it is, altered only once it
+        # is accepted.
         known = source.topic in self.control.state.copied_into.get(name, ())
         in_step = known and self.settings.topic_config_sync and not self._others(source, name)
         if made or in_step:
@@ -235,7 +243,8 @@ class Destinations:
     def _check_consent(
         self, source: SourceTopic, name: str, found: TopicInfo | None, deadline: Deadline
     ) -> None:
-        """Raise where only an operator may let the link write there: somebody's topic, or another one than what the mappings point into."""
+        """Raise where only an operator may let the link write there: somebody's topic, or another one than
+        what the mappings point into."""
         state = self.control.state
         settled = state.settled.get(name)
         if state.accepts(name):

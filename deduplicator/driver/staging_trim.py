@@ -1,4 +1,5 @@
-"""Trims staging: what the Delta state table says is delivered is deleted, so that staging's disk cost stays bounded."""
+"""Trims staging: what the Delta state table says is delivered is deleted, so that staging's disk cost stays
+bounded."""
 
 from __future__ import annotations
 
@@ -15,8 +16,9 @@ from common.ports import Deadline
 def limits(delivered: Mapping[int, int], control: Control) -> dict[int, int]:
     """Staging partition -> offset below which it may be trimmed; pure.
 
-    Never past the first frame that a halted partition skipped: it may be the only copy of its records. `delivered` must be what a
-    committed transaction reached, not what one attempted: that is what the state table records.
+    Never past the first frame that a halted partition skipped: it may be the only copy of its records.
+    `delivered` must be what a committed transaction reached, not what one attempted: that is what the state
+    table records.
     """
     held: dict[int, int] = {}
     for request in control.holds.copy().values():

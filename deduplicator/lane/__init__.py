@@ -1,1 +1,2 @@
-"""What a lane of the deduplicator does: reads frames, drops what was delivered, delivers the rest in transactions."""
+"""What a lane of the deduplicator does: reads frames, drops what was delivered, delivers the rest in
+transactions."""

@@ -1,7 +1,7 @@
 """Source partitions that can't go on for now: why, what was skipped, when to ask again. Pure.
 
-Their frames are dropped, so staging must not be trimmed past the first one (it may hold the only copy), and when the partition goes on
-by consent or because the obstacle is gone, reading goes back to that first one.
+Their frames are dropped, so staging must not be trimmed past the first one (it may hold the only copy), and
+when the partition goes on by consent or because the obstacle is gone, reading goes back to that first one.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ LAST_ASK_AGAIN_S = 600.0
 
 @dataclass(slots=True)
 class BlockedPartition:
-    """`held` is the staging offset of the first frame skipped and `held_start` where that frame begins at the source; `held_end` is
-    where the skipped frames end; `until` the staging position that must be reached again before they may be trimmed;
-    `returning` says that they are being read again, and must be once more after a recovery."""
+    """`held` is the staging offset of the first frame skipped and `held_start` where that frame begins at the
+    source; `held_end` is where the skipped frames end; `until` the staging position that must be reached
+    again before they may be trimmed; `returning` says that they are being read again, and must be once more
+    after a recovery."""
 
     reason: str
     held: int

@@ -1,6 +1,8 @@
-"""The source partitions of a staging partition that can't go on for now: told in the control topic, asked for, released again.
+"""The source partitions of a staging partition that can't go on for now: told in the control topic, asked
+for, released again.
 
-What is true of one of them is decided in deduplicator/lane/blocked_partition.py; which frames are skipped, in deduplicator/lane/frame_handler.py.
+What is true of one of them is decided in deduplicator/lane/blocked_partition.py; which frames are skipped, in
+deduplicator/lane/frame_handler.py.
 """
 
 from __future__ import annotations
@@ -122,11 +124,12 @@ class BlockedPartitions:
         self._closing = {}
 
     def settle(self) -> None:
-        """Say which partitions go on, after the transaction that moved them is committed: said before, and aborted, what they skipped
-        could be trimmed although it is needed again."""
+        """Say which partitions go on, after the transaction that moved them is committed: said before, and
+        aborted, what they skipped could be trimmed although it is needed again."""
         for key, trouble in self.stuck.items():
-            # A frame is judged before the position has passed it: after the last one that was skipped, it shows only here. And a gap that
-            # a frame has closed is open again where a later one of the same transaction was skipped.
+            # A frame is judged before the position has passed it: after the last one that was skipped, it
+            # shows only here. And a gap that a frame has closed is open again where a later one of the same
+            # transaction was skipped.
             if trouble.closed(self.state.next.get(key, -1), self.state.position):
                 self._closing.setdefault(key, "")
                 continue
@@ -140,7 +143,8 @@ class BlockedPartitions:
         self._closing = {}
 
     def go_back_where_cleared(self) -> None:
-        """A destination that was refused or set aside is fit now, or takes records without a key: go back to the first frame skipped for it."""
+        """A destination that was refused or set aside is fit now, or takes records without a key: go back to
+        the first frame skipped for it."""
         self._unavailable.look()
         cleared: list[str] = []
         for key, trouble in self.stuck.items():
@@ -157,16 +161,19 @@ class BlockedPartitions:
                 trouble.returning = True
                 cleared.append(destination.topic)
         if cleared:
-            # All at once: a second return, to a later offset, would leave out what the first one has not read again yet.
+            # All at once: a second return, to a later offset, would leave out what the first one has not read
+            # again yet.
             raise Again(f"{', '.join(cleared)}: fit again, going back to the first frame skipped")
 
     def stay(self, partitions: Collection[tuple[str, int]]) -> None:
-        """These destination partitions are set aside: what was being read again for them need not be, before they take records again."""
+        """These destination partitions are set aside: what was being read again for them need not be, before
+        they take records again."""
         for key, trouble in self.stuck.items():
             destination = self.term.state.destinations.get(key[0])
             if destination is None or (destination.topic, key[1]) not in partitions:
                 continue
-            # Of one that was inherited it is not known yet how far the skipped frames reach: they are read all the same.
+            # Of one that was inherited it is not known yet how far the skipped frames reach: they are read
+            # all the same.
             if trouble.returning and trouble.held_end > self.state.next.get(key, -1):
                 trouble.returning = False
                 trouble.reason = self._unavailable.aside[destination.topic, key[1]].reason
@@ -174,7 +181,8 @@ class BlockedPartitions:
     def first_returning(self, position: int) -> int:
         """Where to read from, so that what is being read again is: `position`, or below it.
 
-        Also when a transaction fails after the return: the committed position still lies behind what was skipped.
+        Also when a transaction fails after the return: the committed position still lies behind what was
+        skipped.
         """
         return min([position, *(t.held for t in self.stuck.values() if t.returning)])
 
@@ -186,9 +194,10 @@ class BlockedPartitions:
                 halt = state.halts.get((DEDUPLICATOR, key))
                 start = hold.held_start if hold.held_start is not None else 0
                 reason = halt.reason if halt else HaltReason.MISSING
-                # Read again from the first skipped frame: what was halted may go on now, and only so is it known how far the skipped
-                # frames reach, and thus when they need not be held any more. Not before that frame itself is read: the position may
-                # lie below it, and what comes between, seen, would close the gap.
+                # Read again from the first skipped frame: what was halted may go on now, and only so is it
+                # known how far the skipped frames reach, and thus when they need not be held any more. Not
+                # before that frame itself is read: the position may lie below it, and what comes between,
+                # seen, would close the gap.
                 until = max(position, hold.held[1] + 1)
                 self.stuck[key] = BlockedPartition(reason, hold.held[1], start, start, until, returning=True)
                 destination = state.destinations.get(key[0])
@@ -202,7 +211,8 @@ class BlockedPartitions:
         return bool(self._open_asks())
 
     def answer_asks(self) -> None:
-        """Tell the replicator how far a partition is, once all that was in staging when it asked has been delivered."""
+        """Tell the replicator how far a partition is, once all that was in staging when it asked has been
+        delivered."""
         asks = self._open_asks()
         new = [ask for ask in asks.values() if ask.at not in self._ask_from]
         if new:

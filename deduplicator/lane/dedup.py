@@ -1,8 +1,9 @@
 """What to do with a frame, given how far its source partition has been delivered. Pure: no I/O, no clock.
 
-The state of a source partition is one number, `next`: every offset from the origin up to it is at the destination. Why that is
-enough: a writer appends the frames of a partition in order and without gaps, from a position below which earlier writers had
-already appended everything; so the first occurrence of an offset in staging stands behind the first occurrence of every earlier one.
+The state of a source partition is one number, `next`: every offset from the origin up to it is at the
+destination. Why that is enough: a writer appends the frames of a partition in order and without gaps, from a
+position below which earlier writers had already appended everything; so the first occurrence of an offset in
+staging stands behind the first occurrence of every earlier one.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """`next` is the partition's next after the frame; `first` says that the partition was not known before; `lost` counts the
-    offsets that an accepted loss skips."""
+    """`next` is the partition's next after the frame; `first` says that the partition was not known before;
+    `lost` counts the offsets that an accepted loss skips."""
 
     action: Action
     from_offset: int = 0
@@ -41,8 +42,8 @@ class Decision:
 def decide(next_offset: int | None, frame: Frame, complete: bool) -> Decision:
     """Decide about a frame.
 
-    `next_offset` is the partition's next, None when the state has none; `complete` says whether the state is known to hold every
-    partition ever delivered, so that an unknown one is new.
+    `next_offset` is the partition's next, None when the state has none; `complete` says whether the state is
+    known to hold every partition ever delivered, so that an unknown one is new.
     """
     if next_offset is None:
         if frame.gap:

@@ -1,10 +1,12 @@
 """Delivery from one staging partition: frames in, transactions out, exactly once.
 
-A thread runs one Delivery: take frames, have them judged (deduplicator/lane/frame_handler.py), which produces what is new, then commit it with
-the mappings and the staging position (deduplicator/lane/transaction.py). Blocking calls are welcome here; while one transaction commits,
-the next frames gather in the inbox, so transactions grow with the load by themselves.
+A thread runs one Delivery: take frames, have them judged (deduplicator/lane/frame_handler.py), which produces
+what is new, then commit it with the mappings and the staging position (deduplicator/lane/transaction.py).
+Blocking calls are welcome here; while one transaction commits, the next frames gather in the inbox, so
+transactions grow with the load by themselves.
 
-An unclean outcome is never judged from an exception: the producer is dropped, and state and position are loaded again, together.
+An unclean outcome is never judged from an exception: the producer is dropped, and state and position are
+loaded again, together.
 """
 
 from __future__ import annotations
@@ -44,11 +46,13 @@ IDLE_S = 0.2
 RECOVERY_S = 60.0
 CALL_S = 30.0
 IDLE_POSITION_S = 5.0
-"""After so long without a transaction, one commits the group's offset alone: whoever waits until all is delivered goes by it."""
+"""After so long without a transaction, one commits the group's offset alone: whoever waits until all is
+delivered goes by it."""
 KEEP_OFFSETS_S = 3600.0
 LEAST_REST_S, MOST_REST_S = 0.003, 0.025
-"""After a transaction a delivery rests as long as that or the one before took, whichever was shorter, within these bounds, unless more than
-MUCH_BYTES wait: each costs several requests, however little it holds, so on a busy machine there are fewer and larger ones."""
+"""After a transaction a delivery rests as long as that or the one before took, whichever was shorter, within
+these bounds, unless more than MUCH_BYTES wait: each costs several requests, however little it holds, so on a
+busy machine there are fewer and larger ones."""
 
 
 class Delivery:
@@ -78,7 +82,8 @@ class Delivery:
         """What is known of the partition at the end, where nothing was under way then."""
         self.stopping = False
         self.turned = ports.monotonic()
-        """When it last began to gather a transaction or to recover: each of its calls is bounded, so it does so again before long."""
+        """When it last began to gather a transaction or to recover: each of its calls is bounded, so it does
+        so again before long."""
         self.state = StagingPartitionState(f"{plan.staging_topic}-{self.partition}", self.partition)
         self._admin = admin
         self._transaction = Transaction(plan, self.state, self._has_several_sources)
@@ -108,7 +113,8 @@ class Delivery:
         return self._blocked.stuck
 
     def done(self) -> bool:
-        """In a bounded run: whether everything up to the end it was given is committed, and all questions are answered."""
+        """In a bounded run: whether everything up to the end it was given is committed, and all questions are
+        answered."""
         return (
             self.end is not None
             and self.state.position >= self.end
@@ -151,8 +157,9 @@ class Delivery:
             self._abandon()
 
     def _leave(self) -> Snapshot | None:
-        """What the next owner may begin with, so that it need not read the mappings from the table's M on. Not where a transaction is under
-        way, whose outcome only the mappings will tell: `next` in memory has what it would have moved."""
+        """What the next owner may begin with, so that it need not read the mappings from the table's M on.
+        Not where a transaction is under way, whose outcome only the mappings will tell: `next` in memory has
+        what it would have moved."""
         if self._transaction.open or not self._transaction.has_producer():
             return None
         folded, staging_offset = self._transaction.mappings_known
@@ -221,8 +228,8 @@ class Delivery:
         return self.stopping or (self._transaction.open and self._transaction.full(now))
 
     def _when_idle(self, now: float) -> None:
-        """Commit a position that the last transaction left behind, or that moved over duplicates only; and from time to time the same one
-        again: a group without members loses its offsets after some days."""
+        """Commit a position that the last transaction left behind, or that moved over duplicates only; and
+        from time to time the same one again: a group without members loses its offsets after some days."""
         since = now - self._committed_at
         moved = self.state.position != self.state.committed
         at_end = self.end is not None and self.state.position >= self.end
@@ -291,7 +298,8 @@ class Delivery:
             start = min(start, self._resume_at)
         start = self._blocked.first_returning(start)
         self._resume_at = None
-        # Not the start of staging as it is by now: it moves with what another owner delivers, who may have fenced this one since.
+        # Not the start of staging as it is by now: it moves with what another owner delivers, who may have
+        # fenced this one since.
         start = max(start, found.staging_start)
         self.state.position = start
         # A bounded run commits the group's offset at its end whatever it was: the driver goes by that.
@@ -303,7 +311,8 @@ class Delivery:
     def _close_hanging(
         self, fencing: FencingProducer, found: Recovered, until: int, deadline: Deadline
     ) -> None:
-        """Before anything is written. What is described later than that, no earlier owner can have written to."""
+        """Before anything is written. What is described later than that, no earlier owner can have written
+        to."""
         own = self._own_destinations(self.term.control.refresh(deadline), found)
         words = "it was set aside, and what is open there has not been asked since"
         aside = {at: KafkaError(one.code, words) for at, one in self._unavailable.aside.items() if at in own}

@@ -1,4 +1,5 @@
-"""The transactional producer of a staging partition: made, fencing its predecessors, and used only while it is above suspicion.
+"""The transactional producer of a staging partition: made, fencing its predecessors, and used only while it
+is above suspicion.
 
 What goes into its transactions is left to deduplicator/lane/transaction.py.
 """
@@ -22,7 +23,8 @@ log = logging.getLogger(__name__)
 
 MARK_S = 30.0
 STUCK_S = 5.0
-"""So long an id may refuse to be fenced before it is looked at why: its last transaction is being completed, which takes milliseconds."""
+"""So long an id may refuse to be fenced before it is looked at why: its last transaction is being completed,
+which takes milliseconds."""
 
 
 class FencingProducer:
@@ -42,7 +44,8 @@ class FencingProducer:
         self.ids_of: dict[int, str] = {}
         """By producer id, the transactional id; of those too that could not be fenced."""
         self.unmarked: set[tuple[str, int]] = set()
-        """Partitions without a leader, most likely: transactions can't be completed for want of their markers."""
+        """Partitions without a leader, most likely: transactions can't be completed for want of their
+        markers."""
         self._mappings_topic: str = plan.mappings_topic
         self._partition = partition
         self._name = name
@@ -59,7 +62,8 @@ class FencingProducer:
         )
 
     def _fence_ids(self, deadline: Deadline) -> None:
-        """Fence all ids of the partition, or see that they are nobody's; the first that could be fenced is used from then on."""
+        """Fence all ids of the partition, or see that they are nobody's; the first that could be fenced is
+        used from then on."""
         first = self.client
         nobodys: dict[str, KnownTransaction] = {}
         for number in range(MOST):
@@ -94,8 +98,8 @@ class FencingProducer:
             first.close()
 
     def _closes_as_committed(self, known: KnownTransaction) -> bool:
-        """Whether it is one that puts the marker of a commit where one is missing: fencing would abort it, and take what was committed. All others
-        have the mappings in them, or none but the group's offset."""
+        """Whether it is one that puts the marker of a commit where one is missing: fencing would abort it,
+        and take what was committed. All others have the mappings in them, or none but the group's offset."""
         topics = {topic for topic, _ in known.partitions}
         return (
             known.state == "Ongoing"
@@ -117,7 +121,8 @@ class FencingProducer:
         )
 
     def _fenced(self, producer: BatchProducer, tid: str, deadline: Deadline) -> bool:
-        """Whether the id was fenced: not where its last transaction is still being completed after STUCK_S."""
+        """Whether the id was fenced: not where its last transaction is still being completed after
+        STUCK_S."""
 
         def ask(timeout: float) -> bool:
             try:
@@ -146,10 +151,12 @@ class FencingProducer:
         return after
 
     def fence(self, deadline: Deadline) -> int:
-        """Fence, and find the end of the mappings: an offset below which all stands that a predecessor committed.
+        """Fence, and find the end of the mappings: an offset below which all stands that a predecessor
+        committed.
 
-        A record of our own shows where the log really ends: acknowledged by all replicas, it stands behind every commit of a
-        predecessor, some of which may not be visible yet. Its transaction is aborted, so that nobody ever reads it.
+        A record of our own shows where the log really ends: acknowledged by all replicas, it stands behind
+        every commit of a predecessor, some of which may not be visible yet. Its transaction is aborted, so
+        that nobody ever reads it.
         """
         try:
             self._fence_ids(deadline)
@@ -187,8 +194,9 @@ class FencingProducer:
         return {at: error for producer in self.fenced.values() for at, error in producer.refused.items()}
 
     def mark(self, tid: str, partitions: Collection[tuple[str, int]], committed: bool) -> None:
-        """Put a marker of this id into partitions, by a transaction without records. Who ends in the middle of a commit has it committed by whoever
-        comes next, who knows it by the mappings that are not in it."""
+        """Put a marker of this id into partitions, by a transaction without records. Who ends in the middle
+        of a commit has it committed by whoever comes next, who knows it by the mappings that are not in
+        it."""
         producer = self.fenced[tid]
         producer.begin_transaction()
         producer.take_part(partitions, MARK_S, in_each=not committed)

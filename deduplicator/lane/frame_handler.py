@@ -1,6 +1,8 @@
-"""What becomes of one frame: seen, delivered in whole or in part, skipped, or left out. The rule is in deduplicator/lane/dedup.py.
+"""What becomes of one frame: seen, delivered in whole or in part, skipped, or left out. The rule is in
+deduplicator/lane/dedup.py.
 
-What is delivered goes into the transaction under way; when that is committed, and where frames come from, is left to others.
+What is delivered goes into the transaction under way; when that is committed, and where frames come from, is
+left to others.
 """
 
 from __future__ import annotations
@@ -67,13 +69,16 @@ class FrameHandler:
         self._transaction = transaction
         self._blocked = troubles
         self._refused: dict[Key, tuple[int, int]] = {}
-        """Of each partition, the frame that could not be read last: where it lies in staging, and its checksum."""
+        """Of each partition, the frame that could not be read last: where it lies in staging, and its
+        checksum."""
         self._unavailable = unavailable
         self._bugs: dict[tuple[Key, int], str] = {}
-        """Partition and start of frames that could not be judged for an error that nobody expected, and what is said of it."""
+        """Partition and start of frames that could not be judged for an error that nobody expected, and what
+        is said of it."""
 
     def take(self, message: Received) -> None:
-        """Judge a message, and move the position past it: but not where it raises Waiting, GoBack or Again."""
+        """Judge a message, and move the position past it: but not where it raises Waiting, GoBack or
+        Again."""
         offset = message.offset()
         error = message.error()
         if error is not None:
@@ -176,14 +181,15 @@ class FrameHandler:
         self._transaction.bytes += max(len(message), rows.unpacked)
 
     def _needed(self, frame: Frame) -> bool:
-        """Whether a frame that can't be is the next one of its partition, with more records than any may have. Others are somebody's that have nothing
-        to do here."""
+        """Whether a frame that can't be is the next one of its partition, with more records than any may
+        have. Others are somebody's that have nothing to do here."""
         expected = self.state.next.get((frame.topic_id, frame.partition))
         ours = frame.cluster == self.plan.cluster and frame.start == expected
         return ours and MAX_RECORDS < frame.count <= frame.next - frame.start
 
     def _refuse(self, frame: Frame, crc: int, offset: int, error: FrameError) -> None:
-        """Ask for a frame again that can't be read; where the same has come again, it would for ever, and the partition halts."""
+        """Ask for a frame again that can't be read; where the same has come again, it would for ever, and the
+        partition halts."""
         key = (frame.topic_id, frame.partition)
         before = self._refused.setdefault(key, (offset, crc))
         if before[0] < offset and before[1] == crc:
@@ -203,8 +209,9 @@ class FrameHandler:
         from_offset: int,
         destination: Destination,
     ) -> Rows | BatchFrame:
-        """A frame's records from an offset on; as whole batches, if they are, and can go as they are. Raises FrameError; BatchError where
-        batches that are as they were at the source must be taken apart, and can't be."""
+        """A frame's records from an offset on; as whole batches, if they are, and can go as they are. Raises
+        FrameError; BatchError where batches that are as they were at the source must be taken apart, and
+        can't be."""
         if not frame.batches:
             return decode_rows(frame, crc, value).from_offset(from_offset)
         wholes = batch_frame.decode(frame, crc, value)
@@ -269,7 +276,8 @@ class FrameHandler:
         return destination
 
     def _described(self, frame: Frame) -> bool:
-        """Whether the replicator has said that there is such a partition: it does so before the first frame."""
+        """Whether the replicator has said that there is such a partition: it does so before the first
+        frame."""
 
         def there(state: Control) -> bool:
             source = state.topics.get(frame.topic_id)
@@ -340,8 +348,8 @@ class FrameHandler:
 
 
 def _missing_key(frame: Frame, rows: Rows, destination: Destination) -> Bad | None:
-    """Kafka refuses a record without a key in a compacted topic, and with it the transaction, each time anew. The source may hold some
-    from before it was compacted."""
+    """Kafka refuses a record without a key in a compacted topic, and with it the transaction, each time anew.
+    The source may hold some from before it was compacted."""
     if not destination.compacted or not rows.batch.column("key").null_count:
         return None
     offset = rows.offsets[rows.keys.index(None)]

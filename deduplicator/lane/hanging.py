@@ -1,9 +1,12 @@
-"""Transactions that hang without a marker in destination partitions, closed as they ended before anything else is written there.
+"""Transactions that hang without a marker in destination partitions, closed as they ended before anything
+else is written there.
 
-Brokers (KRaft, seen with Kafka 4.3) complete a transaction without a marker in a partition that has no leader, as if it had been deleted. Once it has one
-again, what hangs there is decided by the next marker of that producer, and of no other: the records of an aborted one would come a second time with
-the commit that follows, those of a committed one could go with an abort. So whoever has fenced a staging partition asks the leaders what is open. The
-mappings tell how it ended, and a transaction without records, of the same transactional id, puts the marker. Nothing is remembered for that, by nobody.
+Brokers (KRaft, seen with Kafka 4.3) complete a transaction without a marker in a partition that has no
+leader, as if it had been deleted. Once it has one again, what hangs there is decided by the next marker of
+that producer, and of no other: the records of an aborted one would come a second time with the commit that
+follows, those of a committed one could go with an abort. So whoever has fenced a staging partition asks the
+leaders what is open. The mappings tell how it ended, and a transaction without records, of the same
+transactional id, puts the marker. Nothing is remembered for that, by nobody.
 """
 
 from __future__ import annotations
@@ -51,8 +54,9 @@ def close_hanging(
     admin: AdminClient,
     deadline: Deadline,
 ) -> dict[Partition, KafkaError]:
-    """Close what hangs in the destinations of a staging partition, of which is given whether something may have been delivered there; those of which
-    it is not known, and why. Call it after fencing, with the offset in the mappings below which stands all that was committed."""
+    """Close what hangs in the destinations of a staging partition, of which is given whether something may
+    have been delivered there; those of which it is not known, and why. Call it after fencing, with the offset
+    in the mappings below which stands all that was committed."""
     told = fencing.client.open_transactions(destinations, deadline.left(ASK_S))
     unsettled = {
         at: KafkaError(KafkaError._STATE, error.str())
@@ -108,7 +112,8 @@ def last_mapped(
     admin: AdminClient,
     deadline: Deadline,
 ) -> tuple[dict[Partition, int], bool]:
-    """Of destination partitions, the last offset that a committed mapping names; whether no mapping at all is missing."""
+    """Of destination partitions, the last offset that a committed mapping names; whether no mapping at all is
+    missing."""
     low, _ = clients.watermarks(admin, plan.mappings_topic, partition, deadline)
     last: dict[Partition, int] = {}
     reader = clients.reader(plan.reader, group_id=plan.group)
@@ -145,8 +150,8 @@ def ends(mappings: Collection[offset_mappings.Mapping]) -> dict[Partition, int]:
 
 
 class Watch:
-    """Of the partitions that were written to, whether a transaction that has ended is still open there: its owner hears nothing of a marker that is
-    missing, and whoever reads there sees no more."""
+    """Of the partitions that were written to, whether a transaction that has ended is still open there: its
+    owner hears nothing of a marker that is missing, and whoever reads there sees no more."""
 
     def __init__(self) -> None:
         self._written: set[Partition] = set()

@@ -18,7 +18,8 @@ class Inbox:
         self.generation = 0
 
     def put(self, messages: list[Received], generation: int) -> None:
-        """Add messages read since the position was set for the `generation`th time; older ones are dropped."""
+        """Add messages read since the position was set for the `generation`th time; older ones are
+        dropped."""
         with self._arrived:
             if generation == self.generation:
                 self._items.extend(messages)

@@ -1,4 +1,5 @@
-"""The deduplicator's lane: reads its staging partitions and hands their frames to a Delivery each, for one epoch."""
+"""The deduplicator's lane: reads its staging partitions and hands their frames to a Delivery each, for one
+epoch."""
 
 from __future__ import annotations
 
@@ -38,10 +39,11 @@ HANGS_S = 120.0
 CALL_S = 30.0
 SILENCE_S = 20.0
 CONNECT_S = 1.0
-"""Past this the consumer need not be waited for, since by then it looks by itself for the topic that it is to read."""
+"""Past this the consumer need not be waited for, since by then it looks by itself for the topic that it is to
+read."""
 TOGETHER_S = 0.1
-"""How long the first partitions wait for the others. What is assigned while a request for some is on its way is asked for in the next one: that
-waits at the broker for FETCH_WAIT_MS where nothing comes."""
+"""How long the first partitions wait for the others. What is assigned while a request for some is on its way
+is asked for in the next one: that waits at the broker for FETCH_WAIT_MS where nothing comes."""
 FETCH_WAIT_MS = 100
 
 
@@ -113,7 +115,8 @@ class Lane:
                 self.term.end_epoch(Deadline(CALL_S))
                 return True
         if self.term.over(now):
-            # At the moment that all lanes of the epoch end: what one of them holds stands still until the last has.
+            # At the moment that all lanes of the epoch end: what one of them holds stands still until the
+            # last has.
             return True
         self._follow_positions(now)
         if sum(d.inbox.bytes for d in self.deliveries.values()) > INBOX_BYTES:
@@ -123,10 +126,11 @@ class Lane:
         return self.bounded and all(d.done() or not d.thread.is_alive() for d in self.deliveries.values())
 
     def _watch(self, now: float) -> None:
-        """Give up a delivery that hangs: a call of the client that never returns would stop its partitions in silence, for ever.
+        """Give up a delivery that hangs: a call of the client that never returns would stop its partitions in
+        silence, for ever.
 
-        The lane fails, and its process ends with it. Should the call return before that, the transaction is either committed before the
-        next owner fences, and then found by its recovery, or never.
+        The lane fails, and its process ends with it. Should the call return before that, the transaction is
+        either committed before the next owner fences, and then found by its recovery, or never.
         """
         for delivery in self.deliveries.values():
             if delivery.failure is None and delivery.thread.is_alive() and now - delivery.turned > HANGS_S:
@@ -135,7 +139,8 @@ class Lane:
                 )
 
     def _follow_positions(self, now: float) -> None:
-        """Read partitions from where their deliveries want to go on: at the start all together, if they get there soon one after the other."""
+        """Read partitions from where their deliveries want to go on: at the start all together, if they get
+        there soon one after the other."""
         ready = {p: d for p, d in self.deliveries.items() if d.read_from}
         if not ready:
             return
@@ -163,7 +168,8 @@ class Lane:
             if error is None or error.code() == KafkaError._PARTITION_EOF:
                 by_partition.setdefault(message.partition(), []).append(message)
             elif error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-                # Staging was cut under us. The delivery starts again from what is left, and asks for what is missing.
+                # Staging was cut under us. The delivery starts again from what is left, and asks for what is
+                # missing.
                 log.warning("staging partition %d: %s", message.partition(), error.str())
                 self.deliveries[message.partition()].restart = True
             elif error.code() in NO_RIGHTS:
@@ -178,7 +184,8 @@ class Lane:
             self.deliveries[partition].inbox.put(messages, self.generations[partition])
 
     def _listen(self) -> None:
-        """Nothing has arrived: where that is because the client has gone silent, another one is needed, which the next epoch has."""
+        """Nothing has arrived: where that is because the client has gone silent, another one is needed, which
+        the next epoch has."""
         for topic, partition in self._silence.found(lambda: dict(self._next)):
             log.warning(
                 "%s-%d: nothing comes from offset %d on, though there is more; planning anew",

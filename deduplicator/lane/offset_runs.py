@@ -1,6 +1,7 @@
 """Runs of an offset mapping: which source offsets became which destination offsets. Pure.
 
-A run is `[source offset, destination offset, length]`: both sides count up by one. The destination offset is what the broker told of the batch.
+A run is `[source offset, destination offset, length]`: both sides count up by one. The destination offset is
+what the broker told of the batch.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from itertools import accumulate
 
 @dataclass(slots=True)
 class Run:
-    """Consecutive source offsets produced in one batch. `first` is the destination offset of the first, once reported."""
+    """Consecutive source offsets produced in one batch. `first` is the destination offset of the first, once
+    reported."""
 
     source: int
     length: int

@@ -9,10 +9,11 @@ from common.link.control_records import Key
 
 @dataclass(slots=True)
 class StagingPartitionState:
-    """`next`, `complete`, `position` and `committed` are loaded together, by recovery alone; frames move them on.
+    """`next`, `complete`, `position` and `committed` are loaded together, by recovery alone; frames move them
+    on.
 
-    `next` says of each source partition how far it is delivered, `complete` whether an unknown one is new. `position` is the staging
-    offset of the next frame, `committed` the group's offset. The rest are counters.
+    `next` says of each source partition how far it is delivered, `complete` whether an unknown one is new.
+    `position` is the staging offset of the next frame, `committed` the group's offset. The rest are counters.
     """
 
     name: str

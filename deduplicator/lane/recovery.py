@@ -1,9 +1,11 @@
-"""State of a staging partition, loaded after fencing: which source partitions are how far, and where to start reading. Reads only.
+"""State of a staging partition, loaded after fencing: which source partitions are how far, and where to start
+reading. Reads only.
 
-The order matters. Read before fencing, the mappings could still grow: a predecessor's transaction commits after they were read, and
-its records are delivered again. The position is the one that the last mapping tells. The group's offset, for where there is none, is read
-before the mappings: another owner may fence this one in between and move both on. A position that is older than the state only repeats
-what is seen; a newer one would show frames as missing that were delivered, and this owner would ask for them, before it learns that
+The order matters. Read before fencing, the mappings could still grow: a predecessor's transaction commits
+after they were read, and its records are delivered again. The position is the one that the last mapping
+tells. The group's offset, for where there is none, is read before the mappings: another owner may fence this
+one in between and move both on. A position that is older than the state only repeats what is seen; a newer
+one would show frames as missing that were delivered, and this owner would ask for them, before it learns that
 it is fenced.
 """
 
@@ -28,8 +30,9 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Recovered:
-    """`next` of each source partition; whether the state is known to hold all of them; the staging offset that the mappings reach (None if
-    there is none); where to read staging from, and where staging began when that was found."""
+    """`next` of each source partition; whether the state is known to hold all of them; the staging offset
+    that the mappings reach (None if there is none); where to read staging from, and where staging began when
+    that was found."""
 
     next: dict[Key, int]
     complete: bool
@@ -40,8 +43,9 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What was known of one staging partition, from the Delta table or from whoever owned it before; `folded` is M, the mappings offset up
-    to which all is in it, and `complete` says that none below it was lost. Without either, `folded` is 0 and nothing is known."""
+    """What was known of one staging partition, from the Delta table or from whoever owned it before; `folded`
+    is M, the mappings offset up to which all is in it, and `complete` says that none below it was lost.
+    Without either, `folded` is 0 and nothing is known."""
 
     folded: int
     complete: bool
@@ -79,28 +83,30 @@ def recover(
 ) -> Recovered:
     """Load state and position of a staging partition, together. Call it only after fencing.
 
-    `until` is the offset of a record that was appended to the mappings partition after fencing, and acknowledged by all replicas:
-    whatever a predecessor committed stands below it. Reading up to the high watermark that the leader tells would not do: a commit that
-    succeeded may not be visible there yet.
+    `until` is the offset of a record that was appended to the mappings partition after fencing, and
+    acknowledged by all replicas: whatever a predecessor committed stands below it. Reading up to the high
+    watermark that the leader tells would not do: a commit that succeeded may not be visible there yet.
     """
     staging = clients.watermarks(admin, staging_topic, partition, deadline)
     low, _ = clients.watermarks(admin, mappings_topic, partition, deadline)
     if low <= snapshot.folded and 0 <= until - snapshot.folded <= 1:
-        # What was committed since would take two offsets at least, a mapping and its transaction's marker. Where nothing is known, nothing of
-        # staging is delivered yet.
+        # What was committed since would take two offsets at least, a mapping and its transaction's marker.
+        # Where nothing is known, nothing of staging is delivered yet.
         at = snapshot.staging_offset if snapshot.next else staging[0]
         if at is not None and staging[0] <= at <= staging[1]:
             return Recovered(dict(snapshot.next), snapshot.complete, snapshot.staging_offset, at, staging[0])
     reader = clients.reader(config, group_id=group)
     try:
         of_group = committed(reader, group, staging_topic, partition, deadline)
-        # Else the client, which has not heard of the topic yet, lets a second pass before it fetches (librdkafka 2.16).
+        # Else the client, which has not heard of the topic yet, lets a second pass before it fetches
+        # (librdkafka 2.16).
         retrying(
             f"looking up {mappings_topic}", lambda t: reader.list_topics(mappings_topic, timeout=t), deadline
         )
         reaches = snapshot.folded >= low
         complete = snapshot.complete and reaches
-        # With mappings missing between the table and the log start, a row of the table may be stale: only what is read below counts.
+        # With mappings missing between the table and the log start, a row of the table may be stale: only
+        # what is read below counts.
         known = dict(snapshot.next) if reaches else {}
         staging_offset = snapshot.staging_offset
         for key, after, staging_offset in read_mappings(  # noqa: B007 - the last one counts
@@ -128,7 +134,8 @@ def read_mappings(
     deadline: Deadline,
     understood: Callable[[bytes | None], T],
 ) -> list[T]:
-    """What is committed in [start, until], and what was read beyond. Raises KafkaTimeout, KafkaException, MissingRight."""
+    """What is committed in [start, until], and what was read beyond. Raises KafkaTimeout, KafkaException,
+    MissingRight."""
     reader.assign([TopicPartition(topic, partition, start)])
     out: list[T] = []
     at = start
@@ -156,7 +163,8 @@ def read_mappings(
 
 
 def committed(reader: Consumer, group: str, topic: str, partition: int, deadline: Deadline) -> int | None:
-    """The offset that the group has committed, None without one. Waits where a transaction that commits one is being completed."""
+    """The offset that the group has committed, None without one. Waits where a transaction that commits one
+    is being completed."""
     answer = retrying(
         f"reading the offset of {topic}-{partition} that group {group} has committed",
         lambda t: reader.committed([TopicPartition(topic, partition)], timeout=t)[0],
@@ -168,9 +176,11 @@ def committed(reader: Consumer, group: str, topic: str, partition: int, deadline
 
 
 def _position(staging: tuple[int, int], committed: int | None, from_mappings: int | None) -> int:
-    """Where to read staging from. Too low is harmless, since `next` decides; too high shows as a hole, and is repaired."""
+    """Where to read staging from. Too low is harmless, since `next` decides; too high shows as a hole, and is
+    repaired."""
     low, high = staging
-    # The mappings' is the newer one where records were delivered: the group's offset follows now and then, and expires without members.
+    # The mappings' is the newer one where records were delivered: the group's offset follows now and then,
+    # and expires without members.
     for position in (from_mappings, committed):
         if position is not None and low <= position <= high:
             return position

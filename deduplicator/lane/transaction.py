@@ -1,6 +1,8 @@
-"""One transaction of a staging partition: records, then mappings and position, then the commit. Which records is decided elsewhere.
+"""One transaction of a staging partition: records, then mappings and position, then the commit. Which records
+is decided elsewhere.
 
-An unclean outcome is never judged from an exception: it is raised, and whoever owns the partition drops the producer.
+An unclean outcome is never judged from an exception: it is raised, and whoever owns the partition drops the
+producer.
 """
 
 from __future__ import annotations
@@ -39,16 +41,18 @@ TRANSACTION_BYTES = 16 << 20
 MUCH_BYTES = 256 << 10
 """So much is worth a transaction's requests: where it waits, the next one begins at once."""
 MUCH_S, LINGER_S = 0.1, 0.03
-"""One that holds as much, where all that was there is in it, waits for more: for the one time in all, the other for each frame. The
-transactions of a delivery that is faster than what comes would be small ones otherwise, and each costs the brokers as much as megabytes of records."""
+"""One that holds as much, where all that was there is in it, waits for more: for the one time in all, the
+other for each frame. The transactions of a delivery that is faster than what comes would be small ones
+otherwise, and each costs the brokers as much as megabytes of records."""
 TRANSACTION_RUNS = 20_000
 """Runs go into mapping records: on sparse sources each record is one."""
 PREDICTED_RUNS = 1000
 """Of more runs, comparing what was foreseen takes longer than what it saves."""
 POSITION_S = 15.0
-"""How often a transaction commits the group's offset too. Recovery goes by the mappings, which tell the position of every transaction; the
-group's offset is for whoever watches its lag, and for the day when there are no mappings. It costs two requests and another marker, for which the
-next transaction waits: of a second's records at 1,000 a second, the slowest percent took 60 to 80 ms with it, and 40 to 50 without."""
+"""How often a transaction commits the group's offset too. Recovery goes by the mappings, which tell the
+position of every transaction; the group's offset is for whoever watches its lag, and for the day when there
+are no mappings. It costs two requests and another marker, for which the next transaction waits: of a second's
+records at 1,000 a second, the slowest percent took 60 to 80 ms with it, and 40 to 50 without."""
 CALL_S = 30.0
 MAX_BATCH_BYTES = 1_000_000
 
@@ -101,7 +105,8 @@ def _mapping(moved: Moved, runs: list[Run], position: int) -> Mapping:
 
 
 class Transaction:
-    """The transaction under way, and the producer that all of an owner's transactions go through until it is dropped."""
+    """The transaction under way, and the producer that all of an owner's transactions go through until it is
+    dropped."""
 
     def __init__(
         self,
@@ -109,7 +114,8 @@ class Transaction:
         state: StagingPartitionState,
         has_several_sources: Callable[[str, bool], bool],
     ) -> None:
-        """`has_several_sources` says of a destination whether other owners write there too, for other source topics; asked anew if wanted."""
+        """`has_several_sources` says of a destination whether other owners write there too, for other source
+        topics; asked anew if wanted."""
         self.plan = plan
         self.state = state
         self.open = False
@@ -133,7 +139,8 @@ class Transaction:
         self._alone: set[str] = set()
         """Topics whose next records go in batches of their own, since one of them is too large."""
         self._ends: dict[tuple[str, int], int] = {}
-        """Of destination partitions that this producer committed to, the offset of the next record, if nobody else writes there."""
+        """Of destination partitions that this producer committed to, the offset of the next record, if nobody
+        else writes there."""
         self._mark = provenance.header(plan.cluster) if plan.provenance else None
 
     def has_producer(self) -> bool:
@@ -240,14 +247,15 @@ class Transaction:
             run.first = there.first
 
     def send_alone(self) -> None:
-        """The next records of the topics moved here go in batches of their own: a report is about a batch, and one record is at fault."""
+        """The next records of the topics moved here go in batches of their own: a report is about a batch,
+        and one record is at fault."""
         self._alone |= {m.destination.topic for m in self.moved.values()}
 
     # the end
 
     def commit(self) -> None:
-        """Records are there; add mappings, now and then the group's offset, and commit. A KafkaException for a missing right is about the
-        mappings."""
+        """Records are there; add mappings, now and then the group's offset, and commit. A KafkaException for
+        a missing right is about the mappings."""
         assert self._producer is not None
         producer = self._producer
         deadline = Deadline(CALL_S)
@@ -285,7 +293,8 @@ class Transaction:
         except Refused as refused:
             if self.plan.mappings_topic in refused.topics:
                 raise
-            # To write to a destination: the driver, which looks for that now and then, will halt its partitions.
+            # To write to a destination: the driver, which looks for that now and then, will halt its
+            # partitions.
             raise UncleanTransaction(f"records were refused: {refused}") from None
 
     def _send_position(self, deadline: Deadline) -> None:
@@ -300,16 +309,18 @@ class Transaction:
             if error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
                 raise denied("committing the position", error, self.plan.group) from None
             if error is not None and error.code() in NO_RIGHTS:
-                # To write to a destination: the driver, which looks for that now and then, will halt its partitions.
+                # To write to a destination: the driver, which looks for that now and then, will halt its
+                # partitions.
                 raise UncleanTransaction(f"a record was refused: {error.str()}") from None
             raise
 
     def _predicted(self) -> list[list[Run]] | None:
-        """The runs of all that is moved, with the offsets that they will have if nobody else writes to their destinations. None where that can't
-        be said, or was wrong before.
+        """The runs of all that is moved, with the offsets that they will have if nobody else writes to their
+        destinations. None where that can't be said, or was wrong before.
 
-        A mapping that need not wait for the reports of its records goes with them: two round trips less, for its partition is registered with the
-        transaction meanwhile, too. It says what the reports must confirm, or nothing is committed.
+        A mapping that need not wait for the reports of its records goes with them: two round trips less, for
+        its partition is registered with the transaction meanwhile, too. It says what the reports must
+        confirm, or nothing is committed.
         """
         if self._runs > PREDICTED_RUNS:
             return None

@@ -1,15 +1,20 @@
-"""The transactional ids of a staging partition: one is enough, until its last transaction can't end because a partition takes no marker.
+"""The transactional ids of a staging partition: one is enough, until its last transaction can't end because a
+partition takes no marker.
 
-Kafka completes a transaction with a marker in each of its partitions. While one of these has no leader, the next transaction of that id does not
-begin and whoever fences is told to wait: all partitions of the staging partition would stand still with the one. So there are spare ids,
-`<link>.<staging partition>.1` and so on. That two owners never deliver side by side holds as with one id, by this rule:
+Kafka completes a transaction with a marker in each of its partitions. While one of these has no leader, the
+next transaction of that id does not begin and whoever fences is told to wait: all partitions of the staging
+partition would stand still with the one. So there are spare ids, `<link>.<staging partition>.1` and so on.
+That two owners never deliver side by side holds as with one id, by this rule:
 
-    Whoever owns the partition has seen each of its ids, at one and the same moment, either its own or nobody's.
+    Whoever owns the partition has seen each of its ids, at one and the same moment, either its own or
+    nobody's.
 
-Its own: fenced by it, and not by another since. Nobody's: never used; or its coordinator names a producer that nobody has any more. That is
-either one that its holder has given up for good, which the control topic says (`given-up`), or an epoch that was never given to anybody: Kafka
-raises it when it aborts a transaction for someone who fences. Once a later owner has seen the same, the earlier one has no id that is still its own.
-Seen at one moment: those that are nobody's are looked at again after all others were fenced (deduplicator/lane/fencing.py).
+Its own: fenced by it, and not by another since. Nobody's: never used; or its coordinator names a producer
+that nobody has any more. That is either one that its holder has given up for good, which the control topic
+says (`given-up`), or an epoch that was never given to anybody: Kafka raises it when it aborts a transaction
+for someone who fences. Once a later owner has seen the same, the earlier one has no id that is still its own.
+Seen at one moment: those that are nobody's are looked at again after all others were fenced
+(deduplicator/lane/fencing.py).
 """
 
 from __future__ import annotations
@@ -21,7 +26,8 @@ from common.ports import Deadline
 
 CALL_S = 30.0
 MOST = 8
-"""Ids of one staging partition: so many times one destination after the other may die in the middle of a transaction."""
+"""Ids of one staging partition: so many times one destination after the other may die in the middle of a
+transaction."""
 
 
 def transactional_id(link: str, partition: int, number: int) -> str:
@@ -34,7 +40,8 @@ class TransactionalIds:
     def __init__(self, control: ControlLog) -> None:
         self._control = control
         self._had: dict[str, tuple[int, int]] = {}
-        """The producer of this owner that had the id last: it is used by nobody else, and not again once another one is made."""
+        """The producer of this owner that had the id last: it is used by nobody else, and not again once
+        another one is made."""
 
     def have(self, transactional_id: str, number: int, epoch: int) -> None:
         self._had[transactional_id] = (number, epoch)
@@ -42,7 +49,8 @@ class TransactionalIds:
     def nobodys(
         self, transactional_id: str, before: KnownTransaction | None, after: KnownTransaction | None
     ) -> bool:
-        """Whether nobody has an id that could not be fenced: as its coordinator knew it before that was tried, and after. Pure."""
+        """Whether nobody has an id that could not be fenced: as its coordinator knew it before that was
+        tried, and after. Pure."""
         if after is None:
             return False
         held = (after.number, after.epoch)

@@ -1,9 +1,11 @@
-"""Destination partitions that take nothing for now: set aside, so that those beside them go on, and looked at until they take records again.
+"""Destination partitions that take nothing for now: set aside, so that those beside them go on, and looked at
+until they take records again.
 
-A transaction fails as a whole. So the first refusal costs all of it; whoever refuses again after GRACE_S, longer than an election takes, is left out
-of the next ones, and the frames for it are skipped and held as those of any partition that stands still (deduplicator/lane/blocked_partitions.py). What the admin
-client can tell (there is a leader, enough replicas are in sync, the topic is the one that it was) is waited for; where all that is well, records are
-tried again, ever more seldom. Nobody waits for an answer here.
+A transaction fails as a whole. So the first refusal costs all of it; whoever refuses again after GRACE_S,
+longer than an election takes, is left out of the next ones, and the frames for it are skipped and held as
+those of any partition that stands still (deduplicator/lane/blocked_partitions.py). What the admin client can
+tell (there is a leader, enough replicas are in sync, the topic is the one that it was) is waited for; where
+all that is well, records are tried again, ever more seldom. Nobody waits for an answer here.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ log = logging.getLogger(__name__)
 
 GRACE_S = 4.0
 FIRST_LOOK_S, LAST_LOOK_S, LAST_TRIAL_S = 2.0, 30.0, 300.0
-"""Until it is looked at for the first time, and at most; and where only a trial can show whether it is well, which costs a transaction."""
+"""Until it is looked at for the first time, and at most; and where only a trial can show whether it is well,
+which costs a transaction."""
 CALL_S = 10.0
 
 Partition = tuple[str, int]
@@ -58,7 +61,8 @@ _SHOWS = frozenset(
 
 @dataclass(slots=True)
 class Aside:
-    """Why a destination partition is left out, and when it is looked at next; `asked` are the questions under way."""
+    """Why a destination partition is left out, and when it is looked at next; `asked` are the questions under
+    way."""
 
     reason: str
     detail: str
@@ -69,7 +73,8 @@ class Aside:
 
 
 class Unavailable:
-    """The destination partitions of one staging partition that are set aside. `expected` says which topic id a destination has."""
+    """The destination partitions of one staging partition that are set aside. `expected` says which topic id
+    a destination has."""
 
     def __init__(self, admin: AdminClient, expected: Callable[[str], str | None]) -> None:
         self.aside: dict[Partition, Aside] = {}
@@ -83,8 +88,9 @@ class Unavailable:
         """Of those that were set aside, and have taken nothing since, how long it lasted."""
 
     def refused(self, errors: Mapping[Partition, KafkaError], own: Collection[str]) -> list[Partition]:
-        """A transaction has failed for these; those of them that are set aside for it. Where one of the link's `own` topics is among them, or
-        nobody was named, it is more than a destination that is not well."""
+        """A transaction has failed for these; those of them that are set aside for it. Where one of the
+        link's `own` topics is among them, or nobody was named, it is more than a destination that is not
+        well."""
         now = ports.monotonic()
         named = {at: error for at, error in errors.items() if error.code() not in _NOT_ITS_FAULT}
         if not named or any(topic in own for topic, _ in named):
@@ -96,8 +102,10 @@ class Unavailable:
         return found
 
     def without_marker(self, partitions: Collection[Partition], own: str) -> list[Partition]:
-        """Those of the partitions that are set aside because a transaction could not be completed for want of their markers."""
-        # Whoever has waited for the marker has waited long enough. The group's offsets are in a topic of Kafka's own.
+        """Those of the partitions that are set aside because a transaction could not be completed for want of
+        their markers."""
+        # Whoever has waited for the marker has waited long enough. The group's offsets are in a topic of
+        # Kafka's own.
         found = [at for at in partitions if at[0] not in (own, "__consumer_offsets")]
         for at in found:
             self.set_aside(at, KafkaError.LEADER_NOT_AVAILABLE, "it has no leader", ports.monotonic())

@@ -28,7 +28,8 @@ def made_table(
     properties: Mapping[str, str],
     partitioned_by: str | None = None,
 ) -> DeltaTable:
-    """The table at `path`, made if missing: by a commit without data, so that data without a log means damage."""
+    """The table at `path`, made if missing: by a commit without data, so that data without a log means
+    damage."""
     if exists(spark, path):
         return open_table(spark, path)
     from delta.tables import DeltaTable
@@ -47,7 +48,8 @@ def made_table(
 
 
 def exists(spark: SparkSession, path: str) -> bool:
-    """Whether there is a table. Raises StateError for data files without a log: what they hold can't be known."""
+    """Whether there is a table. Raises StateError for data files without a log: what they hold can't be
+    known."""
     jvm: Any = spark._jvm
     root = jvm.org.apache.hadoop.fs.Path(path)
     files = root.getFileSystem(spark._jsc.sc().hadoopConfiguration())

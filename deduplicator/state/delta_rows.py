@@ -13,8 +13,9 @@ STATE_DDL = (
     "next bigint, destination_topic string, destination_partition int, records bigint, duplicates bigint, "
     "lost bigint, mappings_offset bigint, folded bigint, staging_offset bigint, hole bigint, updated timestamp"
 )
-"""kind "source": a source partition; mappings_offset is the last mapping folded into it. kind "mappings": a partition of
-the mappings topic (`partition` too is its number; cluster and topic_id are ""): folded is M, hole as in Snapshot."""
+"""kind "source": a source partition; mappings_offset is the last mapping folded into it. kind "mappings": a
+partition of the mappings topic (`partition` too is its number; cluster and topic_id are ""): folded is M,
+hole as in Snapshot."""
 
 STATE_PROPERTIES = {
     "delta.isolationLevel": "Serializable",
@@ -50,7 +51,8 @@ def local(spark: SparkSession, rows: list[dict[str, Any]], schema: StructType) -
 
 
 def first_line(error: Exception) -> str:
-    """The line of a Spark error that says what happened: a task's traceback ends with it, a Java one begins with it."""
+    """The line of a Spark error that says what happened: a task's traceback ends with it, a Java one begins
+    with it."""
     lines = [
         line.strip()
         for line in str(error).splitlines()

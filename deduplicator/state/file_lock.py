@@ -14,7 +14,8 @@ from common.errors import StateError
 
 @contextlib.contextmanager
 def file_lock(folder: Path, deadline: float) -> Iterator[None]:
-    """The lock of what lies in a folder. It holds on a volume of several machines too (NFS 4 and the like)."""
+    """The lock of what lies in a folder. It holds on a volume of several machines too (NFS 4 and the
+    like)."""
     with contextlib.ExitStack() as stack:
         try:
             folder.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,9 @@
-"""Spark data source "mappings": the committed records of the offset-mappings topic as rows; folds and keeps nothing.
+"""Spark data source "mappings": the committed records of the offset-mappings topic as rows; folds and keeps
+nothing.
 
-Batch: `spark.read.format("mappings")` with `start` and `end` positions, read exactly. Stream: its offsets are the
-read-committed ends of the partitions. Both run in Python with confluent-kafka; the JVM sees Arrow batches only.
+Batch: `spark.read.format("mappings")` with `start` and `end` positions, read exactly. Stream: its offsets are
+the read-committed ends of the partitions. Both run in Python with confluent-kafka; the JVM sees Arrow batches
+only.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ SCHEMA = (
     "destination_partition int, staging_offset bigint, records bigint, duplicates bigint, lost bigint, "
     "runs array<struct<source:bigint,destination:bigint,length:bigint>>"
 )
-"""One row per mapping record; `timestamp` is the record's, `runs` is [source offset, destination offset, length]."""
+"""One row per mapping record; `timestamp` is the record's, `runs` is [source offset, destination offset,
+length]."""
 
 ARROW_SCHEMA = pa.schema(
     [
@@ -59,7 +62,8 @@ ARROW_SCHEMA = pa.schema(
 )
 
 CONFIG_OPTION = "client.secret"
-"""Option with the consumer's properties as JSON. Its name matches Spark's redaction pattern, so plans hide the value."""
+"""Option with the consumer's properties as JSON. Its name matches Spark's redaction pattern, so plans hide
+the value."""
 
 _AS_THEY_ARE = ARROW_SCHEMA.names[ARROW_SCHEMA.names.index("cluster") : ARROW_SCHEMA.names.index("lost")]
 """What a row takes from a mapping without change."""
@@ -69,12 +73,14 @@ LOOK_S = 300.0
 
 
 def options(config: Mapping[str, Any], topic: str) -> dict[str, str]:
-    """The options both readers need: the consumer's librdkafka properties, and the name of the mappings topic."""
+    """The options both readers need: the consumer's librdkafka properties, and the name of the mappings
+    topic."""
     return {CONFIG_OPTION: orjson.dumps(dict(config)).decode(), "topic": topic}
 
 
 def range_options(start: Mapping[int, int], end: Mapping[int, int]) -> dict[str, str]:
-    """The options of a batch read: for each mappings partition the offsets from `start` up to, not with, `end`."""
+    """The options of a batch read: for each mappings partition the offsets from `start` up to, not with,
+    `end`."""
     return {
         name: orjson.dumps({str(p): o for p, o in sorted(of.items())}).decode()
         for name, of in (("start", start), ("end", end))
@@ -82,7 +88,8 @@ def range_options(start: Mapping[int, int], end: Mapping[int, int]) -> dict[str,
 
 
 def consumer(config: Mapping[str, Any]) -> Consumer:
-    """A consumer of committed records that never commits, and that answers an offset out of range with an error."""
+    """A consumer of committed records that never commits, and that answers an offset out of range with an
+    error."""
     return Consumer(
         {
             "group.id": "verbatim",  # required by librdkafka, unless settings bring the link's; never joined and never committed
@@ -98,7 +105,8 @@ def consumer(config: Mapping[str, Any]) -> Consumer:
 
 
 def bounds(reader: Consumer, topic: str, timeout_s: float = 10.0) -> tuple[dict[int, int], dict[int, int]]:
-    """Log start and read-committed end (last stable offset) of every partition of `topic`. Raises KafkaTimeout."""
+    """Log start and read-committed end (last stable offset) of every partition of `topic`. Raises
+    KafkaTimeout."""
     low: dict[int, int] = {}
     high: dict[int, int] = {}
     try:
@@ -173,8 +181,9 @@ class MappingsReader(_Reading, DataSourceReader):
 
 
 class MappingsStreamReader(_Reading, DataSourceStreamReader):
-    """A stream's offset is {partition: read-committed end} and, so that there is a batch now and then where nothing moves, {TIME: a number
-    that grows every LOOK_S}; nothing here depends on a checkpoint being right."""
+    """A stream's offset is {partition: read-committed end} and, so that there is a batch now and then where
+    nothing moves, {TIME: a number that grows every LOOK_S}; nothing here depends on a checkpoint being
+    right."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(options)
@@ -212,7 +221,8 @@ class MappingsStreamReader(_Reading, DataSourceStreamReader):
 
 
 def row(message: Received) -> dict[str, Any]:
-    """One mapping record as a dict of ARROW_SCHEMA. Raises StateError, with its place, for one that is not understood."""
+    """One mapping record as a dict of ARROW_SCHEMA. Raises StateError, with its place, for one that is not
+    understood."""
     try:
         value = orjson.loads(message.value() or b"null")
         if value["v"] != 1:

@@ -1,4 +1,5 @@
-"""The query that folds the offset mappings into the state table while an application runs; when it is worth while is its caller's to say."""
+"""The query that folds the offset mappings into the state table while an application runs; when it is worth
+while is its caller's to say."""
 
 from __future__ import annotations
 
@@ -31,10 +32,12 @@ def start_state_query(
     on_error: Callable[[StateError], None] | None = None,
     checkpoint: str | None = None,
 ) -> StreamingQuery:
-    """Start the query that folds when it is `due`, which it asks every `interval_s` when the mappings have moved, and tidies up now and then.
+    """Start the query that folds when it is `due`, which it asks every `interval_s` when the mappings have
+    moved, and tidies up now and then.
 
-    It needs one slot, for seconds at a time. A fold that fails is logged, handed to `on_error`, and made up for by the
-    next one; the query goes on. `checkpoint` None: a temporary directory, which is all the checkpoint is worth.
+    It needs one slot, for seconds at a time. A fold that fails is logged, handed to `on_error`, and made up
+    for by the next one; the query goes on. `checkpoint` None: a temporary directory, which is all the
+    checkpoint is worth.
     """
     from deduplicator.state.mappings_source import options
 

@@ -1,4 +1,5 @@
-"""Pure: what the state table says at one moment, what a fold is about to do and has done; reads and writes nothing."""
+"""Pure: what the state table says at one moment, what a fold is about to do and has done; reads and writes
+nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class PartitionState:
-    """What the table holds of one source partition. `stale`: a mapping of it may have been lost before it was folded."""
+    """What the table holds of one source partition. `stale`: a mapping of it may have been lost before it was
+    folded."""
 
     next: int
     topic: str
@@ -28,9 +30,10 @@ class PartitionState:
 class Snapshot:
     """What the state table said at one moment, by default that there is none; pure, and safe when old.
 
-    `folded`: mappings partition → M, every mapping below it is in `states` (absent: 0). `staging`: mappings partition →
-    staging offset that those mappings reach. `states`: (cluster, topic id, partition) → state. `holes`: mappings
-    partition → log start that a fold had to jump to, mappings below it being lost unfolded; absent means complete.
+    `folded`: mappings partition → M, every mapping below it is in `states` (absent: 0). `staging`: mappings
+    partition → staging offset that those mappings reach. `states`: (cluster, topic id, partition) → state.
+    `holes`: mappings partition → log start that a fold had to jump to, mappings below it being lost unfolded;
+    absent means complete.
     `updated`: when the last fold was, in seconds since the epoch (None: there was none).
     """
 
@@ -45,8 +48,9 @@ class Snapshot:
     def of(cls, rows: Iterable[Mapping[str, Any]]) -> Snapshot:
         """What the rows of the table say.
 
-        Raises ValueError for two rows of one key. Two drivers have written at once to a store that does not tell them apart: which row is
-        right, and what else is lost, is not in the table any more. A `next` that is too high would be loss, one too low duplicates.
+        Raises ValueError for two rows of one key. Two drivers have written at once to a store that does not
+        tell them apart: which row is right, and what else is lost, is not in the table any more. A `next`
+        that is too high would be loss, one too low duplicates.
         """
         rows = list(rows)
         several = [key for key, count in Counter(map(_key, rows)).items() if count > 1]
@@ -84,7 +88,8 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class FoldPlan:
-    """What a fold is about to do, by mappings partition: `expected` is the M it read; it reads [start, end); `holes` where start is above M."""
+    """What a fold is about to do, by mappings partition: `expected` is the M it read; it reads [start, end);
+    `holes` where start is above M."""
 
     expected: dict[int, int]
     start: dict[int, int]
@@ -99,7 +104,8 @@ class FoldPlan:
         high: Mapping[int, int],
         until: Mapping[int, int] | None = None,
     ) -> FoldPlan:
-        """From the table's M, and log start and end of each mappings partition; up to `until`, where that is given."""
+        """From the table's M, and log start and end of each mappings partition; up to `until`, where that is
+        given."""
         wanted = high if until is None else {p: min(o, high[p]) for p, o in until.items() if p in high}
         expected = {p: folded.get(p, 0) for p in high}
         # A log start above M: what lies between is gone, also where there is nothing else to fold.
@@ -108,7 +114,8 @@ class FoldPlan:
         return cls(expected, start, {p: max(o, start[p]) for p, o in wanted.items()}, holes)
 
     def next_commit(self, most: int) -> FoldPlan:
-        """The part that goes into one commit: partitions that move, by `most` offsets in all (one each at least)."""
+        """The part that goes into one commit: partitions that move, by `most` offsets in all (one each at
+        least)."""
         moving = [p for p, o in self.end.items() if o > self.expected[p]]
         share = max(1, most // max(1, len(moving)))
         return FoldPlan(
@@ -119,7 +126,8 @@ class FoldPlan:
         )
 
     def rows(self, folded: Iterable[Mapping[str, Any]], topic: str, now: datetime) -> list[dict[str, Any]]:
-        """What a commit merges into the table of the mappings topic `topic`: `folded`, one row for each source partition, and M where it ends."""
+        """What a commit merges into the table of the mappings topic `topic`: `folded`, one row for each
+        source partition, and M where it ends."""
         folded = list(folded)
         reached = staged_up_to(folded)
         of_sources = [{**row, "kind": "source", "staging_offset": None, "updated": now} for row in folded]
@@ -143,7 +151,8 @@ def staged_up_to(folded: Iterable[Mapping[str, Any]]) -> dict[int, int]:
 
 @dataclass(frozen=True)
 class FoldResult:
-    """What a fold did, by mappings partition: M before and after, the staging offsets recorded, the holes that it jumped over."""
+    """What a fold did, by mappings partition: M before and after, the staging offsets recorded, the holes
+    that it jumped over."""
 
     start: dict[int, int]
     end: dict[int, int]

@@ -1,17 +1,21 @@
-"""The Delta snapshot of what is delivered: reads it, folds the offset mappings into it, keeps it small; decides nothing.
+"""The Delta snapshot of what is delivered: reads it, folds the offset mappings into it, keeps it small;
+decides nothing.
 
-Two tables under `<STATE_PATH>/<application>`: `state`, one row per source partition and one per mappings partition, so
-that one Delta commit moves both; and `history`, one row per mapping record, for people to query. Either may be deleted:
-the mappings say it all again, as far back as the topic keeps them.
+Two tables under `<STATE_PATH>/<application>`: `state`, one row per source partition and one per mappings
+partition, so that one Delta commit moves both; and `history`, one row per mapping record, for people to
+query. Either may be deleted: the mappings say it all again, as far back as the topic keeps them.
 
 Why a fold can't spoil the table, each with the order of events that would:
-- *Old rows over new.* Driver A folds [0,1), a stale driver B that read M=0 writes its own fold over it, A folds [1,2):
-  a row is lost for good. So the MERGE compares the M in the table with the M that the fold began from, and fails.
-- *Counted twice.* The rows are written, the driver dies, M is not: the next fold adds the same counts. So rows and M
-  are one commit, and a fold starts from the M in the table, never from a checkpoint.
-- *A silent jump.* Retention removes [M, log start) unfolded; the fold goes on at the log start and M says "complete".
-  So the row keeps `hole`, the log start it jumped to: a source row whose last mapping lies below it may be stale.
-- *History with gaps.* State first, crash, history never. So history goes first, and a repeat inserts only what is absent.
+- *Old rows over new.* Driver A folds [0,1), a stale driver B that read M=0 writes its own fold over it, A
+  folds [1,2): a row is lost for good. So the MERGE compares the M in the table with the M that the fold began
+  from, and fails.
+- *Counted twice.* The rows are written, the driver dies, M is not: the next fold adds the same counts. So
+  rows and M are one commit, and a fold starts from the M in the table, never from a checkpoint.
+- *A silent jump.* Retention removes [M, log start) unfolded; the fold goes on at the log start and M says
+  "complete". So the row keeps `hole`, the log start it jumped to: a source row whose last mapping lies below
+  it may be stale.
+- *History with gaps.* State first, crash, history never. So history goes first, and a repeat inserts only
+  what is absent.
 """
 
 from __future__ import annotations
@@ -59,7 +63,8 @@ TASKS = 16
 
 
 class StateTable:
-    """The tables of one link. Thread-safe; several drivers may share a path (of one machine, where it is a local one)."""
+    """The tables of one link. Thread-safe; several drivers may share a path (of one machine, where it is a
+    local one)."""
 
     def __init__(
         self,
@@ -70,7 +75,8 @@ class StateTable:
         topic: str,
         sharing: str = "checked",
     ) -> None:
-        """`path` holds both tables; `config` are consumer properties of the target, as in a plan; `topic` the mappings; `sharing` is STATE_SHARING."""
+        """`path` holds both tables; `config` are consumer properties of the target, as in a plan; `topic` the
+        mappings; `sharing` is STATE_SHARING."""
         from deduplicator.state.mappings_source import MappingsDataSource
 
         self.spark = spark
@@ -96,7 +102,8 @@ class StateTable:
         )
 
     def check(self) -> None:
-        """Raise SettingsError where executors have another disk than this machine at STATE_PATH: nobody else would find what they write.
+        """Raise SettingsError where executors have another disk than this machine at STATE_PATH: nobody else
+        would find what they write.
 
         StateError where that can't be told; a fold asks again then, before it writes.
         """
@@ -139,8 +146,8 @@ class StateTable:
     def fold(self, attempts: int = 3) -> FoldResult:
         """Fold the mappings up to their read-committed end, each attempt from the M in the table.
 
-        Raises StateError when every attempt failed: the table is damaged, another driver keeps folding, or the mappings
-        end below M (the topic was deleted or cut). Nothing is half done then.
+        Raises StateError when every attempt failed: the table is damaged, another driver keeps folding, or
+        the mappings end below M (the topic was deleted or cut). Nothing is half done then.
         """
         for attempt in range(1, attempts):
             try:
@@ -174,7 +181,8 @@ class StateTable:
             raise StateError(str(error)) from error
 
     def begin(self, until: Mapping[int, int] | None = None) -> FoldPlan:
-        """Read M from the table and the bounds from Kafka: what a fold from here (up to `until`) would read. Writes nothing."""
+        """Read M from the table and the bounds from Kafka: what a fold from here (up to `until`) would read.
+        Writes nothing."""
         from deduplicator.state import mappings_source
 
         known = self.load()
@@ -192,7 +200,8 @@ class StateTable:
         return FoldPlan.of(known.folded, low, high, until)
 
     def commit(self, plan: FoldPlan) -> tuple[int, dict[int, int]]:
-        """Fold what `plan` says and write it: how many mappings, and the staging offset that those of each partition reach.
+        """Fold what `plan` says and write it: how many mappings, and the staging offset that those of each
+        partition reach.
 
         Raises StateError when M in the table is no longer `plan.expected`.
         """
@@ -267,8 +276,9 @@ class StateTable:
     def _append_history(self, frame: DataFrame, folded: list[dict[str, Any]]) -> None:
         """Insert the mappings that history does not have yet.
 
-        An insert-only MERGE on (mappings partition, offset): it commits against the snapshot that it searched, so of two
-        drivers that append at once one fails. A plain append would leave both, for nothing in it says what it read.
+        An insert-only MERGE on (mappings partition, offset): it commits against the snapshot that it
+        searched, so of two drivers that append at once one fails. A plain append would leave both, for
+        nothing in it says what it read.
         """
         from pyspark.sql import functions as f
 
@@ -291,9 +301,11 @@ class StateTable:
         )
 
     def maintain(self, history_days: int) -> None:
-        """Drop history older than `history_days`, compact both tables, delete files no snapshot needs. Run it rarely.
+        """Drop history older than `history_days`, compact both tables, delete files no snapshot needs. Run it
+        rarely.
 
-        Takes seconds; a fold waits for it. Files go after `delta.deletedFileRetentionDuration`, so readers are safe.
+        Takes seconds; a fold waits for it. Files go after `delta.deletedFileRetentionDuration`, so readers
+        are safe.
         """
         with self._locked(), self._reporting("tidy"):
             for path in (self.state_path, self.history_path):
@@ -312,7 +324,8 @@ class StateTable:
 
     @contextlib.contextmanager
     def _reporting(self, doing: str) -> Iterator[None]:
-        """Turns whatever Spark, Delta or a reading task raises into a StateError of one line that names the table."""
+        """Turns whatever Spark, Delta or a reading task raises into a StateError of one line that names the
+        table."""
         try:
             yield
         except (StateError, SettingsError):
@@ -323,9 +336,11 @@ class StateTable:
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
-        """One writer at a time. Delta guards a local path within one JVM only, so there a file lock guards the machine.
+        """One writer at a time. Delta guards a local path within one JVM only, so there a file lock guards
+        the machine.
 
-        Two drivers: both see version 7, both rename their own file to version 8, the second replaces the first.
+        Two drivers: both see version 7, both rename their own file to version 8, the second replaces the
+        first.
         """
         deadline = time.monotonic() + LOCK_TIMEOUT_S
         with self._lock, contextlib.ExitStack() as stack:

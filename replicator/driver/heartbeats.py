@@ -1,7 +1,8 @@
-"""Heartbeats: records that the link writes to a topic of its own at the source, to see when they can be read at the target.
+"""Heartbeats: records that the link writes to a topic of its own at the source, to see when they can be read
+at the target.
 
-Only where HEARTBEATS_INTERVAL asks for them: nothing else of a link ever writes to the source. That topic is copied like any other. Whoever
-leads writes them, and reads the copies: so a delay is told by one clock.
+Only where HEARTBEATS_INTERVAL asks for them: nothing else of a link ever writes to the source. That topic is
+copied like any other. Whoever leads writes them, and reads the copies: so a delay is told by one clock.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CONFIG = {"cleanup.policy": "compact", "segment.ms": "3600000"}
-"""Compacted, so that the last one is still there, and at the target too, when somebody looks days after the source has gone."""
+"""Compacted, so that the last one is still there, and at the target too, when somebody looks days after the
+source has gone."""
 CALL_S = 60.0
 LOOK_S = 0.1
 GIVEN_UP_S = 30.0
@@ -71,7 +73,8 @@ class Delays:
             self._under_way.remove(at_ms)
 
     def read(self, at_ms: int, mine: bool, now_ms: int) -> None:
-        """A heartbeat of `at_ms` can be read at the target. Where it is another instance's, its clock may be another."""
+        """A heartbeat of `at_ms` can be read at the target. Where it is another instance's, its clock may be
+        another."""
         self.newest_ms = max(self.newest_ms or 0, at_ms)
         if mine:
             self._last_ms = max(0, now_ms - at_ms)
@@ -79,15 +82,16 @@ class Delays:
                 self._under_way.popleft()
 
     def seen(self, now_ms: int) -> Heartbeat:
-        """The delay of the last one that came, or how long the oldest one that has not come has been under way, if that is longer."""
+        """The delay of the last one that came, or how long the oldest one that has not come has been under
+        way, if that is longer."""
         waiting = now_ms - self._under_way[0] if self._under_way else None
         known = [delay for delay in (self._last_ms, waiting) if delay is not None]
         return Heartbeat(max(known) / 1000 if known else None, self.newest_ms)
 
 
 class Heartbeats:
-    """Writes and reads them in a thread of its own, until closed; what it sees is in `health.heartbeat`. Trouble is logged, and never that of
-    the copying."""
+    """Writes and reads them in a thread of its own, until closed; what it sees is in `health.heartbeat`.
+    Trouble is logged, and never that of the copying."""
 
     def __init__(self, settings: Settings, control: ControlLog, health: Health, instance: str) -> None:
         self.settings = settings
@@ -103,7 +107,8 @@ class Heartbeats:
         make_topic(settings, source, Deadline(CALL_S))
         self._producer = self._writer()
         self._in_vain = False
-        """Whether a heartbeat was given up that no broker has refused: then another producer may reach one (common/ports/reconnecting_admin.py)."""
+        """Whether a heartbeat was given up that no broker has refused: then another producer may reach one
+        (common/ports/reconnecting_admin.py)."""
         health.heartbeat = Heartbeat(None, None)
         self._thread = threading.Thread(target=self._main, name="heartbeats", daemon=True)
         self._thread.start()
@@ -155,7 +160,8 @@ class Heartbeats:
         self.delays.wrote(at)
 
     def _writer(self) -> Producer:
-        # With idempotence a producer needs rights on more than its topic at brokers before 3.0; one given up, or one more, is no harm here.
+        # With idempotence a producer needs rights on more than its topic at brokers before 3.0; one given up,
+        # or one more, is no harm here.
         return clients.producer(
             self.settings.client_config("source", "producer"),
             linger_ms=0,
@@ -166,7 +172,8 @@ class Heartbeats:
 
     def _read(self) -> None:
         if self._reader is None:
-            # Not before it is there: a consumer that has asked for a topic in vain takes its time to ask again.
+            # Not before it is there: a consumer that has asked for a topic in vain takes its time to ask
+            # again.
             copy = self.control.state.copies().get(self.settings.heartbeats_topic)
             if copy is None:
                 return
@@ -184,7 +191,8 @@ class Heartbeats:
         if messages:
             self._heard = now
         elif now - self._heard > SILENT_S + self.settings.heartbeats_interval_s:
-            # The link may be slow, or the client silent (common/kafka/client/stall_detector.py): another one costs little, and tells which.
+            # The link may be slow, or the client silent (common/kafka/client/stall_detector.py): another one
+            # costs little, and tells which.
             self._reader.close()
             self._reader = None
 

@@ -1,4 +1,5 @@
-"""Where the copying of each source partition begins: decided once, by the leader, and written down before anything is read.
+"""Where the copying of each source partition begins: decided once, by the leader, and written down before
+anything is read.
 
 What START_OFFSETS means is told by common/config/start_offsets.py.
 """
@@ -30,7 +31,8 @@ LED_S = 10.0
 
 
 class Origins:
-    """Decides, while this driver leads. `undecided` are the partitions that had no leader when their origin was to be decided."""
+    """Decides, while this driver leads. `undecided` are the partitions that had no leader when their origin
+    was to be decided."""
 
     def __init__(self, settings: Settings, control: ControlLog, source: AdminClient, bounded: bool) -> None:
         self.settings = settings
@@ -43,8 +45,8 @@ class Origins:
     def decide(self, found: list[TopicInfo], state: Control, deadline: Deadline) -> None:
         """Decide where copying begins, and write it down before anything is read.
 
-        Were an origin of `latest` kept in memory only: it resolves to 0, the writer dies before its first frame, records arrive, the
-        next writer resolves 1, and record 0 is lost in silence.
+        Were an origin of `latest` kept in memory only: it resolves to 0, the writer dies before its first
+        frame, records arrive, the next writer resolves 1, and record 0 is lost in silence.
         """
         initial = not state.started
         if not initial and not self._told:
@@ -59,7 +61,8 @@ class Origins:
                 offsets |= topics.offsets(
                     self.source, {at: OffsetSpec.latest() for at in late}, deadline, committed=True
                 )
-            # The topic may have been made again between the description and the offsets: then the offsets are of another topic.
+            # The topic may have been made again between the description and the offsets: then the offsets are
+            # of another topic.
             still = topics.describe(self.source, sorted({i.name for i, _ in missing}), deadline)
             missing = [(i, p) for i, p in missing if i.name in still and still[i.name].id == i.id]
             self.control.append_all(
@@ -82,8 +85,8 @@ class Origins:
             )
 
     def _starts(self, found: list[TopicInfo]) -> StartOffsets:
-        """What the setting says of the topics that are there. Raises SettingsError for a partition that is not: copied from its beginning
-        when it appears, its offset would be ignored in silence."""
+        """What the setting says of the topics that are there. Raises SettingsError for a partition that is
+        not: copied from its beginning when it appears, its offset would be ignored in silence."""
         starts = start_offsets.parsed(self.settings.start_offsets)
         partitions = {info.name: info.partitions for info in found}
         for topic, p in starts.exact:
@@ -105,9 +108,9 @@ class Origins:
     ) -> dict[At, int]:
         """Where copying of new partitions begins, as their leaders say: topic and partition -> offset, or -1.
 
-        Partitions without a leader are left out for now: one would hold up all others. Not where copying begins elsewhere than at the
-        beginning: later is too late there, what comes meanwhile would be taken for older than the link. Raises SettingsError for an offset
-        outside of its partition's log.
+        Partitions without a leader are left out for now: one would hold up all others. Not where copying
+        begins elsewhere than at the beginning: later is too late there, what comes meanwhile would be taken
+        for older than the link. Raises SettingsError for an offset outside of its partition's log.
         """
         patient = {
             (i.name, p)
@@ -131,8 +134,8 @@ class Origins:
             leaderless = {(i.name, p) for i in again.values() for p in i.leaderless}
 
     def _given(self, exact: dict[At, int], deadline: Deadline) -> dict[At, int]:
-        """The offsets that were given, if their logs hold them. Nothing is written down yet, so a slip of the pen costs nothing; later on it
-        would halt, or skip what is there."""
+        """The offsets that were given, if their logs hold them. Nothing is written down yet, so a slip of the
+        pen costs nothing; later on it would halt, or skip what is there."""
         bounds = topics.bounds(self.source, exact.keys(), deadline)
         for (topic, p), offset in exact.items():
             low, end = bounds[topic, p]

@@ -1,5 +1,5 @@
-"""The replicator's driver side: which partitions are copied, from where, by which lane. Where a partition's copying
-begins is decided in replicator/driver/origins.py."""
+"""The replicator's driver side: which partitions are copied, from where, by which lane. Where a partition's
+copying begins is decided in replicator/driver/origins.py."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ log = logging.getLogger(__name__)
 
 PLAN_S = 120.0
 SILENT_S = 20.0
-"""After so long without a word below an end that is known, another client reads on (common/kafka/client/stall_detector.py)."""
+"""After so long without a word below an end that is known, another client reads on
+(common/kafka/client/stall_detector.py)."""
 TAKE_OVER_S = 15.0
 REFUSED_S = 60.0
 """How long a partition is left out of the plan once staging has refused one of its frames."""
@@ -101,7 +102,8 @@ def selected(settings: Settings, source: AdminClient, deadline: Deadline) -> lis
 
 
 class Planner:
-    """Makes the replicator's plans while it leads. `source`, `target` and `positions` are its own unless given."""
+    """Makes the replicator's plans while it leads. `source`, `target` and `positions` are its own unless
+    given."""
 
     def __init__(
         self,
@@ -128,12 +130,14 @@ class Planner:
         self.topic_reporter = TopicReporter(settings, control, self.source, self.target)
         self.planned: set[TopicInfo] = set()
         self._given: dict[tuple[str, int], tuple[Key, int, int]] = {}
-        """In a bounded run, of each partition of the last plan: its key, where its copying begins, and the end that the plan gave."""
+        """In a bounded run, of each partition of the last plan: its key, where its copying begins, and the
+        end that the plan gave."""
         self._left_out: dict[Key, float] = {}
         self.origins = Origins(settings, control, self.source, bounded)
 
     def take_over(self, settings: Settings) -> bool:
-        """Go by these settings from now on, unless they name a topic that may not be described: what is copied already would end with it."""
+        """Go by these settings from now on, unless they name a topic that may not be described: what is
+        copied already would end with it."""
         named = sorted(set(settings.named_topics) - set(self.settings.named_topics))
         try:
             for name in named:
@@ -145,7 +149,8 @@ class Planner:
         return True
 
     def leave_out(self, key: Key) -> None:
-        """Staging has refused a frame of this partition, and each try ends the epoch of all: not again for REFUSED_S, or in this run."""
+        """Staging has refused a frame of this partition, and each try ends the epoch of all: not again for
+        REFUSED_S, or in this run."""
         self._left_out[key] = ports.monotonic()
 
     def close(self) -> None:
@@ -206,7 +211,8 @@ class Planner:
         ]
 
     def stand(self) -> dict[tuple[str, int], tuple[int, int]]:
-        """In a bounded run, how far each partition of the last plan is known to lie in staging, and the end that the plan gave."""
+        """In a bounded run, how far each partition of the last plan is known to lie in staging, and the end
+        that the plan gave."""
         known = self.positions.refresh(Deadline(PLAN_S))
         return {
             at: (known[key].next if key in known else origin, end)
@@ -214,7 +220,8 @@ class Planner:
         }
 
     def changed(self) -> bool:
-        """Whether the topics to copy are others than planned. Where only their configuration is, that is told, and no reason to plan."""
+        """Whether the topics to copy are others than planned. Where only their configuration is, that is
+        told, and no reason to plan."""
         deadline = Deadline(PLAN_S)
         found = self.selected(deadline)
         led = {(i.name, p) for i in found for p in range(i.partitions) if p not in i.leaderless}

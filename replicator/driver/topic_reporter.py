@@ -1,6 +1,8 @@
-"""What is told of the source's topics in the control topic: what they are like, who may do what, which are gone or hidden.
+"""What is told of the source's topics in the control topic: what they are like, who may do what, which are
+gone or hidden.
 
-So the deduplicator needs no access to the source. Which topics are copied, and from where, is decided in replicator/driver/planner.py.
+So the deduplicator needs no access to the source. Which topics are copied, and from where, is decided in
+replicator/driver/planner.py.
 """
 
 from __future__ import annotations
@@ -80,9 +82,9 @@ class TopicReporter:
     def look_for_missing(self, found: list[TopicInfo], state: Control, deadline: Deadline) -> None:
         """Say which copied topics are gone from the source, or hidden from it.
 
-        The copies of those that are gone are kept: what deletes them is no part of a link. A topic that may not be described is missing from
-        the source's list as well; asked for by name, the answer is another. Raises LinkRefused for one that is named in the settings and was
-        never seen.
+        The copies of those that are gone are kept: what deletes them is no part of a link. A topic that may
+        not be described is missing from the source's list as well; asked for by name, the answer is another.
+        Raises LinkRefused for one that is named in the settings and was never seen.
         """
         there = {info.name for info in found}
         copied = {
@@ -129,5 +131,6 @@ class TopicReporter:
 
 
 def _hidden(topic: str) -> str:
-    """The detail of the halts of a topic that may not even be described any more: by it they are known when it may."""
+    """The detail of the halts of a topic that may not even be described any more: by it they are known when
+    it may."""
     return f"topic {topic} may not be described at the source any more"

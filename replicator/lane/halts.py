@@ -1,4 +1,5 @@
-"""What a lane says of partitions that stop or go on: in the control topic for the operator, in progress rows for its driver."""
+"""What a lane says of partitions that stop or go on: in the control topic for the operator, in progress rows
+for its driver."""
 
 from __future__ import annotations
 
@@ -68,7 +69,8 @@ class Halts:
                 log.warning("%s goes on, but the control topic could not be told; it will be", copy.name)
 
     def recreated(self, topic: str) -> None:
-        """Stop copying a topic that is no longer the one that was planned. No halt: nothing that it had is copied from it any more."""
+        """Stop copying a topic that is no longer the one that was planned. No halt: nothing that it had is
+        copied from it any more."""
         for copy in self.copies:
             if copy.topic == topic and copy.status is Status.RUNNING:
                 copy.status = Status.HALTED

@@ -1,10 +1,13 @@
-"""The replicator's lane: moves records of its source partitions into frames on the staging topic, for one epoch.
+"""The replicator's lane: moves records of its source partitions into frames on the staging topic, for one
+epoch.
 
 A thin loop round replicator/lane/partition_copy.py:
 
-    source consumer -> pending records -> frames -> topic id confirmed -> staging producer -> acknowledged -> position written
+    source consumer -> pending records -> frames -> topic id confirmed -> staging producer -> acknowledged ->
+    position written
 
-It decides nothing about duplicates. A delivery error ends the lane's writer: frames after a missing one must not be appended.
+It decides nothing about duplicates. A delivery error ends the lane's writer: frames after a missing one must
+not be appended.
 """
 
 from __future__ import annotations
@@ -47,7 +50,8 @@ IDLE_POLL_S = 0.05
 ANSWER_S = 0.01
 """How long to wait for the answer to a question before looking round."""
 MANY, MANY_BYTES = 1000, 768 << 10
-"""So many records read at once, or so much, show that more is there. Of a partition at most a megabyte is read at once."""
+"""So many records read at once, or so much, show that more is there. Of a partition at most a megabyte is
+read at once."""
 POSITION_INTERVAL_S = 1.0
 STOP_S = 5.0
 CALL_S = 30.0
@@ -117,8 +121,8 @@ class Lane:
             return
         try:
             for copy in self.copies.values():
-                # The frame of a position holds nothing: if staging was cut, it shows the deduplicator that frames before it are missing, even
-                # when no record ever comes again.
+                # The frame of a position holds nothing: if staging was cut, it shows the deduplicator that
+                # frames before it are missing, even when no record ever comes again.
                 self.topic_id_check.hold_back(
                     copy.origin_frame() if copy.key in self.new else copy.position_frame()
                 )
@@ -218,7 +222,8 @@ class Lane:
             self.topic_id_check.wait(ANSWER_S)
             return 0.0
         if (self.uncut and not self.held_back) or self.topic_id_check.waits() or self.flows:
-            # Who waited for a record of a partition that has many would be handed the next one alone, and ask again for the others.
+            # Who waited for a record of a partition that has many would be handed the next one alone, and ask
+            # again for the others.
             self.flows = False
             left = max(0.0, self.rest.until - ports.monotonic())
             if self.source.more_comes():
@@ -251,7 +256,8 @@ class Lane:
             log.warning("source: %s", error.str())
 
     def _confine(self, copy: PartitionCopy, error: Exception) -> None:
-        """Stop one partition for an error that nobody expected; it is tried again with the next epoch. What was cut of it before is sent again."""
+        """Stop one partition for an error that nobody expected; it is tried again with the next epoch. What
+        was cut of it before is sent again."""
         if isinstance(error, MemoryError):
             raise error  # of the whole process
         detail = (
@@ -316,7 +322,8 @@ class Lane:
             elif limited and all_of_it:
                 waiting += 1
                 if most != 0:
-                    # Behind those that got nothing: what the link's limit lets through is shared out in turns.
+                    # Behind those that got nothing: what the link's limit lets through is shared out in
+                    # turns.
                     self.uncut[at] = self.uncut.pop(at)
         self.held_back = waiting > 0 and waiting == len(self.uncut)
 
@@ -331,7 +338,8 @@ class Lane:
     # the end
 
     def _finish(self) -> None:
-        """Wait for what is in flight, then remember the positions. Frames not yet released are simply read again."""
+        """Wait for what is in flight, then remember the positions. Frames not yet released are simply read
+        again."""
         deadline = Deadline(STOP_S)
         if self.writer.flush(deadline.left()):
             self._write_positions(ports.monotonic(), force=True)

@@ -1,11 +1,13 @@
-"""One source partition on its way into frames: what has been read, cut, sent and acknowledged. Pure: no clients, no clock.
+"""One source partition on its way into frames: what has been read, cut, sent and acknowledged. Pure: no
+clients, no clock.
 
 `position <= ...` invariants, in the order in which a record passes them:
 
     acked <= sent <= cut <= read        all are positions at the source
 
-`read` is where the next record is expected, `cut` where the next frame begins, `sent` what has been handed to the producer, and
-`acked` what the staging topic is known to hold. Only `acked` may be remembered as the partition's position.
+`read` is where the next record is expected, `cut` where the next frame begins, `sent` what has been handed to
+the producer, and `acked` what the staging topic is known to hold. Only `acked` may be remembered as the
+partition's position.
 """
 
 from __future__ import annotations
@@ -31,7 +33,8 @@ LOOP_LOOK_FRAMES = 64
 
 
 class Loop(Exception):
-    """A record has come back: it was copied from the cluster, and the topic, that this link would take it to."""
+    """A record has come back: it was copied from the cluster, and the topic, that this link would take it
+    to."""
 
 
 class Status(Enum):
@@ -43,7 +46,8 @@ class Status(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CutFrame:
-    """A frame ready to go, its value, and the leader epoch of its last record (None if unknown). `unpacked`: the value's bytes before compression."""
+    """A frame ready to go, its value, and the leader epoch of its last record (None if unknown). `unpacked`:
+    the value's bytes before compression."""
 
     frame: Frame
     value: pa.Buffer | bytes
@@ -58,8 +62,9 @@ class CutFrame:
 class PartitionCopy:
     """The state of one source partition in a lane.
 
-    `handled` is the control offset of the newest demand that this lane has turned to, `answered` that of the newest one whose answer
-    staging is known to hold: only that may be remembered, or a crash in between would leave the demand unanswered.
+    `handled` is the control offset of the newest demand that this lane has turned to, `answered` that of the
+    newest one whose answer staging is known to hold: only that may be remembered, or a crash in between would
+    leave the demand unanswered.
     """
 
     cluster: str
@@ -73,7 +78,8 @@ class PartitionCopy:
     handled: int = -1
     end: int | None = None
     leave_out: Header | None = None
-    """Records with this provenance header are not copied: to the destination they are gaps, like those of compaction."""
+    """Records with this provenance header are not copied: to the destination they are gaps, like those of
+    compaction."""
     refuse: Header | None = None
     """A record with this provenance header shows that the link is part of a loop."""
     codec: pa.Codec | None = None
@@ -82,7 +88,8 @@ class PartitionCopy:
     paused: bool = False
     """Whether an operator has paused its topic: it is not read, whatever its status."""
     gone: tuple[int, int, int] | None = None
-    """While it is asking: the position that its source no longer has, and where the log there begins and ends."""
+    """While it is asking: the position that its source no longer has, and where the log there begins and
+    ends."""
     generation: int = 0
     answered: int = field(init=False)
     read: int = field(init=False)
@@ -147,8 +154,9 @@ class PartitionCopy:
         return self.waiting >= MAX_FRAME_RECORDS or self.pending_bytes >= MAX_FRAME_BYTES
 
     def cut(self, all_of_it: bool, most: int | None = None) -> list[CutFrame]:
-        """Cut pending records into frames: the full ones, or `all_of_it`, then with an empty frame for a tail without records. `most`: no
-        more records than that (None: any number). Raises Loop, and BatchError where a batch can't be taken apart."""
+        """Cut pending records into frames: the full ones, or `all_of_it`, then with an empty frame for a tail
+        without records. `most`: no more records than that (None: any number). Raises Loop, and BatchError
+        where a batch can't be taken apart."""
         cuts = []
         left = self.waiting if most is None else most
         while self.waiting and left > 0 and (all_of_it or self.full()):
@@ -171,7 +179,8 @@ class PartitionCopy:
         )
 
     def position_frame(self) -> CutFrame:
-        """A frame that holds nothing, at the position: it continues all that was acknowledged, so whoever misses that will notice."""
+        """A frame that holds nothing, at the position: it continues all that was acknowledged, so whoever
+        misses that will notice."""
         return CutFrame(
             self._frame(self.acked, self.acked, 0), b"", self.leader_epoch, self.generation, self.handled
         )
@@ -192,8 +201,8 @@ class PartitionCopy:
         self.answered = max(self.answered, cut.handled)
         if cut.frame.next > self.acked:
             self.acked = cut.frame.next
-            # An empty frame's last offsets may be of a later epoch than its last record: then nothing is known of it, for a
-            # check against the older epoch would take a sound log for a truncated one.
+            # An empty frame's last offsets may be of a later epoch than its last record: then nothing is
+            # known of it, for a check against the older epoch would take a sound log for a truncated one.
             self.leader_epoch = cut.leader_epoch
 
     def done(self) -> bool:
@@ -214,8 +223,8 @@ class PartitionCopy:
         )
 
     def _look_for_a_loop(self, wholes: list[Whole]) -> None:
-        """Raises Loop. In a loop all records come by, so those of a frame now and then will do: to look at them they have to be unpacked. Those
-        that can't be go as they are."""
+        """Raises Loop. In a loop all records come by, so those of a frame now and then will do: to look at
+        them they have to be unpacked. Those that can't be go as they are."""
         if self.refuse is not None and self.frames % LOOP_LOOK_FRAMES == 0:
             header, batch = wholes[-1]
             with contextlib.suppress(BatchError):
@@ -233,7 +242,8 @@ class PartitionCopy:
         if (mark := self.leave_out) is None:
             self._refuse(rows)
             return rows, 0
-        # Whether a record is left out depends on nothing but the record and the link: sent again, a frame leaves out the same.
+        # Whether a record is left out depends on nothing but the record and the link: sent again, a frame
+        # leaves out the same.
         kept = [not came_from(own, mark) for own in headers_of(rows)]
         return rows.filter(pa.array(kept, pa.bool_())), kept.count(False)
 

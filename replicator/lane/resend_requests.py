@@ -1,4 +1,5 @@
-"""What a lane is asked to send again, what an operator has given up, and what it asks itself when the source has lost its position."""
+"""What a lane is asked to send again, what an operator has given up, and what it asks itself when the source
+has lost its position."""
 
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ class ResendRequests:
                 d for d in (resend, consent) if d is not None and d.at > copy.handled
             ]
             if demands and consent is not None and resend is not None and given_up(resend, consent):
-                # What is asked for is what has been given up: the consent is the answer, also when its gap frame has to go again.
+                # What is asked for is what has been given up: the consent is the answer, also when its gap
+                # frame has to go again.
                 demands = [consent]
                 copy.handled = max(copy.handled, resend.at)
             for demand in sorted(demands, key=lambda d: d.at):
@@ -69,7 +71,8 @@ class ResendRequests:
             self.halts.recreated(copy.topic)
             return False
         if position < low and not demand.answers:
-            # Not a loss yet: whoever asked may have been fenced before the record arrived, and the destination be further by now.
+            # Not a loss yet: whoever asked may have been fenced before the record arrived, and the
+            # destination be further by now.
             copy.status = Status.ASKING
             copy.rewind(copy.acked)
             copy.gone = (position, low, high)
@@ -120,7 +123,8 @@ class ResendRequests:
     def lost_position(self, copy: PartitionCopy, error: KafkaError, now: float) -> None:
         """The source has no record at the position: gone by retention, or the log is shorter than it was.
 
-        Or it is another log: a topic deleted and made again is read on at the old position, which may lie outside of what it holds.
+        Or it is another log: a topic deleted and made again is read on at the old position, which may lie
+        outside of what it holds.
         """
         low, high = self.source.watermarks(copy)
         if not self.source.still_the_same(copy):

@@ -1,4 +1,5 @@
-"""The source as a lane reads it: a consumer that begins where the copies are, and the bounds of a log. Decides nothing."""
+"""The source as a lane reads it: a consumer that begins where the copies are, and the bounds of a log.
+Decides nothing."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ log = logging.getLogger(__name__)
 def whole_codecs(config: Mapping[str, Any], provenance: bool) -> frozenset[int]:
     """Which codecs a batch may have to go as it is, with a producer of these properties; pure.
 
-    None where each record gets a header. What an operator asks for is what is written: a codec that is given is the only one, and by default nothing goes
-    uncompressed.
+    None where each record gets a header. What an operator asks for is what is written: a codec that is given
+    is the only one, and by default nothing goes uncompressed.
     """
     if provenance:
         return frozenset()
@@ -56,7 +57,8 @@ class Source:
         self._asked: dict[TopicPartition, Any] = {}
 
     def by_id(self) -> bool:
-        """Whether topics are asked for by their ids: then records of one that was made again can't come under the old one's."""
+        """Whether topics are asked for by their ids: then records of one that was made again can't come under
+        the old one's."""
         return not self._by_name
 
     def reading(self) -> bool:
@@ -65,8 +67,8 @@ class Source:
     def read_from_positions(self) -> None:
         """Read all running partitions that are not paused from where they are, with a consumer of its own.
 
-        A new one rather than a seek: what an old consumer still has in its queue could stand behind the new position, and a frame that
-        claims to cover the offsets between would be a loss.
+        A new one rather than a seek: what an old consumer still has in its queue could stand behind the new
+        position, and a frame that claims to cover the offsets between would be a loss.
         """
         self.close()
         self.begun += 1
@@ -100,11 +102,13 @@ class Source:
         return came
 
     def more_comes(self) -> bool:
-        """Whether a broker that had much was asked for more, and has not answered: that costs no other request."""
+        """Whether a broker that had much was asked for more, and has not answered: that costs no other
+        request."""
         return self._consumer is not None and self._consumer.more_comes()
 
     def silent(self) -> list[tuple[str, int]]:
-        """Partitions of which nothing comes though there is something; to be asked where `read` gave nothing."""
+        """Partitions of which nothing comes though there is something; to be asked where `read` gave
+        nothing."""
         return self._silence.found(
             lambda: {
                 at: c.read
@@ -120,7 +124,8 @@ class Source:
         return clients.watermarks(self._admin, copy.topic, copy.partition, Deadline(CALL_S))
 
     def still_the_same(self, copy: PartitionCopy) -> bool:
-        """Whether the topic has the id that is copied: then what was asked of it before was answered by that topic."""
+        """Whether the topic has the id that is copied: then what was asked of it before was answered by that
+        topic."""
         found = topics.describe(self._admin, [copy.topic], Deadline(CALL_S)).get(copy.topic)
         return found is not None and found.id == copy.topic_id
 
@@ -136,7 +141,8 @@ class Source:
         return lag(self._consumer, read) + self._paused_lag([c for c in self.copies if c.paused])
 
     def _paused_lag(self, copies: list[PartitionCopy]) -> int:
-        """The same of what no consumer hears of: asked now, told the next time, so that nobody waits for a broker."""
+        """The same of what no consumer hears of: asked now, told the next time, so that nobody waits for a
+        broker."""
         if all(future.done() for future in self._asked.values()):
             for at, future in self._asked.items():
                 if future.exception() is None:

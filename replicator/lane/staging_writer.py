@@ -1,4 +1,5 @@
-"""The staging side of a lane: frames appended in order, then the positions that they have reached. Confirms and decides nothing.
+"""The staging side of a lane: frames appended in order, then the positions that they have reached. Confirms
+and decides nothing.
 
 A delivery error ends the writer: frames after a missing one must not be appended.
 """
@@ -41,25 +42,29 @@ log = logging.getLogger(__name__)
 QUEUE_BYTES = 128 << 20
 BATCH_BYTES = 1_000_000
 IN_FLIGHT = 5
-"""Messages to one partition that librdkafka lets an idempotent producer have on their way before it sends another batch (2.16 compares the
-requests that Kafka allows with messages). While another batch is ready and may not go, its thread polls without a pause and takes a core for
-it: so what would only wait there waits here."""
+"""Messages to one partition that librdkafka lets an idempotent producer have on their way before it sends
+another batch (2.16 compares the requests that Kafka allows with messages). While another batch is ready and
+may not go, its thread polls without a pause and takes a core for it: so what would only wait there waits
+here."""
 HELD_BYTES = 32 << 20
 HELD_S = 0.05
 CODECS = ("lz4", "zstd")
 """What Arrow compresses with too."""
 UNACKNOWLEDGED_S = 60.0
-"""An idempotent producer of librdkafka's may cease to send to a partition after its leader has changed, and says nothing: broker and client
-disagree about what comes next, and the client waits for answers that never come. Another producer has no such past."""
+"""An idempotent producer of librdkafka's may cease to send to a partition after its leader has changed, and
+says nothing: broker and client disagree about what comes next, and the client waits for answers that never
+come. Another producer has no such past."""
 REPORT_S = 2.0
 """How long to wait for the report of a frame whose refusal has ended the producer."""
 
 
 def frame_codec(config: Mapping[str, Any]) -> pa.Codec | None:
-    """What compresses frames for a producer with these properties; pure. None: the producer does, what it has been told to.
+    """What compresses frames for a producer with these properties; pure. None: the producer does, what it has
+    been told to.
 
-    What is compressed in a Kafka batch is unpacked by the broker, which looks at each record; what is compressed in a frame is one record to it. And
-    all that handles frames on their way has fewer bytes to copy.
+    What is compressed in a Kafka batch is unpacked by the broker, which looks at each record; what is
+    compressed in a frame is one record to it. And all that handles frames on their way has fewer bytes to
+    copy.
     """
     name = config.get("compression.type", COMPRESSION)
     level = int(config.get("compression.level", -1))
@@ -72,7 +77,8 @@ class WriterFailed(VerbatimError):
 
 @dataclass(slots=True)
 class Way:
-    """What is on its way to one staging partition, and the frames that are held until it has arrived, in order."""
+    """What is on its way to one staging partition, and the frames that are held until it has arrived, in
+    order."""
 
     messages: int = 0
     bytes: int = 0
@@ -104,10 +110,12 @@ class Writer:
         self._ways: dict[int, Way] = {}
         self._held_bytes = 0
         self._may_not: tuple[str, KafkaError] | None = None
-        """The topic that may not be written: that ends the producer, and whatever comes after it fails for another reason."""
+        """The topic that may not be written: that ends the producer, and whatever comes after it fails for
+        another reason."""
 
     def send(self, copy: PartitionCopy, cut: CutFrame) -> None:
-        """Append a frame behind all that were sent before it, unless its copy goes back first. Raises WriterFailed."""
+        """Append a frame behind all that were sent before it, unless its copy goes back first. Raises
+        WriterFailed."""
         frame = cut.frame
         to = staging_partition(frame.topic, frame.partition, self.plan.staging_partitions)
         way = self._ways.setdefault(to, Way())
@@ -172,8 +180,8 @@ class Writer:
                 return
 
     def poll(self, timeout_s: float = 0) -> None:
-        """Take in acknowledgements, and send what was held for them. Raises WriterFailed where one tells that a frame was not appended, or
-        none comes."""
+        """Take in acknowledgements, and send what was held for them. Raises WriterFailed where one tells that
+        a frame was not appended, or none comes."""
         self._poll(timeout_s)
         if self._failed is not None:
             self._fail(*self._failed)
@@ -210,7 +218,8 @@ class Writer:
 
     @contextlib.contextmanager
     def _naming_the_refused(self) -> Iterator[None]:
-        """The client raises what ends the producer, from any call, before it hands out the report that says which frame was refused."""
+        """The client raises what ends the producer, from any call, before it hands out the report that says
+        which frame was refused."""
         try:
             yield
         except KafkaException as exception:
@@ -218,8 +227,8 @@ class Writer:
             raise
 
     def _ended(self, exception: KafkaException) -> None:
-        """The producer takes nothing more. Which frame was refused is told by its report, which may still be on its way: raises
-        WriterFailed for that."""
+        """The producer takes nothing more. Which frame was refused is told by its report, which may still be
+        on its way: raises WriterFailed for that."""
         error = kafka_error(exception)
         deadline = Deadline(REPORT_S)
         while error is not None and _final(error) and not self._knows_why() and not deadline.passed():
@@ -239,7 +248,8 @@ class Writer:
             self._may_not = (topic, error)
 
     def _must_may(self) -> None:
-        """Raise LinkRefused where frames or positions may not be written: no other epoch would end otherwise."""
+        """Raise LinkRefused where frames or positions may not be written: no other epoch would end
+        otherwise."""
         if self._may_not is not None:
             topic, error = self._may_not
             raise denied(f"writing to {topic}", error, right="WRITE")
@@ -307,5 +317,6 @@ def _topic_of(error: KafkaError) -> str | None:
 
 
 def _final(error: KafkaError) -> bool:
-    """Whether the producer has ended: the first call that tells has the code alone, the next ones the reason."""
+    """Whether the producer has ended: the first call that tells has the code alone, the next ones the
+    reason."""
     return error.fatal() or error.code() == KafkaError._FATAL

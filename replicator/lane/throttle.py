@@ -1,9 +1,10 @@
-"""What a lane does not read now, since an operator has paused it, or reads no faster than its limit. Which rates those are is decided in
-common/link/throttling.py and replicator/lane/token_buckets.py.
+"""What a lane does not read now, since an operator has paused it, or reads no faster than its limit. Which
+rates those are is decided in common/link/throttling.py and replicator/lane/token_buckets.py.
 
-A paused partition is left out of the consumer's assignment. Of a limited one the lane takes up what comes and parks it, cutting frames of as
-many records as may go; when enough is parked, its fetching is suspended, alone. Under a limit for the whole link nothing at all is taken from
-the consumer then, which stops fetching by itself when its queue is full. Nothing sleeps, so nobody waits for somebody else's limit.
+A paused partition is left out of the consumer's assignment. Of a limited one the lane takes up what comes and
+parks it, cutting frames of as many records as may go; when enough is parked, its fetching is suspended,
+alone. Under a limit for the whole link nothing at all is taken from the consumer then, which stops fetching
+by itself when its queue is full. Nothing sleeps, so nobody waits for somebody else's limit.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ PARKED_BYTES = 64 << 20
 PARKED_RECORDS = 200_000
 """The most that a lane parks, over all limited partitions."""
 MOST_BYTES, MOST_RECORDS = 4 << 20, 20_000
-"""The most of one partition. What its client has fetched beyond that is fetched again later, so it is several fetches."""
+"""The most of one partition. What its client has fetched beyond that is fetched again later, so it is several
+fetches."""
 
 
 class Throttle:
@@ -83,7 +85,8 @@ class Throttle:
         )
 
     def hold_and_release(self, uncut: Iterable[PartitionCopy]) -> None:
-        """Suspend the fetching of partitions of which enough is parked, and go on with those of which little is left."""
+        """Suspend the fetching of partitions of which enough is parked, and go on with those of which little
+        is left."""
         held = self._source.held
         if held:
             self._source.release([copy for copy in held.values() if not self._parked(copy, 2)])

@@ -14,7 +14,8 @@ BURST_S = 1.0
 
 
 class Bucket:
-    """Tokens that come at a steady rate. More may be spent than there are; then nothing goes until the debt is paid."""
+    """Tokens that come at a steady rate. More may be spent than there are; then nothing goes until the debt
+    is paid."""
 
     def __init__(self, per_second: float, now: float) -> None:
         self.per_second = per_second
@@ -65,12 +66,14 @@ class Pace:
 class Pacing:
     """All limits that concern a lane.
 
-    A lane's share of a limit is its share of the partitions: those of the topic, or all of the link's. So the lanes together keep to it
-    without asking each other; a topic whose traffic is in few of its partitions gets less than its limit, never more.
+    A lane's share of a limit is its share of the partitions: those of the topic, or all of the link's. So the
+    lanes together keep to it without asking each other; a topic whose traffic is in few of its partitions
+    gets less than its limit, never more.
     """
 
     def __init__(self, mine: Mapping[str, int], planned: Mapping[str, int], in_all: int) -> None:
-        """`mine`: topic -> how many of its partitions this lane has; `planned`: how many all lanes have; `in_all`: of all topics."""
+        """`mine`: topic -> how many of its partitions this lane has; `planned`: how many all lanes have;
+        `in_all`: of all topics."""
         self._shares = {topic: count / planned[topic] for topic, count in mine.items()}
         self._share = sum(mine.values()) / in_all if in_all else 0.0
         self._topics: dict[str, Pace] = {}

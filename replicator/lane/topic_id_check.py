@@ -1,4 +1,5 @@
-"""Frames held back until their topic's id is confirmed. Asks the source; what becomes of a frame then is left to the lane."""
+"""Frames held back until their topic's id is confirmed. Asks the source; what becomes of a frame then is left
+to the lane."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ log = logging.getLogger(__name__)
 UNCONFIRMED_BYTES = 64 << 20
 """Past this much nothing more is read."""
 PARTITION_S = 8e-6
-"""What one partition in an answer costs: the client lists all of a topic's partitions, and makes a Python object of each and of its replicas."""
+"""What one partition in an answer costs: the client lists all of a topic's partitions, and makes a Python
+object of each and of its replicas."""
 
 
 class TopicIdCheck:
@@ -36,10 +38,12 @@ class TopicIdCheck:
         """How many of them had been fetched when the question was sent, and the answers to it."""
         self._ask_after = 0.0
         self.answer_s = 0.0
-        """CPU time that the last answers took, reckoned from their size; the client spent it in a thread of its own."""
+        """CPU time that the last answers took, reckoned from their size; the client spent it in a thread of
+        its own."""
 
     def hold_back(self, cut: CutFrame) -> None:
-        """Until its topic is confirmed. Where brokers are asked for topics by id, it is: none answers for another one."""
+        """Until its topic is confirmed. Where brokers are asked for topics by id, it is: none answers for
+        another one."""
         if self._source.by_id():
             self._send(cut)
             return
@@ -58,10 +62,12 @@ class TopicIdCheck:
         return self._describing is not None
 
     def ask(self, now: float) -> None:
-        """Ask for the topics of all frames that are held back, unless a question is open or nothing is held back."""
+        """Ask for the topics of all frames that are held back, unless a question is open or nothing is held
+        back."""
         if self._describing is None and self._unconfirmed and now >= self._ask_after:
             topics = sorted({cut.frame.topic for cut in self._unconfirmed})
-            # Counted, not timed: a frame cut at the instant of the question may hold what was fetched after it.
+            # Counted, not timed: a frame cut at the instant of the question may hold what was fetched after
+            # it.
             self._describing = (len(self._unconfirmed), self._source.describe(topics))
 
     def wait(self, timeout_s: float) -> None:
@@ -72,9 +78,10 @@ class TopicIdCheck:
     def answers(self, now: float) -> list[tuple[CutFrame, bool]]:
         """The frames whose question is answered, in order, and whether their topic still has its id.
 
-        librdkafka goes on in a topic that was deleted and made again at the old offset, without an error: its metadata refresh takes the
-        new id and keeps the position. So a frame leaves only after a DescribeTopics that was sent after its records had been
-        fetched still tells the id it carries: ids never come back, so the topic was the same when they were fetched.
+        librdkafka goes on in a topic that was deleted and made again at the old offset, without an error: its
+        metadata refresh takes the new id and keeps the position. So a frame leaves only after a
+        DescribeTopics that was sent after its records had been fetched still tells the id it carries: ids
+        never come back, so the topic was the same when they were fetched.
         """
         if self._describing is None:
             return []

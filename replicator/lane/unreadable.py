@@ -1,4 +1,5 @@
-"""What a lane's copies can't go beyond: each partition halts there, but what is before that first goes on its way."""
+"""What a lane's copies can't go beyond: each partition halts there, but what is before that first goes on its
+way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What is deployed, as tests read it: the compose file's services, and manifests as kubectl would send them. Tests nothing itself."""
+"""What is deployed, as tests read it: the compose file's services, and manifests as kubectl would send them.
+Tests nothing itself."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Container, compose file and manifests, as far as they can be judged without a container engine or a Kubernetes.
+"""Container, compose file and manifests, as far as they can be judged without a container engine or a
+Kubernetes.
 
-They fit their schemas, set only what the settings declare, start only commands that exist, and agree with each other on
-versions. The commands run in an environment as bare as a container's, from the wheel that the image installs.
+They fit their schemas, set only what the settings declare, start only commands that exist, and agree with
+each other on versions. The commands run in an environment as bare as a container's, from the wheel that the
+image installs.
 """
 
 from __future__ import annotations
@@ -220,7 +222,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def in_a_bare_environment(
     installed: Path, script: str, *args: str, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a console script as the image would: nothing of this environment, the wheel before the work tree."""
+    """Run a console script as the image would: nothing of this environment, the wheel before the work
+    tree."""
     module, function = PROJECT["scripts"][script].split(":")
     home = installed.parent / "home"
     home.mkdir(exist_ok=True)

@@ -56,7 +56,8 @@ def test_every_target_of_the_makefile_is_listed_told_and_can_be_made() -> None:
 
 
 def test_the_changelog_keeps_to_its_conventions() -> None:
-    """Keep a Changelog 1.1.0: the newest first, each release with its date, what changed by kind. The version here is released, or to be."""
+    """Keep a Changelog 1.1.0: the newest first, each release with its date, what changed by kind. The version
+    here is released, or to be."""
     text = (ROOT / "CHANGELOG.md").read_text()
     releases = re.findall(r"^## (.*)$", text, re.MULTILINE)
     assert releases[0] == "[Unreleased]"

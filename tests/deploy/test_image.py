@@ -1,4 +1,5 @@
-"""The image's Dockerfile: that each file which a build step runs has been copied by then, and what it needs too.
+"""The image's Dockerfile: that each file which a build step runs has been copied by then, and what it needs
+too.
 
 `container/try` builds the image and runs it, where an engine can be had.
 """
@@ -37,7 +38,8 @@ def steps(dockerfile: str) -> Iterator[tuple[str, str, str]]:
 
 
 def run_files(dockerfile: str) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Each Python file that a RUN step runs, and the (source, target) copied from the work tree before it, stages below included."""
+    """Each Python file that a RUN step runs, and the (source, target) copied from the work tree before it,
+    stages below included."""
     copied: dict[str, list[tuple[str, str]]] = {}
     for stage, instruction, arguments in steps(dockerfile):
         if instruction == "FROM":
@@ -88,7 +90,8 @@ def test_what_a_build_step_runs_has_been_copied_by_then(
 
 
 def test_an_argument_of_the_build_stands_after_what_does_not_need_it() -> None:
-    """Another file system for the state must not install the dependencies anew, nor record the classes again."""
+    """Another file system for the state must not install the dependencies anew, nor record the classes
+    again."""
     found = list(steps((ROOT / "Dockerfile").read_text()))
     before_sync = [step for step in found if step[0] in ("base", "dependencies")]
     assert any("uv sync" in arguments for _, _, arguments in before_sync)
@@ -112,7 +115,8 @@ def test_the_dockerfile_needs_no_buildkit_and_its_programs_may_be_run() -> None:
 
 
 def checked(tmp_path: Path, codes: str) -> tuple[int, str, int]:
-    """Exit code and output of compose's `verify` where the command ends with these codes in turn, and how often it was asked."""
+    """Exit code and output of compose's `verify` where the command ends with these codes in turn, and how
+    often it was asked."""
     for name, text in {
         "verbatim": "tries=$(cat tries 2>/dev/null || echo 0); echo $((tries + 1)) >tries\n"
         'set -- $CODES; shift "$tries" 2>/dev/null || set -- 1; echo "try $((tries + 1))"; exit "${1:-1}"',
@@ -146,6 +150,7 @@ def test_compose_verifies_only_when_nothing_is_behind(
 
 
 def test_compose_takes_down_all_that_it_starts() -> None:
-    """`down` leaves the services of profiles, and their network: only one that is run by hand and removes itself has one."""
+    """`down` leaves the services of profiles, and their network: only one that is run by hand and removes
+    itself has one."""
     assert {name for name, service in our_services().items() if "profiles" in service} == {"verify"}
     assert our_services()["verify"].get("restart", "no") == "no"

@@ -1,4 +1,5 @@
-"""The wheel as users install it: with tools of their own, from an empty folder, beside distributions that use the same names."""
+"""The wheel as users install it: with tools of their own, from an empty folder, beside distributions that use
+the same names."""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ def test_nothing_of_the_wheel_has_a_name_that_another_distribution_may_have(
 def test_another_distribution_with_the_same_packages_comes_and_goes_and_both_work(
     wheels: tuple[Path, Path], tmp_path: Path, first: str
 ) -> None:
-    """Promise: neither overwrites, shadows or removes files of the other. Installing and removing another `common` broke ours."""
+    """Promise: neither overwrites, shadows or removes files of the other. Installing and removing another
+    `common` broke ours."""
     site = tmp_path / "site"
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "PYTHONPATH": str(site)}
 
@@ -85,7 +87,8 @@ def test_another_distribution_with_the_same_packages_comes_and_goes_and_both_wor
 def test_the_installed_tool_runs_the_quick_start_from_an_empty_folder(
     wheels: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    """Promise: `uv tool install` is all; Spark's workers and lanes find our packages too, also where others have theirs."""
+    """Promise: `uv tool install` is all; Spark's workers and lanes find our packages too, also where others
+    have theirs."""
     ours, theirs = wheels
     locked, empty = tmp_path / "locked.txt", tmp_path / "empty"
     empty.mkdir()
@@ -109,7 +112,8 @@ def test_the_installed_tool_runs_the_quick_start_from_an_empty_folder(
     ]
     done = run(verbatim, "quickstart", "--help", env=environment, cwd=empty)
     assert done.returncode == 0 and done.stdout.startswith("Usage: verbatim quickstart "), done.stderr
-    # --keep, and ended: else this run, whose jars lie in a folder of their own, would lay by their classes for later ones.
+    # --keep, and ended: else this run, whose jars lie in a folder of their own, would lay by their classes
+    # for later ones.
     quick = subprocess.Popen(
         [verbatim, "quickstart", "--records", "2000", "--keep"],
         env=environment,

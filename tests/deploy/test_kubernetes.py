@@ -1,4 +1,5 @@
-"""What the manifests promise of images, namespaces, links beside each other and drained nodes, judged by what kubectl would send."""
+"""What the manifests promise of images, namespaces, links beside each other and drained nodes, judged by what
+kubectl would send."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ def selectors(found: Any) -> Iterator[dict[str, str]]:
 
 
 def documented(link: str, folder: str, tmp_path: Path) -> list[dict[str, Any]]:
-    """What kubectl would send for a second link, by the kustomization that k8s/kustomization.yaml shows, on top of `folder`."""
+    """What kubectl would send for a second link, by the kustomization that k8s/kustomization.yaml shows, on
+    top of `folder`."""
     lines = (K8S / "kustomization.yaml").read_text().splitlines()
     shown = yaml.safe_load("\n".join(line[4:] for line in lines if line.startswith("#   ")))
     assert shown["resources"] == ["../../base"]
@@ -135,7 +137,8 @@ def test_all_of_a_link_is_in_the_namespace_that_its_kustomization_names(folder: 
 
 @pytest.mark.parametrize("folder", FOLDERS)
 def test_a_node_can_be_drained(folder: str) -> None:
-    """A Pod's successor may be placed on another node, and no budget keeps a Pod that its successor has to wait for."""
+    """A Pod's successor may be placed on another node, and no budget keeps a Pod that its successor has to
+    wait for."""
     documents = rendered(folder)
     budgets = {d["metadata"]["name"]: d["spec"] for d in of_kind(documents, "PodDisruptionBudget")}
     deployments = {d["metadata"]["name"]: d["spec"] for d in of_kind(documents, "Deployment")}
@@ -144,7 +147,8 @@ def test_a_node_can_be_drained(folder: str) -> None:
         for affinity in pod.get("affinity", {}).values():
             assert "requiredDuringSchedulingIgnoredDuringExecution" not in affinity
         if claim_of_one_node(documents, pod):
-            # Two Pods on one node's volume: the successor of the first is not ready before the second has gone.
+            # Two Pods on one node's volume: the successor of the first is not ready before the second has
+            # gone.
             assert pod["affinity"]["podAffinity"]
             assert name not in budgets
         else:

@@ -1,4 +1,5 @@
-"""Real processes of the applications, and what can happen to them; a load at the source; an independent look at the outcome."""
+"""Real processes of the applications, and what can happen to them; a load at the source; an independent look
+at the outcome."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ class Process:
         return descendants(self._process.pid, processes())
 
     def workers(self) -> list[int]:
-        """The processes that move bytes: Spark's Python workers, children of the daemon that forks them, or a light application's lanes."""
+        """The processes that move bytes: Spark's Python workers, children of the daemon that forks them, or a
+        light application's lanes."""
         commands = {pid: _command(pid) for pid in self.family()}
         daemons = {pid for pid, command in commands.items() if "pyspark.daemon" in command}
         lanes = [pid for pid, command in commands.items() if "rounds.light lane " in command]
@@ -113,7 +115,8 @@ def _signal(pid: int, number: int) -> None:
 
 @dataclass(frozen=True)
 class Batches:
-    """What a load's record batches are like. `large`: of 64 KiB and more, which are copied as they are; else of some KiB."""
+    """What a load's record batches are like. `large`: of 64 KiB and more, which are copied as they are; else
+    of some KiB."""
 
     codec: str = "none"
     large: bool = False
@@ -129,8 +132,8 @@ class Batches:
 
 
 class Load:
-    """Writes records to a topic until stopped, in bursts, each record different; some in transactions, of which some abort and some stay open
-    while others write."""
+    """Writes records to a topic until stopped, in bursts, each record different; some in transactions, of
+    which some abort and some stay open while others write."""
 
     def __init__(
         self,
@@ -179,7 +182,8 @@ class Load:
                 continue
             transactional.begin_transaction()
             count = self._produce(transactional, topic, partitions)
-            # Or the records may never reach the log, and there is nothing to abort; and nothing that stays open.
+            # Or the records may never reach the log, and there is nothing to abort; and nothing that stays
+            # open.
             transactional.flush(30)
             for _ in range(self._random.choice([0, 0, 1, 4])):
                 # A read-committed reader gets it only once the transaction that is open has ended.
@@ -256,7 +260,8 @@ def assert_equal(source: str, target: str, topic: str) -> int:
 
 
 def assert_mapped(source: str, target: str, topic: str, mappings_topic: str) -> None:
-    """Each source record is mapped by exactly one run to the offset of the equal record; by a reader of its own."""
+    """Each source record is mapped by exactly one run to the offset of the equal record; by a reader of its
+    own."""
     there, here = read_all(source, topic), read_all(target, topic)
     at_target = [{r.offset: r for r in partition} for partition in here]
     mapped: dict[tuple[int, int], int] = {}
@@ -279,7 +284,8 @@ def assert_mapped(source: str, target: str, topic: str, mappings_topic: str) -> 
 
 
 def forget_positions(target: str, positions_topic: str) -> None:
-    """Take every position away, as if the topic had been lost: a compacted topic's records can only be buried."""
+    """Take every position away, as if the topic had been lost: a compacted topic's records can only be
+    buried."""
     producer = Producer({"bootstrap.servers": target})
     for key in {record.key for partition in read_all(target, positions_topic) for record in partition}:
         producer.produce(positions_topic, None, key)

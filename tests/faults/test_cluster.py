@@ -17,7 +17,8 @@ from tests.support.brokers import create_topic
 
 @pytest.fixture
 def master(tmp_path: Path) -> Iterator[str]:
-    """The URL of a standalone master with two workers of two cores, which take nobody without their secret."""
+    """The URL of a standalone master with two workers of two cores, which take nobody without their
+    secret."""
     conf = {
         "spark.authenticate": "true",
         "spark.network.crypto.enabled": "true",
@@ -37,8 +38,9 @@ def master(tmp_path: Path) -> Iterator[str]:
 def test_lanes_run_on_the_executors_of_a_standalone_cluster(
     source: Kafka, target: Kafka, names: Names, tmp_path: Path, master: str
 ) -> None:
-    """Promise: with a cluster for a master, lanes run on its executors, and what they copy is as exact as elsewhere. Spark's processes prove
-    to each other who they are, and lanes read the clients' secrets, which no plan has, from the file that the settings name."""
+    """Promise: with a cluster for a master, lanes run on its executors, and what they copy is as exact as
+    elsewhere. Spark's processes prove to each other who they are, and lanes read the clients' secrets, which
+    no plan has, from the file that the settings name."""
     topic = names.topic("cluster")
     s, t = source.bootstrap_servers, target.bootstrap_servers
     create_topic(s, topic, PARTITIONS, TOPIC)

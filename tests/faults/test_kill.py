@@ -1,4 +1,5 @@
-"""kill -9 under load, with real processes on real brokers. VERBATIM_KILLS and VERBATIM_SEED set how often and which.
+"""kill -9 under load, with real processes on real brokers. VERBATIM_KILLS and VERBATIM_SEED set how often and
+which.
 
 The default is short; `VERBATIM_KILLS=10 uv run pytest tests/faults` is the whole of it.
 """
@@ -89,7 +90,8 @@ def kill_under_load(
 def test_kill_nine_loses_nothing_and_repeats_nothing(
     source: Kafka, target: Kafka, names: Names, tmp_path: Path
 ) -> None:
-    """Promise: whatever is killed and however often, each record arrives once, in order, and its mapping is exact."""
+    """Promise: whatever is killed and however often, each record arrives once, in order, and its mapping is
+    exact."""
     kill_under_load(source, target, names, tmp_path)
 
 
@@ -97,7 +99,8 @@ def test_kill_nine_loses_nothing_and_repeats_nothing(
 def test_scratch_files_and_delta_tables_may_vanish(
     source: Kafka, target: Kafka, names: Names, tmp_path: Path
 ) -> None:
-    """Promise: neither the Spark checkpoint nor, while the mappings are there, the Delta tables hold anything that is needed."""
+    """Promise: neither the Spark checkpoint nor, while the mappings are there, the Delta tables hold anything
+    that is needed."""
 
     def harm(folder: Path) -> None:
         # Nothing of the killed one is in use; what the other one has open it has in memory or makes anew.
@@ -112,7 +115,8 @@ def test_scratch_files_and_delta_tables_may_vanish(
 def test_the_delta_table_alone_suffices_and_is_needed_once_the_mappings_are_cut(
     source: Kafka, target: Kafka, names: Names, tmp_path: Path
 ) -> None:
-    """Promise: with the mappings trimmed, the table says what was delivered; without both, partitions halt and nothing is guessed."""
+    """Promise: with the mappings trimmed, the table says what was delivered; without both, partitions halt
+    and nothing is guessed."""
     topic = names.topic("cut")
     s, t = source.bootstrap_servers, target.bootstrap_servers
     create_topic(s, topic, PARTITIONS, TOPIC)
@@ -132,7 +136,8 @@ def test_the_delta_table_alone_suffices_and_is_needed_once_the_mappings_are_cut(
     assert run("deduplicator") == 0
     assert assert_equal(s, t, topic) == written
 
-    # Everything again into staging, and no mapping left: only the table can tell that all of it is there already.
+    # Everything again into staging, and no mapping left: only the table can tell that all of it is there
+    # already.
     mappings = f"{names.link}.offset-mappings"
     forget_positions(t, f"{names.link}.positions")
     assert run("replicator") == 0

@@ -1,4 +1,5 @@
-"""`verbatim quickstart` as a user runs it: real clusters, real processes, a real kill; and that nothing of it is left, whatever happens.
+"""`verbatim quickstart` as a user runs it: real clusters, real processes, a real kill; and that nothing of it
+is left, whatever happens.
 
 Each run starts two brokers and both applications, which takes a minute on a busy machine.
 """

@@ -31,7 +31,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 def test_faults_one_after_the_other_and_two_at_once_change_nothing_that_arrives(
     world: World, tmp_path: Path
 ) -> None:
-    """Promise: whatever breaks, each record arrives once, in order, word for word, its mapping is exact, and no transaction is left open."""
+    """Promise: whatever breaks, each record arrives once, in order, word for word, its mapping is exact, and
+    no transaction is left open."""
     player = Player(world, SEED, deck(), RECORDS, 1, tmp_path, patience=PATIENCE)
     try:
         result = player.play(
@@ -49,7 +50,8 @@ def test_faults_one_after_the_other_and_two_at_once_change_nothing_that_arrives(
 
 @pytest.mark.timeout(600)
 def test_faults_as_the_seed_deals_them_change_nothing_that_arrives(world: World, tmp_path: Path) -> None:
-    """Promise: the same, for a round of the long run, with lanes in processes of the applications' own instead of Spark."""
+    """Promise: the same, for a round of the long run, with lanes in processes of the applications' own
+    instead of Spark."""
     faults = deck(light=True)
     player = Player(world, SEED + 2, faults, RECORDS, 1, tmp_path, patience=PATIENCE, light=True)
     try:
@@ -62,7 +64,8 @@ def test_faults_as_the_seed_deals_them_change_nothing_that_arrives(world: World,
 
 @pytest.mark.timeout(600)
 def test_a_round_notices_records_that_are_committed_but_not_delivered(world: World, tmp_path: Path) -> None:
-    """Promise: the rounds are no show: production that now and then commits a position without its records is found out."""
+    """Promise: the rounds are no show: production that now and then commits a position without its records is
+    found out."""
     # What is lost is waited for in vain.
     player = Player(
         world,

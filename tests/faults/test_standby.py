@@ -1,6 +1,7 @@
 """Two instances of each application, killed, restarted and paused in turn: one works, one stands by.
 
-The default is one round, which CI runs; `VERBATIM_ROUNDS=6 uv run pytest tests/faults/test_standby.py` takes some minutes.
+The default is one round, which CI runs; `VERBATIM_ROUNDS=6 uv run pytest tests/faults/test_standby.py` takes
+some minutes.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ def control_records(target: str, link: str) -> list[bytes]:
 def test_one_of_two_instances_works_whatever_happens_to_either(
     source: Kafka, target: Kafka, names: Names, tmp_path: Path
 ) -> None:
-    """Promise: a standby takes over within seconds, a paused leader that wakes does no harm, and nobody fences anybody for ever."""
+    """Promise: a standby takes over within seconds, a paused leader that wakes does no harm, and nobody
+    fences anybody for ever."""
     rng = random.Random(SEED)
     topic = names.topic("standby")
     s, t = source.bootstrap_servers, target.bootstrap_servers

@@ -1,4 +1,5 @@
-"""The source loses acknowledged records in an unclean leader election, and other records take their offsets."""
+"""The source loses acknowledged records in an unclean leader election, and other records take their
+offsets."""
 
 from __future__ import annotations
 
@@ -48,8 +49,9 @@ def leads(cluster: Cluster, topic: str, node: int) -> bool:
 def test_other_records_at_offsets_that_were_copied_halt_the_partition(
     three: Cluster, target: Kafka, names: Names, running: bool
 ) -> None:
-    """Promise: where the source has other records now at offsets that were copied before, the partition halts by name, also when the new
-    log is longer than the old one was; what was delivered stays, and other partitions go on."""
+    """Promise: where the source has other records now at offsets that were copied before, the partition halts
+    by name, also when the new log is longer than the old one was; what was delivered stays, and other
+    partitions go on."""
     topic, other = names.topic("unclean"), names.topic("other")
     unclean = {"unclean.leader.election.enable": "true"}
     create_on_nodes(three.bootstrap_servers, topic, [AHEAD, BEHIND], **unclean)

@@ -1,4 +1,5 @@
-"""Access rules of copies, on brokers with Kafka's own authorizer: in step with the source's, nothing to write, removals followed."""
+"""Access rules of copies, on brokers with Kafka's own authorizer: in step with the source's, nothing to
+write, removals followed."""
 
 from __future__ import annotations
 
@@ -67,9 +68,10 @@ def may_write(cluster: SecuredCluster, user: str, topic: str) -> bool:
 def test_rights_follow_their_source_to_the_copy_but_none_to_write(
     guarded: tuple[SecuredCluster, SecuredCluster], names: Names
 ) -> None:
-    """Promise: off unless asked for; then rights to read a copied topic, by name or by prefix, hold for its copy and for nothing else, no
-    right to write does; a right taken away at the source is taken away, one that somebody else has granted stays, one that somebody took
-    away comes back; what is due is shown before."""
+    """Promise: off unless asked for; then rights to read a copied topic, by name or by prefix, hold for its
+    copy and for nothing else, no right to write does; a right taken away at the source is taken away, one
+    that somebody else has granted stays, one that somebody took away comes back; what is due is shown
+    before."""
     source, target = guarded
     at, to = source.bootstrap_servers, target.bootstrap_servers
     topic, copy, other = names.topic("orders"), f"copy.{names.topic('orders')}", names.topic("other")
@@ -131,8 +133,9 @@ def test_rights_follow_their_source_to_the_copy_but_none_to_write(
 def test_a_read_only_copy_can_not_be_written_by_those_who_write_its_source(
     guarded: tuple[SecuredCluster, SecuredCluster], names: Names
 ) -> None:
-    """Promise: with ACL_READ_ONLY whoever may write the source is denied it on the copy, though a right of the target would let
-    them; not the principal that writes the copy. With ACL_SYNC=all rights to write follow."""
+    """Promise: with ACL_READ_ONLY whoever may write the source is denied it on the copy, though a right of
+    the target would let them; not the principal that writes the copy. With ACL_SYNC=all rights to write
+    follow."""
     source, target = guarded
     at, to = source.bootstrap_servers, target.bootstrap_servers
     topic = names.topic()

@@ -1,4 +1,5 @@
-"""Whole record batches to and from real brokers: the producer of transactions, the consumer, and what travels from one to the other."""
+"""Whole record batches to and from real brokers: the producer of transactions, the consumer, and what travels
+from one to the other."""
 
 from __future__ import annotations
 
@@ -67,7 +68,8 @@ def assert_seen(at: str, topic: str, values: list[bytes]) -> None:
 def test_what_is_committed_is_read_by_other_clients_and_what_is_aborted_is_not(
     source: Kafka, names: Names, codec: str
 ) -> None:
-    """Promise: batches of each codec pass the broker's checks, and a consumer of the client library's reads what is committed, once."""
+    """Promise: batches of each codec pass the broker's checks, and a consumer of the client library's reads
+    what is committed, once."""
     at, topic = source.bootstrap_servers, names.topic()
     create_topic(at, topic, config=FOREVER)
     values = [b"value %d " % i * 20 for i in range(3000)]
@@ -110,7 +112,8 @@ def test_offsets_are_committed_with_the_transaction_or_not_at_all(source: Kafka,
 def test_a_successor_fences_and_nothing_more_is_taken_from_its_predecessor(
     source: Kafka, names: Names
 ) -> None:
-    """Promise: whoever has had its id taken can neither produce nor commit, and what it had under way is gone."""
+    """Promise: whoever has had its id taken can neither produce nor commit, and what it had under way is
+    gone."""
     at, topic = source.bootstrap_servers, names.topic()
     create_topic(at, topic, config=FOREVER)
     old = producer(at, names)
@@ -134,7 +137,8 @@ def test_a_successor_fences_and_nothing_more_is_taken_from_its_predecessor(
 
 
 def test_what_a_broker_refuses_is_told_by_topic_and_ends_the_transaction(source: Kafka, names: Names) -> None:
-    """Promise: a batch that is too large for its topic is reported under its code, and what stood behind it is not taken either."""
+    """Promise: a batch that is too large for its topic is reported under its code, and what stood behind it
+    is not taken either."""
     at, topic = source.bootstrap_servers, names.topic()
     create_topic(at, topic, config=FOREVER | {"max.message.bytes": "1000"})
     to = producer(at, names, **{"compression.type": "none"})
@@ -163,7 +167,8 @@ def test_a_topic_that_comes_later_is_found(source: Kafka, names: Names) -> None:
 
 
 def test_connections_that_a_broker_closed_meanwhile_cost_no_transaction(source: Kafka, names: Names) -> None:
-    """Promise: what was closed between two transactions, as brokers do with idle connections, is noticed before the next one begins."""
+    """Promise: what was closed between two transactions, as brokers do with idle connections, is noticed
+    before the next one begins."""
     at, topic = source.bootstrap_servers, names.topic()
     create_topic(at, topic, config=FOREVER)
     to = producer(at, names)
@@ -191,7 +196,8 @@ class AnswerLost(Rule):
 
 
 def test_a_commit_whose_answer_is_lost_ends_the_producer(behind_a_proxy: Proxy, names: Names) -> None:
-    """Promise: nothing is asked twice. Whether it was committed is for the next owner to find out, from the mappings."""
+    """Promise: nothing is asked twice. Whether it was committed is for the next owner to find out, from the
+    mappings."""
     at, topic = behind_a_proxy.bootstrap_servers, names.topic()
     create_topic(at, topic, config=FOREVER)
     to = producer(at, names)
@@ -259,7 +265,8 @@ def batches_of(at: str, topic: str, until: int) -> list[tuple[BatchHeader, bytes
 def test_committed_records_are_read_from_any_position_and_no_others(
     source: Kafka, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Promise: of transactions that interleave, those that are committed are read, in order, whole or not, wherever one begins."""
+    """Promise: of transactions that interleave, those that are committed are read, in order, whole or not,
+    wherever one begins."""
     at, topic = source.bootstrap_servers, names.topic()
     create_topic(at, topic, config=FOREVER)
     good, bad = (Producer({"bootstrap.servers": at, "transactional.id": names.link + x}) for x in "gb")
@@ -311,8 +318,8 @@ def test_an_open_transaction_is_not_passed(source: Kafka, names: Names) -> None:
 
 
 def test_a_topic_made_again_is_not_read_on(source: Kafka, names: Names) -> None:
-    """Promise: records of a topic that was deleted and made again, in a log longer than the old one, are never handed out as its own
-    (librdkafka goes on there without a word)."""
+    """Promise: records of a topic that was deleted and made again, in a log longer than the old one, are
+    never handed out as its own (librdkafka goes on there without a word)."""
     at, topic = source.bootstrap_servers, names.topic()
     create_topic(at, topic, config=FOREVER)
     produce(at, topic, [Record(b"old %d" % i) for i in range(5)])
@@ -338,8 +345,8 @@ def test_a_position_outside_of_the_log_is_an_event(source: Kafka, names: Names, 
 
 
 def test_a_link_hands_large_batches_on_to_the_byte(source: Kafka, target: Kafka, names: Names) -> None:
-    """Promise: what a producer has compressed into a large batch arrives as it was compressed; small ones arrive in fewer, larger ones; each
-    record once, in order, with an exact mapping."""
+    """Promise: what a producer has compressed into a large batch arrives as it was compressed; small ones
+    arrive in fewer, larger ones; each record once, in order, with an exact mapping."""
     at, to, topic = source.bootstrap_servers, target.bootstrap_servers, names.topic()
     create_topic(at, topic, config=FOREVER)
     some = Producer(

@@ -1,4 +1,5 @@
-"""The local clusters that every other integration test stands on: they are Kafka, and being hurt loses them nothing."""
+"""The local clusters that every other integration test stands on: they are Kafka, and being hurt loses them
+nothing."""
 
 from __future__ import annotations
 
@@ -64,7 +65,8 @@ def process_is_gone(pid: int) -> bool:
 
 
 def test_source_and_target_are_two_clusters(source: Kafka, target: Kafka, names: Names) -> None:
-    """Source and target share nothing: each has its own cluster id, and a topic of one is not in the other."""
+    """Source and target share nothing: each has its own cluster id, and a topic of one is not in the
+    other."""
     name = names.topic()
     create_topic(source.bootstrap_servers, name)
     assert cluster_id(source.bootstrap_servers) != cluster_id(target.bootstrap_servers)
@@ -73,7 +75,8 @@ def test_source_and_target_are_two_clusters(source: Kafka, target: Kafka, names:
 
 
 def test_records_come_back_word_for_word(source: Kafka, names: Names) -> None:
-    """What is written is read back unchanged: partition, order, null and empty, repeated headers, timestamp."""
+    """What is written is read back unchanged: partition, order, null and empty, repeated headers,
+    timestamp."""
     name = names.topic()
     # Records of 2023 are older than what retention keeps by default.
     create_topic(source.bootstrap_servers, name, partitions=2, config={"retention.ms": "-1"})
@@ -175,8 +178,8 @@ def test_paused_broker_answers_nobody_until_it_resumes(cluster: Cluster, names: 
 def test_stopped_cluster_starts_again_from_its_folder(
     tmp_path: Path, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A cluster made anew over a data folder is the same cluster: id, address, records; only as many nodes as before. Its JVM uses the
-    archive of classes that the first one's has left."""
+    """A cluster made anew over a data folder is the same cluster: id, address, records; only as many nodes as
+    before. Its JVM uses the archive of classes that the first one's has left."""
     name = names.topic()
     archive = tmp_path / "classes.jsa"
     monkeypatch.setattr(kafka_cluster, "class_data_archive", lambda: archive)
@@ -197,7 +200,8 @@ def test_stopped_cluster_starts_again_from_its_folder(
 
 
 def test_three_nodes_survive_the_loss_of_one(names: Names) -> None:
-    """With three nodes, whichever leads may be killed: acknowledged records stay, writing goes on, it catches up."""
+    """With three nodes, whichever leads may be killed: acknowledged records stay, writing goes on, it catches
+    up."""
     name = names.topic()
     with Cluster(nodes=3) as cluster:
         bootstrap = cluster.bootstrap_servers
@@ -224,7 +228,8 @@ def test_three_nodes_survive_the_loss_of_one(names: Names) -> None:
 
 
 def test_brokers_outlive_the_thread_that_started_them_but_not_the_process(tmp_path: Path) -> None:
-    """Killed with SIGKILL, a process takes its brokers with it, paused ones too; the end of a thread does not."""
+    """Killed with SIGKILL, a process takes its brokers with it, paused ones too; the end of a thread does
+    not."""
     program = """
 import sys, threading, time
 from verbatim.local.kafka_cluster import Cluster

@@ -1,4 +1,5 @@
-"""A cluster that can't be reached, while both applications run: told, by itself, and taken back when it is there again."""
+"""A cluster that can't be reached, while both applications run: told, by itself, and taken back when it is
+there again."""
 
 from __future__ import annotations
 
@@ -46,8 +47,9 @@ def test_a_cluster_that_is_gone_shows_within_half_a_minute() -> None:
 def test_each_cluster_is_told_of_by_who_uses_it(
     pair: tuple[Cluster, Cluster], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Promise: `source_reached: true` for ever is over. The one that is gone is told, degraded, the other one is not touched by it, the
-    deduplicator tells nothing of a source that it never uses, and all is well again by itself."""
+    """Promise: `source_reached: true` for ever is over. The one that is gone is told, degraded, the other one
+    is not touched by it, the deduplicator tells nothing of a source that it never uses, and all is well again
+    by itself."""
     monkeypatch.setattr(cluster_watch, "LOOK_S", 0.3)
     monkeypatch.setattr(cluster_watch, "ASK_S", 2.0)
     source, target = pair

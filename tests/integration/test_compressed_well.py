@@ -1,4 +1,5 @@
-"""A record that its source took because it was compressed well is not refused by a destination with the same limit."""
+"""A record that its source took because it was compressed well is not refused by a destination with the same
+limit."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ T = 1_700_000_000_000
 def test_a_record_that_only_its_source_s_codec_makes_small_enough_arrives(
     source: Kafka, target: Kafka, names: Names
 ) -> None:
-    """Promise: before its partition halts, a record that is too large as Verbatim writes it is compressed as its producer may have done it."""
+    """Promise: before its partition halts, a record that is too large as Verbatim writes it is compressed as
+    its producer may have done it."""
     at, topic = source.bootstrap_servers, names.topic()
     create_topic(at, topic, config={"retention.ms": "-1", "max.message.bytes": str(LIMIT)})
     # Sixteen letters in no order: LZ4 finds nothing in them, entropy coding half.

@@ -1,4 +1,5 @@
-"""What arrives at the destination is what was at the source: each kind of record and of log. One copy serves all tests here but the last."""
+"""What arrives at the destination is what was at the source: each kind of record and of log. One copy serves
+all tests here but the last."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ BIG = {"message.max.bytes": 100_000_000}
 
 @dataclass
 class Copied:
-    """`there`: topic -> source records, noted before the last copy; `early`: transactional topic at the destination, after the first."""
+    """`there`: topic -> source records, noted before the last copy; `early`: transactional topic at the
+    destination, after the first."""
 
     link: Link
     there: dict[str, list[list[Seen]]]
@@ -49,7 +51,8 @@ class Copied:
 
 @pytest.fixture(scope="module")
 def copied(source: Kafka, target: Kafka) -> Copied:
-    """A link with a topic of each kind, copied in two goes, so that every kind goes on in the middle of its log."""
+    """A link with a topic of each kind, copied in two goes, so that every kind goes on in the middle of its
+    log."""
     at, to, name = source.bootstrap_servers, target.bootstrap_servers, f"t{secrets.token_hex(4)}"
     topics = {
         w: f"{name}.t.{w}"
@@ -159,23 +162,27 @@ def _second_half(at: str, topics: dict[str, str]) -> None:
 
 
 def test_a_bounded_run_ends_well(copied: Copied) -> None:
-    """Promise: --until-caught-up ends with exit code 0 when all is copied, aborted tails and open transactions included."""
+    """Promise: --until-caught-up ends with exit code 0 when all is copied, aborted tails and open
+    transactions included."""
     assert copied.exit_codes == [(0, 0), (0, 0)]
 
 
 def test_null_and_empty_keys_values_and_headers_arrive_as_they_were(copied: Copied) -> None:
-    """Promise: null and empty are never confused; header order, duplicates, null values and odd names stay."""
+    """Promise: null and empty are never confused; header order, duplicates, null values and odd names
+    stay."""
     here = copied.check("kinds")
     assert {(r.key, r.value) for r in here[1]} >= {(None, None), (None, b""), (b"", None), (b"", b"")}
 
 
 def test_old_and_future_timestamps_arrive_as_they_were(copied: Copied) -> None:
-    """Promise: the destination takes every timestamp the source took, 0, none at all, and the far future included, unaltered."""
+    """Promise: the destination takes every timestamp the source took, 0, none at all, and the far future
+    included, unaltered."""
     assert {-1, 0, 1, 2**52} < {r.timestamp for r in copied.check("stamps")[0]}
 
 
 def test_append_times_are_kept_as_the_time_of_the_record(copied: Copied) -> None:
-    """Promise: where the source stamps records itself, its stamps are what arrives; the destination stamps nothing."""
+    """Promise: where the source stamps records itself, its stamps are what arrives; the destination stamps
+    nothing."""
     here = copied.check("appended")[0]
     there = next(v for t, v in copied.there.items() if t.endswith(".appended"))[0]
     assert {r.timestamp_type for r in there} == {TIMESTAMP_LOG_APPEND_TIME}
@@ -183,12 +190,14 @@ def test_append_times_are_kept_as_the_time_of_the_record(copied: Copied) -> None
 
 
 def test_the_largest_records_that_the_source_takes_arrive(copied: Copied) -> None:
-    """Promise: a record of exactly max.message.bytes, and one many times a frame that only compression lets in, are copied."""
+    """Promise: a record of exactly max.message.bytes, and one many times a frame that only compression lets
+    in, are copied."""
     assert [len(r.value or b"") for r in copied.check("large")[0]] == [LARGEST, 5, 12 << 20, LARGEST]
 
 
 def test_a_compacted_log_arrives_with_its_holes_mapped(copied: Copied) -> None:
-    """Promise: offsets that compaction removed are covered, tombstones are copied, and each survivor is mapped exactly."""
+    """Promise: offsets that compaction removed are covered, tombstones are copied, and each survivor is
+    mapped exactly."""
     here = copied.check("compacted")[0]
     there = next(v for t, v in copied.there.items() if t.endswith(".compacted"))[0]
     assert len(here) < there[-1].offset
@@ -196,8 +205,8 @@ def test_a_compacted_log_arrives_with_its_holes_mapped(copied: Copied) -> None:
 
 
 def test_committed_transactions_arrive_and_aborted_ones_do_not(copied: Copied) -> None:
-    """Promise: what a transaction wrote arrives when it has committed, never when it was aborted, and nothing behind an open one
-    overtakes it."""
+    """Promise: what a transaction wrote arrives when it has committed, never when it was aborted, and nothing
+    behind an open one overtakes it."""
     first = [b"plain", b"committed 0", b"committed 1", b"committed 2", b"after"]
     assert [r.value for r in copied.early] == first
     here = copied.check("transactional")[0]
@@ -208,7 +217,8 @@ def test_committed_transactions_arrive_and_aborted_ones_do_not(copied: Copied) -
 
 
 def test_a_dense_log_is_mapped_in_few_runs(copied: Copied) -> None:
-    """Promise: the partitions stay apart and in order, an empty one is no obstacle, and a mapping of thousands is one run."""
+    """Promise: the partitions stay apart and in order, an empty one is no obstacle, and a mapping of
+    thousands is one run."""
     copied.check("dense")
     topic = next(t for t in copied.there if t.endswith(".dense"))
     mappings = copied.link.mappings(topic)
@@ -218,7 +228,8 @@ def test_a_dense_log_is_mapped_in_few_runs(copied: Copied) -> None:
 
 
 def test_frames_are_staged_compressed(source: Kafka, target: Kafka) -> None:
-    """Promise: a frame of some size is compressed by Arrow, so that the target's broker has nothing to unpack."""
+    """Promise: a frame of some size is compressed by Arrow, so that the target's broker has nothing to
+    unpack."""
     at, to, name = source.bootstrap_servers, target.bootstrap_servers, f"t{secrets.token_hex(4)}"
     values = [b"%d of many alike, %s" % (i, b"v" * 100) for i in range(2_000)]
     create_topic(at, f"{name}.t", 1)

@@ -1,4 +1,5 @@
-"""`verbatim cutover` on real brokers: a consumer group goes on at the target where it stopped, or the command says why it must not yet."""
+"""`verbatim cutover` on real brokers: a consumer group goes on at the target where it stopped, or the command
+says why it must not yet."""
 
 from __future__ import annotations
 
@@ -187,7 +188,8 @@ def test_it_refuses_while_the_source_is_in_use_and_goes_on_from_there_when_it_is
         again, code = cutover(link, memory)
         assert code == 0 and _state(again, "verify") == "kept"
 
-        # A record that somebody else has written at the target: neither the result kept nor a new comparison passes.
+        # A record that somebody else has written at the target: neither the result kept nor a new comparison
+        # passes.
         produce(to, topic, [Record(b"foreign")])
         report, code = cutover(link, memory)
         assert (code, refused_at(report)) == (1, "verify") and "1 foreign" in report["refused"]

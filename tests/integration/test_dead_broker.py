@@ -29,8 +29,9 @@ def three() -> Iterator[Cluster]:
 
 
 def test_descriptions_go_on_when_the_broker_that_gave_them_dies(three: Cluster) -> None:
-    """Promise: a source or target that lost one of its brokers is asked for topic ids and log ends again within seconds. By default the
-    client waits for the dead broker for five minutes, in which no frame leaves and no partition halts."""
+    """Promise: a source or target that lost one of its brokers is asked for topic ids and log ends again
+    within seconds. By default the client waits for the dead broker for five minutes, in which no frame leaves
+    and no partition halts."""
     create_topic(three.bootstrap_servers, "orders", config={"min.insync.replicas": "1"})
     client = clients.admin({"bootstrap.servers": three.bootstrap_servers})
     assert clients.watermarks(client, "orders", 0, Deadline(20)) == (0, 0)
@@ -53,8 +54,8 @@ def described(client: AdminClient, deadline: Deadline) -> str:
 def test_whoever_reads_or_fences_waits_for_no_broker_that_is_stopped_and_listed_first(
     three: Cluster, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Promise: with the first of three nodes stopped, records come within seconds, and a producer fences as soon as the cluster has another
-    coordinator (4 s here)."""
+    """Promise: with the first of three nodes stopped, records come within seconds, and a producer fences as
+    soon as the cluster has another coordinator (4 s here)."""
     monkeypatch.setattr(random, "shuffle", lambda _: None)
     at, topic = three.bootstrap_servers, names.topic()
     its_id = create_on_nodes(at, topic, [2, 3], [3, 2])
@@ -87,8 +88,8 @@ def test_whoever_reads_or_fences_waits_for_no_broker_that_is_stopped_and_listed_
 
 @pytest.mark.timeout(400)
 def test_a_partition_that_nobody_leads_holds_up_no_other(three: Cluster, target: Kafka, names: Names) -> None:
-    """Promise: a link starts and copies though a partition of the source has no leader; when it has one again, it is copied too, from its
-    beginning."""
+    """Promise: a link starts and copies though a partition of the source has no leader; when it has one
+    again, it is copied too, from its beginning."""
     dead, alive = names.topic("dead"), names.topic("alive")
     create_on_nodes(three.bootstrap_servers, dead, [1], [2])
     create_on_nodes(three.bootstrap_servers, alive, [3])

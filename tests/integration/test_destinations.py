@@ -1,4 +1,5 @@
-"""Destination topics: made like their source, grown with it, refused by name where they would alter or delete what is copied."""
+"""Destination topics: made like their source, grown with it, refused by name where they would alter or delete
+what is copied."""
 
 from __future__ import annotations
 
@@ -45,9 +46,10 @@ def link_of(source: Kafka, target: Kafka, names: Names, **variables: str) -> Lin
 def test_a_destination_is_made_like_its_source_and_refused_by_name_where_it_would_not_hold_it(
     source: Kafka, target: Kafka, names: Names, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Promise: a missing destination gets the source's partitions and configuration, one with fewer partitions is grown with consent; one that
-    would stamp, refuse, compact or delete records is refused, that topic only, by name, with exit code 3 in a bounded run; mended while
-    the link runs, it gets all that it missed."""
+    """Promise: a missing destination gets the source's partitions and configuration, one with fewer
+    partitions is grown with consent; one that would stamp, refuse, compact or delete records is refused, that
+    topic only, by name, with exit code 3 in a bounded run; mended while the link runs, it gets all that it
+    missed."""
     at, to = source.bootstrap_servers, target.bootstrap_servers
     made, grown = names.topic("made"), names.topic("grown")
     like = {
@@ -104,9 +106,9 @@ def test_a_destination_is_made_like_its_source_and_refused_by_name_where_it_woul
 def test_somebody_elses_topic_is_written_only_with_consent(
     source: Kafka, target: Kafka, names: Names, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Promise: a destination that holds records of somebody else's, or has too few partitions, is left alone, with the command that lets it in; an
-    empty one is used as it is. With that command all comes, behind what was there; and the link's own destinations never need it, also where its
-    source topic is made again."""
+    """Promise: a destination that holds records of somebody else's, or has too few partitions, is left alone,
+    with the command that lets it in; an empty one is used as it is. With that command all comes, behind what
+    was there; and the link's own destinations never need it, also where its source topic is made again."""
     at, to = source.bootstrap_servers, target.bootstrap_servers
     held, narrow, empty = names.topic("held"), names.topic("narrow"), names.topic("empty")
     for topic, partitions in ((held, 1), (narrow, 2), (empty, 1)):
@@ -143,8 +145,9 @@ def test_somebody_elses_topic_is_written_only_with_consent(
 def test_a_record_that_the_destination_is_too_small_for_halts_and_comes_when_there_is_room(
     source: Kafka, target: Kafka, names: Names, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Promise: a record that fits the source only through a better compression halts its partition by name, after all that came
-    before it and without holding up others; with a larger max.message.bytes it is delivered, and what came after it."""
+    """Promise: a record that fits the source only through a better compression halts its partition by name,
+    after all that came before it and without holding up others; with a larger max.message.bytes it is
+    delivered, and what came after it."""
     at, to = source.bootstrap_servers, target.bootstrap_servers
     tight, other = names.topic("tight"), names.topic("other")
     create_topic(at, tight, 1, {"max.message.bytes": "100000"})
@@ -175,8 +178,8 @@ def test_a_record_that_the_destination_is_too_small_for_halts_and_comes_when_the
 def test_another_writer_at_the_destination_does_not_spoil_the_mappings(
     source: Kafka, target: Kafka, names: Names, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Promise: records that someone else writes into a destination come between copied ones; these still all arrive once and in
-    order, and each is mapped to the offset that it has."""
+    """Promise: records that someone else writes into a destination come between copied ones; these still all
+    arrive once and in order, and each is mapped to the offset that it has."""
     at, to = source.bootstrap_servers, target.bootstrap_servers
     topic = names.topic()
     create_topic(at, topic)
@@ -225,8 +228,9 @@ def test_another_writer_at_the_destination_does_not_spoil_the_mappings(
 def test_a_record_without_a_key_halts_where_the_destination_has_become_compacted_and_comes_when_it_is_not(
     source: Kafka, target: Kafka, names: Names, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Promise: a staged record without a key, which a compacted destination refuses, halts its partition by name, after all that came
-    before it and without holding up others; when the topic is compacted no longer, it is delivered, and what came after it."""
+    """Promise: a staged record without a key, which a compacted destination refuses, halts its partition by
+    name, after all that came before it and without holding up others; when the topic is compacted no longer,
+    it is delivered, and what came after it."""
     at = source.bootstrap_servers
     once, other = names.topic("once-plain"), names.topic("other")
     create_topic(at, once)

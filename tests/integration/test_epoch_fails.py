@@ -1,4 +1,5 @@
-"""A lane of the deduplicator outlives what its driver knows of it: the next epoch's takes over from it, and they do not fence each other."""
+"""A lane of the deduplicator outlives what its driver knows of it: the next epoch's takes over from it, and
+they do not fence each other."""
 
 from __future__ import annotations
 
@@ -30,9 +31,11 @@ def test_deliveries_of_one_term_do_not_fence_each_other(
     caplog: pytest.LogCaptureFixture,
     what: str,
 ) -> None:
-    """Promise: each staging partition changes hands once or twice. (After a restart of the target they fenced each other for a minute and a
-    half: its driver had lost its lead, led again, took for the end of its first epoch what the old term's lanes reported as they gave up, and
-    began the second one beside it. A lane that failed left the others of its epoch to do the same.)"""
+    """Promise: each staging partition changes hands once or twice. (After a restart of the target they fenced
+    each other for a minute and a
+    half: its driver had lost its lead, led again, took for the end of its first epoch what the old term's
+    lanes reported as they gave up, and began the second one beside it. A lane that failed left the others of
+    its epoch to do the same.)"""
     caplog.set_level(logging.INFO, "deduplicator.lane.delivery")
     topic, fails, step = names.topic("orders"), threading.Event(), Lane._step
     create_topic(source.bootstrap_servers, topic, 4)

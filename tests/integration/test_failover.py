@@ -1,4 +1,5 @@
-"""`verbatim failover` with a source that is killed: groups go on at the target where they stopped, and what is missing is told exactly."""
+"""`verbatim failover` with a source that is killed: groups go on at the target where they stopped, and what
+is missing is told exactly."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def failover(link: Link, wait_s: float = 30, **variables: str) -> tuple[dict[str
 
 @contextmanager
 def trap() -> Iterator[tuple[str, list[Any]]]:
-    """Listens where nobody but those who are told so takes a cluster to be: its address, and who has called."""
+    """Listens where nobody but those who are told so takes a cluster to be: its address, and who has
+    called."""
     callers: list[Any] = []
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
@@ -83,8 +85,8 @@ def on_record(link: Link) -> list[int]:
 def test_groups_go_on_at_the_target_when_the_source_is_gone_and_what_is_missing_is_told(
     target: Kafka, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """30 records of each partition are delivered, 20 staged, 10 only at the source; the group stopped within what is staged of one, and
-    beyond that of the other."""
+    """30 records of each partition are delivered, 20 staged, 10 only at the source; the group stopped within
+    what is staged of one, and beyond that of the other."""
     monkeypatch.setattr(identity, "SOURCE_S", 0.5)
     to, topic, group = target.bootstrap_servers, names.topic(), f"{names.link}.g"
 

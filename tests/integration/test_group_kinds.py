@@ -1,4 +1,5 @@
-"""Groups of every kind that Kafka has, and with every id that it takes, on real brokers: each is moved, or named. One sick group is one row."""
+"""Groups of every kind that Kafka has, and with every id that it takes, on real brokers: each is moved, or
+named. One sick group is one row."""
 
 from __future__ import annotations
 
@@ -163,7 +164,8 @@ def test_a_streams_group_in_use_and_a_share_group_keep_a_cutover_from_going_on(
 def test_an_error_about_one_group_is_its_own(
     link: Link, expected: Callable[[int], int], monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    """Of a group whose coordinator answers with an error, or not at all, nothing is known; the others go on, and `--once` ends with 3 and its name."""
+    """Of a group whose coordinator answers with an error, or not at all, nothing is known; the others go on,
+    and `--once` ends with 3 and its name."""
     commit_all(link.source, "kinds.t", {f"sick-{where}": 5, f"passing-{where}": 5, f"sound-{where}": 5})
     ask = Groups._ask
 

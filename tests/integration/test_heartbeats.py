@@ -1,4 +1,5 @@
-"""Heartbeats on real brokers: written at the source where asked for, copied as all else, and what is told of them; no other write there."""
+"""Heartbeats on real brokers: written at the source where asked for, copied as all else, and what is told of
+them; no other write there."""
 
 from __future__ import annotations
 
@@ -28,9 +29,9 @@ def beating(replicator: Running) -> Heartbeat | None:
 def test_heartbeats_are_written_where_asked_for_and_copied_and_their_delay_and_the_last_one_are_told(
     source: Kafka, target: Kafka, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Promise: a link with HEARTBEATS_INTERVAL makes and writes one topic at the source, copies it like any other under the rules for names,
-    and tells a delay that is small while all runs and grows when nothing arrives; a failover tells of when the last one is; a link without
-    writes nothing there."""
+    """Promise: a link with HEARTBEATS_INTERVAL makes and writes one topic at the source, copies it like any
+    other under the rules for names, and tells a delay that is small while all runs and grows when nothing
+    arrives; a failover tells of when the last one is; a link without writes nothing there."""
     at, to, topic = source.bootstrap_servers, target.bootstrap_servers, names.topic("orders")
     create_topic(at, topic)
     produce(at, topic, [Record(b"1")])
@@ -85,7 +86,8 @@ def test_heartbeats_are_written_where_asked_for_and_copied_and_their_delay_and_t
             "beats again",
             30,
         )
-        # Of a producer that reaches nobody any more (tests/integration/test_struck_off.py) they are given up, and another one is made.
+        # Of a producer that reaches nobody any more (tests/integration/test_struck_off.py) they are given up,
+        # and another one is made.
         lost = writer._producer = clients.producer(
             {"bootstrap.servers": "127.0.0.1:1"},
             enable_idempotence=False,
@@ -129,7 +131,8 @@ def cutover(link: Link) -> tuple[str, int]:
 def test_a_topic_of_heartbeats_is_made_by_hand_where_topics_are(
     source: Kafka, target: Kafka, names: Names
 ) -> None:
-    """Promise: CREATE_TOPICS=false holds at the source too: a missing topic is refused by name, and nothing is made there."""
+    """Promise: CREATE_TOPICS=false holds at the source too: a missing topic is refused by name, and nothing
+    is made there."""
     at, to, topic = source.bootstrap_servers, target.bootstrap_servers, names.topic("orders")
     create_topic(at, topic)
     link = Link(at, to, names.link, topic)

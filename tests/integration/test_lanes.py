@@ -1,4 +1,5 @@
-"""The query that runs the lanes, on Spark itself; no broker. What lanes do is left out: these only say what they were given."""
+"""The query that runs the lanes, on Spark itself; no broker. What lanes do is left out: these only say what
+they were given."""
 
 from __future__ import annotations
 
@@ -85,7 +86,8 @@ def test_after_a_rehearsal_lanes_find_processes_that_have_imported_all(spark: Sp
         lanes.close()
     assert len(found) == 6
     assert all(body["ahead"] for body in found)
-    # Spark takes the processes of lanes and those of their data source by turns: the ones that rehearsed are among them.
+    # Spark takes the processes of lanes and those of their data source by turns: the ones that rehearsed are
+    # among them.
     assert any(body["at"] < began for body in found)
 
 
@@ -123,7 +125,8 @@ def test_each_epoch_runs_its_lanes_once_and_a_query_that_failed_starts_anew(spar
     lanes = LaneQuery(spark, "test", tell, epochs.put)
     try:
         lanes.start()
-        # Spark plans an epoch before there is a plan, and reports it: common/spark/lane_query.py:Reports takes it for the end of none.
+        # Spark plans an epoch before there is a plan, and reports it: common/spark/lane_query.py:Reports
+        # takes it for the end of none.
         assert epochs.get(timeout=60) == []
         for epoch in range(4):
             assert run(epoch) == [{"epoch": epoch, "lane": lane, "again": False} for lane in range(2)]
@@ -154,8 +157,8 @@ def wait_to_be_ended(plan: Plan) -> Iterator[str]:
 def test_a_query_that_is_stopped_in_the_middle_of_an_epoch_raises_nothing(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """Promise: a deposed leader whose lanes do not end in time leaves no dump of a stack overflow (Spark looks through what is raised with a
-    pattern that its own stack is too small for)."""
+    """Promise: a deposed leader whose lanes do not end in time leaves no dump of a stack overflow (Spark
+    looks through what is raised with a pattern that its own stack is too small for)."""
     raised: list[BaseException] = []
 
     class Watched(LaneQuery):
@@ -178,8 +181,9 @@ def test_a_query_that_is_stopped_in_the_middle_of_an_epoch_raises_nothing(
 
 
 def test_what_spark_fails_to_tidy_up_as_it_stops_is_no_error_line(spark: SparkSession) -> None:
-    """Promise: a driver with executors on Kubernetes ends without `ERROR Utils: Uncaught exception`, which is what Spark logs of each step of
-    its stop that failed, and goes on; other errors of the same logger are told."""
+    """Promise: a driver with executors on Kubernetes ends without `ERROR Utils: Uncaught exception`, which is
+    what Spark logs of each step of its stop that failed, and goes on; other errors of the same logger are
+    told."""
     log4j = spark._jvm.org.apache.logging.log4j  # type: ignore[union-attr]
     found = (
         log4j.LogManager.getContext(False).getConfiguration().getLoggerConfig("org.apache.spark.util.Utils")
@@ -195,7 +199,8 @@ def test_what_spark_fails_to_tidy_up_as_it_stops_is_no_error_line(spark: SparkSe
 
 
 def test_a_jvm_that_runs_out_of_memory_ends_and_that_is_told(spark: SparkSession) -> None:
-    """Promise: one line, and no driver that hangs on a JVM which has lost threads. The last of these tests: nothing of Spark is left."""
+    """Promise: one line, and no driver that hangs on a JVM which has lost threads. The last of these tests:
+    nothing of Spark is left."""
     gateway = spark.sparkContext._gateway
     assert gateway is not None
     with pytest.raises(

@@ -40,8 +40,8 @@ def poll(*members: Leadership, until: Callable[[], bool]) -> None:
 
 
 def test_who_was_fenced_by_its_own_name_leads_again(target: Kafka, names: Names) -> None:
-    """Promise: when a coordinator dies, an instance's name may become that of a member that nobody is. The client is dead then, and says so
-    once; the instance takes part again with another."""
+    """Promise: when a coordinator dies, an instance's name may become that of a member that nobody is. The
+    client is dead then, and says so once; the instance takes part again with another."""
     create_topic(target.bootstrap_servers, f"{names.link}.control")
     with member(target, names, "a") as it:
         poll(it, until=lambda: it.leading)
@@ -99,8 +99,8 @@ def test_two_names_fence_nobody_and_a_standby_takes_over(target: Kafka, names: N
 def test_who_reaches_nobody_any_more_takes_part_with_another_client(
     target: Kafka, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Promise: a standby whose client has lost all brokers (tests/integration/test_struck_off.py) does not stand by for ever; here it never
-    had one. One that is answered keeps its client."""
+    """Promise: a standby whose client has lost all brokers (tests/integration/test_struck_off.py) does not
+    stand by for ever; here it never had one. One that is answered keeps its client."""
     monkeypatch.setattr(election, "ASK_S", 0.5)
     create_topic(target.bootstrap_servers, f"{names.link}.control")
     with member(target, names, None) as one:

@@ -1,4 +1,5 @@
-"""The link's own topics: made by Verbatim or by hand beforehand, with names and configurations of the operator's choice."""
+"""The link's own topics: made by Verbatim or by hand beforehand, with names and configurations of the
+operator's choice."""
 
 from __future__ import annotations
 
@@ -28,8 +29,9 @@ def of_link(bootstrap: str, names: Names) -> set[str]:
 def test_nothing_is_made_where_topics_are_made_by_hand_and_each_that_is_missing_is_named(
     source: Kafka, target: Kafka, names: Names, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Promise: with CREATE_TOPICS=false a missing topic of the link is refused in one line that says what to make, a missing destination,
-    or one with too few partitions, is refused by name while the others are copied; nothing is made; made as was said, all is copied."""
+    """Promise: with CREATE_TOPICS=false a missing topic of the link is refused in one line that says what to
+    make, a missing destination, or one with too few partitions, is refused by name while the others are
+    copied; nothing is made; made as was said, all is copied."""
     at, to = source.bootstrap_servers, target.bootstrap_servers
     there, missing, small = names.topic("there"), names.topic("missing"), names.topic("small")
     for topic, partitions in ((there, 1), (missing, 2), (small, 2)):
@@ -71,8 +73,8 @@ def test_nothing_is_made_where_topics_are_made_by_hand_and_each_that_is_missing_
 def test_the_links_topics_have_the_names_and_the_configuration_that_were_asked_for(
     source: Kafka, target: Kafka, names: Names
 ) -> None:
-    """Promise: each topic of a link can be named, and what is asked for is added to its configuration; copying, verifying and consumer
-    groups work with them, and no topic of another name is made."""
+    """Promise: each topic of a link can be named, and what is asked for is added to its configuration;
+    copying, verifying and consumer groups work with them, and no topic of another name is made."""
     at, to, link_name = source.bootstrap_servers, target.bootstrap_servers, names.link
     topic = names.topic()
     create_topic(at, topic)
@@ -108,8 +110,9 @@ def test_the_links_topics_have_the_names_and_the_configuration_that_were_asked_f
 def test_two_links_share_a_control_topic_and_leave_each_other_alone(
     source: Kafka, target: Kafka, names: Names
 ) -> None:
-    """Promise: links of one target may have one control topic: each leads, copies, and finds its origins and its destinations for itself,
-    also when both copy the same topic, and when one starts again while the other runs."""
+    """Promise: links of one target may have one control topic: each leads, copies, and finds its origins and
+    its destinations for itself, also when both copy the same topic, and when one starts again while the other
+    runs."""
     at, to = source.bootstrap_servers, target.bootstrap_servers
     topic, shared = names.topic(), f"{names.link}.shared"
     create_topic(at, topic, 2)
@@ -144,8 +147,8 @@ def test_two_links_share_a_control_topic_and_leave_each_other_alone(
 def test_what_others_write_to_the_topics_of_a_link_ends_nothing(
     source: Kafka, target: Kafka, names: Names, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Promise: a record that is not the link's is skipped with one line, by the applications, `offsets` and the operator's commands; one of
-    the link's own that is damaged is named, and ends them."""
+    """Promise: a record that is not the link's is skipped with one line, by the applications, `offsets` and
+    the operator's commands; one of the link's own that is damaged is named, and ends them."""
     at, to, topic, group = (
         source.bootstrap_servers,
         target.bootstrap_servers,

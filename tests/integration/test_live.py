@@ -31,8 +31,9 @@ TOPIC, EXCLUDE = "KAFKA_CLUSTERS_SOURCE_TOPIC", "KAFKA_CLUSTERS_SOURCE_TOPIC_EXC
 def test_a_running_link_follows_its_file(
     source: Kafka, target: Kafka, names: Names, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Promise: a topic added to the file is copied from its beginning, one taken out stands still and goes on where it stood when it is
-    back, settings of topics that no longer follow are left alone, all without a restart; a bad file changes nothing."""
+    """Promise: a topic added to the file is copied from its beginning, one taken out stands still and goes on
+    where it stood when it is back, settings of topics that no longer follow are left alone, all without a
+    restart; a bad file changes nothing."""
     at, to = source.bootstrap_servers, target.bootstrap_servers
     first, second = names.topic("first"), names.topic("second")
     for topic in (first, second):
@@ -70,7 +71,8 @@ def test_a_running_link_follows_its_file(
 
 
 def test_offsets_follows_its_file(source: Kafka, target: Kafka, names: Names, tmp_path: Path) -> None:
-    """Promise: a group that the file lets in is translated from then on, in the interval that it says, without a restart."""
+    """Promise: a group that the file lets in is translated from then on, in the interval that it says,
+    without a restart."""
     at, to = source.bootstrap_servers, target.bootstrap_servers
     topic = names.topic()
     create_topic(at, topic, 1)

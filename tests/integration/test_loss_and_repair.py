@@ -1,4 +1,5 @@
-"""What is missing is sent again, what is there twice is dropped, and what is gone for good halts by name until it is accepted."""
+"""What is missing is sent again, what is there twice is dropped, and what is gone for good halts by name
+until it is accepted."""
 
 from __future__ import annotations
 
@@ -89,8 +90,9 @@ def halting(link: Link, capsys: pytest.CaptureFixture[str], run: Callable[[], in
 def test_retention_that_overtakes_the_replicator_halts_only_where_something_is_lost(
     source: Kafka, target: Kafka, names: Names, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Promise: records gone before they were read halt their partition by name; the other partitions go on; an accepted loss leaves
-    out exactly the missing range. A position that is merely behind what was delivered is no loss and halts nothing."""
+    """Promise: records gone before they were read halt their partition by name; the other partitions go on;
+    an accepted loss leaves out exactly the missing range. A position that is merely behind what was delivered
+    is no loss and halts nothing."""
     at = source.bootstrap_servers
     overtaken, behind = names.topic("overtaken"), names.topic("behind")
     create_topic(at, overtaken, 2)
@@ -133,8 +135,8 @@ def test_retention_that_overtakes_the_replicator_halts_only_where_something_is_l
 def test_a_running_link_halts_by_name_and_goes_on_once_the_loss_is_accepted(
     source: Kafka, target: Kafka, names: Names
 ) -> None:
-    """Promise: in normal running too: the position is compared with what was delivered, what is lost halts, the others go on, and
-    the operator's word is enough to go on without a restart."""
+    """Promise: in normal running too: the position is compared with what was delivered, what is lost halts,
+    the others go on, and the operator's word is enough to go on without a restart."""
     at = source.bootstrap_servers
     overtaken, behind = names.topic("overtaken"), names.topic("behind")
     for topic in (overtaken, behind):
@@ -166,8 +168,9 @@ def test_a_running_link_halts_by_name_and_goes_on_once_the_loss_is_accepted(
 def test_frames_deleted_or_damaged_in_staging_are_sent_again(
     source: Kafka, target: Kafka, names: Names
 ) -> None:
-    """Promise: frames that vanish from staging before they were delivered, the first of a partition too, and frames that fail their
-    checksum or are none at all cost nothing but a repetition: everything arrives once, in order."""
+    """Promise: frames that vanish from staging before they were delivered, the first of a partition too, and
+    frames that fail their checksum or are none at all cost nothing but a repetition: everything arrives once,
+    in order."""
     at, to = source.bootstrap_servers, target.bootstrap_servers
     old, new, damaged = names.topic("old"), names.topic("new"), names.topic("damaged")
     link = link_of(source, target, names)
@@ -216,8 +219,9 @@ def _damaged_frames(link: Link, topic: str) -> list[Record]:
 
 
 def test_what_is_remembered_may_be_lost(source: Kafka, target: Kafka, names: Names) -> None:
-    """Promise: frames repeated by a writer that was thought dead, origin frames too, positions that are older or gone, and a group
-    whose offsets are deleted or moved back below what is left of staging lead to repetition at most, and all repeated is dropped."""
+    """Promise: frames repeated by a writer that was thought dead, origin frames too, positions that are older
+    or gone, and a group whose offsets are deleted or moved back below what is left of staging lead to
+    repetition at most, and all repeated is dropped."""
     at, to = source.bootstrap_servers, target.bootstrap_servers
     topic, other = names.topic("a"), names.topic("b")
     for name in (topic, other):
@@ -264,8 +268,10 @@ def test_what_is_remembered_may_be_lost(source: Kafka, target: Kafka, names: Nam
 def test_frames_that_were_skipped_are_kept_and_delivered_once_the_loss_before_them_is_accepted(
     source: Kafka, target: Kafka, names: Names, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Promise: where frames are missing from staging and the source has lost them too, later frames may be the only copy of their
-    records: they are held, and delivered when the operator accepts the loss of what came before, and only of that."""
+    """Promise: where frames are missing from staging and the source has lost them too, later frames may be
+    the only copy of their
+    records: they are held, and delivered when the operator accepts the loss of what came before, and only of
+    that."""
     at, to = source.bootstrap_servers, target.bootstrap_servers
     topic, other = names.topic("holed"), names.topic("other")
     for name in (topic, other):
@@ -329,8 +335,9 @@ def test_staging_wiped_while_the_source_is_idle_is_noticed_and_repaired(
 def test_a_frame_that_staging_refuses_halts_its_partition_and_comes_when_there_is_room(
     source: Kafka, target: Kafka, names: Names, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Promise: a record whose frame is too large for a staging topic made by hand halts its partition by name, after all that came before
-    it and without holding up others; with a larger max.message.bytes it is copied, and what came after it."""
+    """Promise: a record whose frame is too large for a staging topic made by hand halts its partition by
+    name, after all that came before it and without holding up others; with a larger max.message.bytes it is
+    copied, and what came after it."""
     at, to = source.bootstrap_servers, target.bootstrap_servers
     large, other = names.topic("large"), names.topic("other")
     create_topic(at, large, 1, {"max.message.bytes": "2400000"})
@@ -344,7 +351,8 @@ def test_a_frame_that_staging_refuses_halts_its_partition_and_comes_when_there_i
         "message.timestamp.after.max.ms": str(2**63 - 1),
     }
     create_topic(to, staging, 1, {"retention.ms": "-1", "max.message.bytes": str(1 << 20), **wide})
-    # Hexadecimal digits at random: half their size by gzip, the source's compression, and nothing less by lz4, staging's.
+    # Hexadecimal digits at random: half their size by gzip, the source's compression, and nothing less by
+    # lz4, staging's.
     digits = random.Random(7).randbytes(2_000_000).hex().encode()
     tightly: dict[str, str | int] = {"compression.type": "gzip", "message.max.bytes": 8_000_000}
     produce(at, large, [*records(0, 5), Record(digits), *records(5, 8)], config=tightly)

@@ -1,4 +1,5 @@
-"""SASL/OAUTHBEARER on a real broker: tokens from an OIDC endpoint with signed JWTs, and from a function; sessions that end; wrong secrets."""
+"""SASL/OAUTHBEARER on a real broker: tokens from an OIDC endpoint with signed JWTs, and from a function;
+sessions that end; wrong secrets."""
 
 from __future__ import annotations
 
@@ -105,7 +106,8 @@ class SigningEndpoint(Endpoint):
 
 
 class TokenCluster(Cluster):
-    """A node with a listener for tokens without signature, and one for signed ones; Kafka's own validators."""
+    """A node with a listener for tokens without signature, and one for signed ones; Kafka's own
+    validators."""
 
     def __init__(self, data_folder: Path, keys_url: str) -> None:
         super().__init__(
@@ -183,7 +185,8 @@ def oidc(url: str, secret: str = "hush") -> dict[str, str]:  # noqa: S107
 def test_connections_outlive_their_sessions_and_their_tokens(
     cluster: TokenCluster, endpoint: str, names: Names, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Promise: records are read and committed for longer than a session and a token last, through the connections of the beginning."""
+    """Promise: records are read and committed for longer than a session and a token last, through the
+    connections of the beginning."""
     caplog.set_level(logging.WARNING)
     at, topic = cluster.bootstrap_servers, names.topic()
     create_topic(at, topic, config=FOREVER)
@@ -230,7 +233,8 @@ def variables(properties: dict[str, str], *sides: str) -> dict[str, str]:
 def test_a_link_copies_with_signed_tokens_at_both_ends(
     cluster: TokenCluster, names: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From an endpoint that is trusted by `https.ca.location`, to all connections and to the client library's clients."""
+    """From an endpoint that is trusted by `https.ca.location`, to all connections and to the client library's
+    clients."""
     topic, authority = names.topic(), Authority()
     create_topic(cluster.bootstrap_servers, topic, config=FOREVER)
     (tmp_path / "ca.pem").write_text(authority.pem)

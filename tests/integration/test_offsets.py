@@ -1,4 +1,5 @@
-"""Consumer groups on real brokers: a group that goes on at the target reads exactly the record that it would have read next."""
+"""Consumer groups on real brokers: a group that goes on at the target reads exactly the record that it would
+have read next."""
 
 from __future__ import annotations
 
@@ -205,7 +206,8 @@ class Copied:
 
 @pytest.fixture(scope="module")
 def copied(source: Kafka, target: Kafka) -> Iterator[Copied]:
-    """A link that has copied a plain topic, one with gaps of every kind, and one with an empty partition; `offsets` runs beside it."""
+    """A link that has copied a plain topic, one with gaps of every kind, and one with an empty partition;
+    `offsets` runs beside it."""
     at, to, name = source.bootstrap_servers, target.bootstrap_servers, f"t{secrets.token_hex(4)}"
     plain, holes, empty = (f"{name}.t.{what}" for what in ("plain", "holes", "empty"))
     create_topic(at, plain)
@@ -245,7 +247,8 @@ def _cleaned(at: str, topic: str) -> bool:
 
 
 def test_every_offset_of_a_log_with_gaps_leads_to_the_same_next_record(copied: Copied) -> None:
-    """For each source offset a group of its own: the record that it would read next is the same on both sides."""
+    """For each source offset a group of its own: the record that it would read next is the same on both
+    sides."""
     link, topic, prefix = copied.link, copied.holes, copied.served()
     at, to = link.source, link.target
     (there,), (here,) = read_all(at, topic), read_all(to, topic)
@@ -325,7 +328,8 @@ def test_a_group_with_members_at_the_target_is_never_written(copied: Copied) -> 
 def test_kafka_itself_refuses_a_group_that_got_members_meanwhile(
     copied: Copied, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the look at a group and the write to it, a consumer may join: then the broker says no, and the record says so."""
+    """Between the look at a group and the write to it, a consumer may join: then the broker says no, and the
+    record says so."""
     group, link, topic = copied.served(), copied.link, copied.plain
     refused: list[int] = []
     members, set_offsets = Groups.members, Groups.commit
@@ -453,8 +457,9 @@ def test_without_the_source_what_was_translated_is_still_there(
 def test_a_restart_knows_what_was_written_and_translated_before(
     source: Kafka, target: Kafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each round here is a process of its own. It follows a rewind, by the settings, and keeps to what was translated exactly when
-    retention has taken the mappings: a translation never goes back while its group does not."""
+    """Each round here is a process of its own. It follows a rewind, by the settings, and keeps to what was
+    translated exactly when retention has taken the mappings: a translation never goes back while its group
+    does not."""
     name, at, to = f"t{secrets.token_hex(4)}", source.bootstrap_servers, target.bootstrap_servers
     topic = f"{name}.t"
     create_topic(at, topic)
@@ -532,7 +537,8 @@ def test_a_topic_made_again_and_one_that_went_to_two_destinations(source: Kafka,
 
 
 def test_a_real_group_moves_to_the_target_in_mid_topic_under_load(source: Kafka, target: Kafka) -> None:
-    """Written, copied, consumed and translated all at once; the consumers stop here and start there: nothing is missing, nothing twice.
+    """Written, copied, consumed and translated all at once; the consumers stop here and start there: nothing
+    is missing, nothing twice.
 
     Meanwhile the offset at the target follows, and never goes back, over a restart of `offsets` too.
     """

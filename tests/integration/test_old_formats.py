@@ -1,4 +1,5 @@
-"""Segments of Kafka's time before 0.11, put into a broker's log folder by hand while it is down: it serves them as they are, and so they are copied."""
+"""Segments of Kafka's time before 0.11, put into a broker's log folder by hand while it is down: it serves
+them as they are, and so they are copied."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ Written = tuple[bytes, list[tuple[int, Old, int]]]
 
 
 def log(magic: int) -> Written:
-    """Messages alone, and compressed ones of each codec, as large as a batch that would go whole; with gaps, as compaction leaves them."""
+    """Messages alone, and compressed ones of each codec, as large as a batch that would go whole; with gaps,
+    as compaction leaves them."""
     data, records = b"", []
     offset = 0
 
@@ -54,7 +56,8 @@ def log(magic: int) -> Written:
 
 @pytest.fixture(scope="module")
 def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, list[list[Seen]]]]:
-    """A source whose topic has magic 0 in partition 0, magic 1 in 1, and both and record batches behind them in 2; and what is in there."""
+    """A source whose topic has magic 0 in partition 0, magic 1 in 1, and both and record batches behind them
+    in 2; and what is in there."""
     first, second = log(0), log(1)
     last = first[1][-1][0] + 1
     both = first[0] + b"".join(message(last + i, r, 1) for i, r in enumerate(SOME))
@@ -64,7 +67,8 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Cluster, lis
     with cluster:
         create_topic(cluster.bootstrap_servers, TOPIC, 3, {"retention.ms": "-1"})
         segments = [cluster.folder / "node-1" / f"{TOPIC}-{p}" / f"{0:020}.log" for p in range(len(logs))]
-        # The controller answers before the broker has made them, and written down whose they are: a folder without that is a stray one.
+        # The controller answers before the broker has made them, and written down whose they are: a folder
+        # without that is a stray one.
         whose = [segment.parent / "partition.metadata" for segment in segments]
         wait_until(lambda: all(file.exists() and file.stat().st_size for file in whose), "segments")
         wait_until(lambda: all(segment.exists() for segment in segments), "segments")
@@ -90,7 +94,8 @@ def verified(link: Link) -> str:
 def test_records_of_old_formats_are_copied_with_their_times_or_none(
     old: tuple[Cluster, list[list[Seen]]], target: Kafka, names: Names
 ) -> None:
-    """Promise: byte for byte, whatever they were compressed with; who has no timestamp has none at the target either, which is -1 and not 0."""
+    """Promise: byte for byte, whatever they were compressed with; who has no timestamp has none at the target
+    either, which is -1 and not 0."""
     cluster, there = old
     variables = {"KAFKA_CLUSTERS_DESTINATION_TOPIC": f"{names.link}.{{topic}}"}
     link = Link(cluster.bootstrap_servers, target.bootstrap_servers, names.link, TOPIC, **variables)

@@ -1,4 +1,5 @@
-"""Where copying begins: START_OFFSETS, decided once and before anything is read, so that nothing that comes later is lost."""
+"""Where copying begins: START_OFFSETS, decided once and before anything is read, so that nothing that comes
+later is lost."""
 
 from __future__ import annotations
 
@@ -41,8 +42,9 @@ def records(begin: int, end: int, partition: int = 0) -> list[Record]:
 def test_records_that_come_after_the_origin_was_decided_are_never_lost(
     source: Kafka, target: Kafka, names: Names, start: str
 ) -> None:
-    """Promise: an empty partition's origin is 0 once the link has begun, whatever dies before its first record; records already
-    there are copied with earliest and left out with latest; a topic that comes later is copied from its beginning with either."""
+    """Promise: an empty partition's origin is 0 once the link has begun, whatever dies before its first
+    record; records already there are copied with earliest and left out with latest; a topic that comes later
+    is copied from its beginning with either."""
     at, to = source.bootstrap_servers, target.bootstrap_servers
     empty, filled, later = names.topic("empty"), names.topic("filled"), names.topic("later")
     create_topic(at, empty, 2, KEPT)
@@ -72,8 +74,8 @@ def test_records_that_come_after_the_origin_was_decided_are_never_lost(
 
 
 def test_a_time_selects_the_first_record_at_or_after_it(source: Kafka, target: Kafka, names: Names) -> None:
-    """Promise: with a timestamp each partition begins at its first record of that time or later; one without any begins at its end,
-    as it was when the link began."""
+    """Promise: with a timestamp each partition begins at its first record of that time or later; one without
+    any begins at its end, as it was when the link began."""
     at, to = source.bootstrap_servers, target.bootstrap_servers
     topic = names.topic()
     create_topic(at, topic, 3, KEPT)
@@ -91,7 +93,8 @@ def test_a_time_selects_the_first_record_at_or_after_it(source: Kafka, target: K
 def test_retention_before_the_first_record_halts_instead_of_beginning_later(
     source: Kafka, target: Kafka, names: Names, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Promise: the origin is a promise too: when retention takes records at or above it before they were read, the partition halts."""
+    """Promise: the origin is a promise too: when retention takes records at or above it before they were
+    read, the partition halts."""
     at, to = source.bootstrap_servers, target.bootstrap_servers
     topic = names.topic()
     create_topic(at, topic, 1, KEPT)
@@ -113,8 +116,9 @@ def test_retention_before_the_first_record_halts_instead_of_beginning_later(
 def test_each_topic_and_partition_begins_where_it_is_told_to(
     source: Kafka, target: Kafka, names: Names, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Promise: the first entry of START_OFFSETS that means a topic counts, a partition's own offset before all, an entry alone for the
-    others; a restart with another START_OFFSETS moves nothing, and says so; a topic that comes later is copied from its beginning."""
+    """Promise: the first entry of START_OFFSETS that means a topic counts, a partition's own offset before
+    all, an entry alone for the others; a restart with another START_OFFSETS moves nothing, and says so; a
+    topic that comes later is copied from its beginning."""
     at, to = source.bootstrap_servers, target.bootstrap_servers
     exact, late, timed, other, later = (names.topic(n) for n in ("exact", "late", "timed", "other", "later"))
     for topic in (exact, late, timed, other):
@@ -141,8 +145,9 @@ def test_each_topic_and_partition_begins_where_it_is_told_to(
 def test_an_offset_that_its_log_does_not_hold_is_refused_before_anything_is_decided(
     source: Kafka, target: Kafka, names: Names
 ) -> None:
-    """Promise: an offset outside of the partition's log, and a partition that is not there, are one line naming them; with the line
-    mended the link begins as told, for nothing was written down. The end itself is within."""
+    """Promise: an offset outside of the partition's log, and a partition that is not there, are one line
+    naming them; with the line mended the link begins as told, for nothing was written down. The end itself is
+    within."""
     at, to = source.bootstrap_servers, target.bootstrap_servers
     topic = names.topic()
     create_topic(at, topic, 2, KEPT)

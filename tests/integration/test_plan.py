@@ -1,4 +1,5 @@
-"""`verbatim plan` on real brokers: it says what the link then does, and what would keep it from that, and changes nothing."""
+"""`verbatim plan` on real brokers: it says what the link then does, and what would keep it from that, and
+changes nothing."""
 
 from __future__ import annotations
 

@@ -32,7 +32,8 @@ def racks() -> Iterator[Racks]:
 def test_a_reader_reads_from_its_own_rack_and_from_the_leader_when_that_is_gone(
     racks: Racks, names: Names
 ) -> None:
-    """Promise: with `client.rack`, records come from the follower in that rack, and none is missing when it dies."""
+    """Promise: with `client.rack`, records come from the follower in that rack, and none is missing when it
+    dies."""
     at, topic = racks.bootstrap_servers, names.topic()
     its_id = create_on_nodes(at, topic, [1, 2])
     produce(at, topic, [Record(b"%d" % i) for i in range(10)])

@@ -1,4 +1,5 @@
-"""What an operator reads when a cluster can't be reached, or does not let the link in: real listeners, one line each, no two alike."""
+"""What an operator reads when a cluster can't be reached, or does not let the link in: real listeners, one
+line each, no two alike."""
 
 from __future__ import annotations
 
@@ -185,10 +186,12 @@ def as_expected(way: str, error: Exception | None) -> bool:
 def test_each_way_not_to_get_in_has_a_line_of_its_own_within_ten_seconds(
     cluster: ManyListeners, ways: dict[str, tuple[str, dict[str, str]]]
 ) -> None:
-    """Promise: variable, address, what happened and what to do. All of them were "Timed out" after a minute, or a traceback."""
+    """Promise: variable, address, what happened and what to do. All of them were "Timed out" after a minute,
+    or a traceback."""
     with ThreadPoolExecutor(6) as pool:
         found = dict(zip(ways, pool.map(lambda way: looked(*way), ways.values()), strict=True))
-    # Six looks at once on a busy machine: of a broker that had no time to answer nothing else is known. Looked at by itself, it is.
+    # Six looks at once on a busy machine: of a broker that had no time to answer nothing else is known.
+    # Looked at by itself, it is.
     found |= {way: looked(*ways[way]) for way in EXPECTED if not as_expected(way, found[way])}
     assert {way: found[way] for way in EXPECTED if not as_expected(way, found[way])} == {}
     assert EXPECTED.keys() == found.keys()
@@ -213,7 +216,8 @@ def test_with_bad_addresses_among_sound_ones_all_is_well(
 def test_what_only_one_kind_of_client_comes_in_with_is_tried_too(
     cluster: ManyListeners, user: dict[str, str]
 ) -> None:
-    """Promise: the password of consumers alone, wrong, is told of as the link starts, not by a lane that reads nothing."""
+    """Promise: the password of consumers alone, wrong, is told of as the link starts, not by a lane that
+    reads nothing."""
     given = variables(cluster.secure_servers, user) | {f"{SOURCE}CONSUMER_SASL_PASSWORD": "another"}
     settings = loading.load(environ=given)
     with pytest.raises(LinkRefused, match=r"refuses the credentials of user alice.*its consumer clients"):
@@ -333,7 +337,8 @@ def test_plan_says_so_of_both_clusters(
 def test_a_target_that_allows_no_transaction_of_ours_is_refused_by_the_name_of_its_setting(
     cluster: ManyListeners,
 ) -> None:
-    """Promise: at the start, before anything is made; where its configuration may not be read, by whoever fences. It was tried again for ever."""
+    """Promise: at the start, before anything is made; where its configuration may not be read, by whoever
+    fences. It was tried again for ever."""
     settings = loading.load(environ=variables(cluster.bootstrap_servers))
     with pytest.raises(LinkRefused, match=r"transaction.max.timeout.ms=30000, .*60000 ms: set it"):
         identity.prepare(settings, True, Deadline(20))

@@ -19,8 +19,8 @@ def of_link(bootstrap: str, names: Names) -> set[str]:
 def test_a_link_that_would_copy_its_own_copies_is_refused_and_makes_nothing(
     source: Kafka, names: Names
 ) -> None:
-    """Promise: on one cluster, a copy that is itself selected is refused by name, by the plan too: it would be copied again, and again under
-    each name that follows. With the copies left out all goes its way."""
+    """Promise: on one cluster, a copy that is itself selected is refused by name, by the plan too: it would
+    be copied again, and again under each name that follows. With the copies left out all goes its way."""
     at, topic = source.bootstrap_servers, names.topic("orders")
     create_topic(at, topic)
     produce(at, topic, [Record(b"one")])

@@ -1,4 +1,5 @@
-"""Names of destinations: by map, expression and template; what one name for two topics comes to; a name that is changed."""
+"""Names of destinations: by map, expression and template; what one name for two topics comes to; a name that
+is changed."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ def records(begin: int, end: int) -> list[Record]:
 def test_topics_go_where_map_expression_and_template_say_and_two_into_one_is_refused_by_name(
     source: Kafka, target: Kafka, names: Names, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Promise: the map wins over the expressions, these over the template; a topic whose name would be that of another's copy is
-    refused by name, exit 3, and the others are copied."""
+    """Promise: the map wins over the expressions, these over the template; a topic whose name would be that
+    of another's copy is refused by name, exit 3, and the others are copied."""
     at, to, link_name = source.bootstrap_servers, target.bootstrap_servers, names.link
     mapped, rewritten, left, clashing = (
         names.topic(w) for w in ("mapped", "re.written", "left", "un.written")
@@ -61,8 +62,9 @@ def test_topics_go_where_map_expression_and_template_say_and_two_into_one_is_ref
 def test_a_changed_name_counts_from_the_next_start_and_nothing_is_copied_twice(
     source: Kafka, target: Kafka, names: Names, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Promise: after the name of a destination was changed, what was copied stays where it is, what comes then goes to the new one,
-    once, and the mappings say which is where; the old copy is not given to another topic."""
+    """Promise: after the name of a destination was changed, what was copied stays where it is, what comes
+    then goes to the new one, once, and the mappings say which is where; the old copy is not given to another
+    topic."""
     at, to = source.bootstrap_servers, target.bootstrap_servers
     topic, other = names.topic("one"), names.topic("other")
     first, second = f"{names.link}.first", f"{names.link}.second"

@@ -1,6 +1,8 @@
-"""The least rights of each principal, on brokers with Kafka's own authorizer and SCRAM over TLS: enough, and nothing else is tried.
+"""The least rights of each principal, on brokers with Kafka's own authorizer and SCRAM over TLS: enough, and
+nothing else is tried.
 
-The rights are those of common/link/permissions.py, which the reference shows. That each is needed is proved in test_rights_needed.py.
+The rights are those of common/link/permissions.py, which the reference shows. That each is needed is proved
+in test_rights_needed.py.
 """
 
 from __future__ import annotations
@@ -51,9 +53,10 @@ def link(guarded: tuple[SecuredCluster, SecuredCluster]) -> Guarded:
 def test_the_rights_in_the_readme_are_enough_and_nothing_else_is_tried(
     link: Guarded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Promise: with the rights of the reference, and not one more, a link makes its topics, copies, follows a topic that grows and changes,
-    trims staging and translates groups; none of its principals ever tries what it has no right to; the source is left as it was. Its lanes
-    come in as users with passwords, none of which is in a plan."""
+    """Promise: with the rights of the reference, and not one more, a link makes its topics, copies, follows a
+    topic that grows and changes, trims staging and translates groups; none of its principals ever tries what
+    it has no right to; the source is left as it was. Its lanes come in as users with passwords, none of which
+    is in a plan."""
     plans: list[str] = []
     submit = ThreadQuery.submit
 
@@ -106,7 +109,8 @@ def _done(asked: Any) -> None:
 
 @pytest.mark.parametrize("principal", [REPLICATOR, OFFSETS])
 def test_a_user_at_the_source_can_do_nothing_but_read(link: Guarded, principal: str) -> None:
-    """Promise: whatever is tried at the source with the user of the replicator, or of `offsets`, other than to read, the authorizer denies."""
+    """Promise: whatever is tried at the source with the user of the replicator, or of `offsets`, other than
+    to read, the authorizer denies."""
     cluster, topic, user = link.clusters[SOURCE], link.topic("orders"), link.user(principal)
     mine = cluster.user(user)
     properties: dict[str, Any] = {**mine, "bootstrap.servers": cluster.secure_servers}
@@ -147,8 +151,9 @@ def test_a_user_at_the_source_can_do_nothing_but_read(link: Guarded, principal: 
 def test_access_rules_are_copied_with_the_rights_for_it_and_without_them_records_go_on(
     guarded: tuple[SecuredCluster, SecuredCluster],
 ) -> None:
-    """Promise: ACL_SYNC needs rights on the clusters, each of them: without it the log says so once, records are copied all the same, no rule is
-    granted and none taken back; with it the rules follow, also one that was taken away meanwhile."""
+    """Promise: ACL_SYNC needs rights on the clusters, each of them: without it the log says so once, records
+    are copied all the same, no rule is granted and none taken back; with it the rules follow, also one that
+    was taken away meanwhile."""
     link = Guarded(guarded, "ruled")
     at, to = (link.clusters[which] for which in (SOURCE, TARGET))
     topic, reader = link.topic("orders"), Right("READ", "TOPIC", link.topic("orders"))
@@ -183,7 +188,8 @@ def test_access_rules_are_copied_with_the_rights_for_it_and_without_them_records
 def test_a_new_link_without_the_right_to_make_its_topics_is_refused(
     guarded: tuple[SecuredCluster, SecuredCluster],
 ) -> None:
-    """Promise: an application that may not make a topic which is missing says so by name and ends; given the right, it makes it."""
+    """Promise: an application that may not make a topic which is missing says so by name and ends; given the
+    right, it makes it."""
     link = Guarded(guarded, "fresh")
     create_topic(guarded[0].bootstrap_servers, link.topic("orders"))
     creating = [right for right in needed() if (right.operation, right.name) in MADE_ONCE]
@@ -198,7 +204,8 @@ def test_a_new_link_without_the_right_to_make_its_topics_is_refused(
 
 
 def test_nothing_at_all_can_be_done_without_rights(guarded: tuple[SecuredCluster, SecuredCluster]) -> None:
-    """Promise: a topic that is named and may not be read is refused by name, exit 2, instead of a link that copies nothing in silence."""
+    """Promise: a topic that is named and may not be read is refused by name, exit 2, instead of a link that
+    copies nothing in silence."""
     link = Guarded(guarded, "poor")
     topic = link.topic("orders")
     create_topic(guarded[0].bootstrap_servers, topic)
@@ -214,8 +221,9 @@ def test_nothing_at_all_can_be_done_without_rights(guarded: tuple[SecuredCluster
 def test_heartbeats_need_their_own_rights_and_no_other(
     guarded: tuple[SecuredCluster, SecuredCluster],
 ) -> None:
-    """Promise: with the rights that the reference lists for heartbeats the replicator makes their topic at the source, writes to it and reads the
-    copy, and tries nothing else; without the right to make it, the link is refused by name."""
+    """Promise: with the rights that the reference lists for heartbeats the replicator makes their topic at
+    the source, writes to it and reads the copy, and tries nothing else; without the right to make it, the
+    link is refused by name."""
     link = Guarded(guarded, "beats")
     create_topic(guarded[0].bootstrap_servers, link.topic("orders"))
     mine = only_with("HEARTBEATS_INTERVAL")

@@ -1,6 +1,8 @@
-"""That each of the least rights is needed: without it the application says so by name, loses nothing, and makes up for it once it is granted.
+"""That each of the least rights is needed: without it the application says so by name, loses nothing, and
+makes up for it once it is granted.
 
-The rights are those of common/link/permissions.py; that they are enough is proved in test_rights.py. The tests of one link follow each other.
+The rights are those of common/link/permissions.py; that they are enough is proved in test_rights.py. The
+tests of one link follow each other.
 """
 
 from __future__ import annotations
@@ -54,7 +56,8 @@ GO_ON = {
     (OFFSETS, "DESCRIBE", "<topics>"),
     (OFFSETS, "DESCRIBE", "<groups>"),
 }
-"""Rights without which partitions are halted, or the log says what is not done. All others end the application, exit 2."""
+"""Rights without which partitions are halted, or the log says what is not done. All others end the
+application, exit 2."""
 
 
 SLOW = {
@@ -72,7 +75,8 @@ if ALL:
 
 @pytest.fixture(scope="module")
 def link(guarded: tuple[SecuredCluster, SecuredCluster]) -> Guarded:
-    """A link in the middle of its work, by users with the least rights: some topics copied, a group translated."""
+    """A link in the middle of its work, by users with the least rights: some topics copied, a group
+    translated."""
     found = Guarded(guarded, "least")
     at = guarded[0].bootstrap_servers
     for what in ("orders", "unread", "unseen", "unwritten", "unknown", "small", "changed"):
@@ -93,7 +97,8 @@ def halted(told: Told) -> set[str]:
 def test_what_ends_a_producer_is_told_as_such_by_whatever_call(
     guarded: tuple[SecuredCluster, SecuredCluster],
 ) -> None:
-    """Promise: a right that is missing is found whatever call the client tells it by. In the middle of reports it would be a SystemError."""
+    """Promise: a right that is missing is found whatever call the client tells it by. In the middle of
+    reports it would be a SystemError."""
     at = guarded[1]
     create_topic(at.bootstrap_servers, "not-granted")
     config = {"bootstrap.servers": at.secure_servers, **at.user("nobody")}
@@ -112,8 +117,9 @@ def test_what_ends_a_producer_is_told_as_such_by_whatever_call(
 def test_without_a_right_that_all_its_work_needs_an_application_ends_by_name(
     link: Guarded, principal: str
 ) -> None:
-    """Promise: no such right is one too many. Without it the authorizer denies what is tried, or the brokers say beforehand that it would be,
-    and the application ends in one line that names topic, group or transactional id, exit 2; with it again, it goes on where it was."""
+    """Promise: no such right is one too many. Without it the authorizer denies what is tried, or the brokers
+    say beforehand that it would be, and the application ends in one line that names topic, group or
+    transactional id, exit 2; with it again, it goes on where it was."""
     known = {(right.principal, right.operation, right.name) for right in needed()}
     assert known >= GO_ON
     produce(link.clusters[SOURCE].bootstrap_servers, link.topic("orders"), [Record(b"waits")])
@@ -145,8 +151,9 @@ def test_without_a_right_that_all_its_work_needs_an_application_ends_by_name(
 
 
 def test_what_may_not_be_read_is_halted_by_name_and_the_others_go_on(link: Guarded) -> None:
-    """Promise: a source topic that may not be read, or not even be seen any more, is halted by name, exit 3; another one is copied meanwhile,
-    and without the right to ask for the target's version the log says that it is not checked."""
+    """Promise: a source topic that may not be read, or not even be seen any more, is halted by name, exit 3;
+    another one is copied meanwhile, and without the right to ask for the target's version the log says that
+    it is not checked."""
     at = link.clusters[SOURCE].bootstrap_servers
     for what in ("orders", "unread", "unseen"):
         produce(at, link.topic(what), [Record(b"after")])
@@ -164,9 +171,9 @@ def test_what_may_not_be_read_is_halted_by_name_and_the_others_go_on(link: Guard
 def test_what_may_not_be_delivered_is_halted_by_name_at_each_start_and_the_others_go_on(
     link: Guarded,
 ) -> None:
-    """Promise: a destination that may not be written, made, grown or judged halts its own partitions by name, exit 3, now and after a restart. One
-    that may not be brought in step with its source is copied, and named in the log. So are, once each, counters that may not be kept and
-    staging that may not be trimmed."""
+    """Promise: a destination that may not be written, made, grown or judged halts its own partitions by name,
+    exit 3, now and after a restart. One that may not be brought in step with its source is copied, and named
+    in the log. So are, once each, counters that may not be kept and staging that may not be trimmed."""
     at, to = (link.clusters[which].bootstrap_servers for which in (SOURCE, TARGET))
     for what in ("unmade", "unjudged"):
         create_topic(at, link.topic(what))
@@ -217,8 +224,9 @@ def test_what_may_not_be_delivered_is_halted_by_name_at_each_start_and_the_other
 
 
 def test_where_something_is_open_that_may_not_be_looked_at_the_partition_halts_by_name(link: Guarded) -> None:
-    """Promise: a transaction is open in a destination, and whose it is takes READ there: without it the partition is halted with that word, and
-    the others go on. Where nothing is open, nobody misses that right."""
+    """Promise: a transaction is open in a destination, and whose it is takes READ there: without it the
+    partition is halted with that word, and the others go on. Where nothing is open, nobody misses that
+    right."""
     at, to = (link.clusters[which].bootstrap_servers for which in (SOURCE, TARGET))
     orders, changed = link.topic("orders"), link.topic("changed")
     for topic in (orders, changed):
@@ -244,8 +252,9 @@ def test_where_something_is_open_that_may_not_be_looked_at_the_partition_halts_b
 def test_a_right_taken_away_in_mid_run_halts_what_needs_it_or_ends_the_application_by_name(
     link: Guarded, lost: tuple[str, str]
 ) -> None:
-    """Promise: a deduplicator that may not write one destination any more halts that one by name, goes on with the others, and with it again by
-    itself. One that loses a right which all its work needs does not try for ever: it ends in one line that names what it is about, exit 2."""
+    """Promise: a deduplicator that may not write one destination any more halts that one by name, goes on
+    with the others, and with it again by itself. One that loses a right which all its work needs does not try
+    for ever: it ends in one line that names what it is about, exit 2."""
     (right,) = [r for r in needed() if (r.principal, r.operation, r.name) == (DEDUPLICATOR, *lost)]
     at, to = (link.clusters[which].bootstrap_servers for which in (SOURCE, TARGET))
     changed, orders = link.topic("changed"), link.topic("orders")
@@ -274,7 +283,8 @@ def test_a_right_taken_away_in_mid_run_halts_what_needs_it_or_ends_the_applicati
 
 
 def test_with_all_rights_again_all_that_was_missed_is_made_up_for(link: Guarded) -> None:
-    """Promise: whatever rights were missing before, once they are there everything of every topic is at the target, once and in order."""
+    """Promise: whatever rights were missing before, once they are there everything of every topic is at the
+    target, once and in order."""
     assert [link.run(principal) for principal in (REPLICATOR, DEDUPLICATOR)] == [0, 0]
     at, to = (link.clusters[which].bootstrap_servers for which in (SOURCE, TARGET))
     copied = sorted(name for name in topics(at) if name.startswith(f"{link.name}-t."))
@@ -289,8 +299,8 @@ def test_with_all_rights_again_all_that_was_missed_is_made_up_for(link: Guarded)
 
 
 def test_what_of_the_source_may_not_be_seen_is_told_and_its_offsets_follow_later(link: Guarded) -> None:
-    """Promise: Kafka leaves topics and groups that may not be described out of its answers; of those that were translated before, the log says
-    that they are not any more. Granted again, their offsets follow."""
+    """Promise: Kafka leaves topics and groups that may not be described out of its answers; of those that
+    were translated before, the log says that they are not any more. Granted again, their offsets follow."""
     at = link.clusters[SOURCE].bootstrap_servers
     hidden = ("DESCRIBE", "TOPIC", link.topic("orders")), ("DESCRIBE", "GROUP", f"{link.name}-g2")
     groups = ("g1", "orders"), ("g2", "changed")
@@ -308,8 +318,8 @@ def test_what_of_the_source_may_not_be_seen_is_told_and_its_offsets_follow_later
 
 
 def test_the_way_back_says_which_right_at_the_source_it_lacks(link: Guarded) -> None:
-    """Promise: `offsets --reverse` needs more rights at the source, each of them: without it the command names group or topic, exit 2, and
-    writes nothing; with all of them it moves the source's group."""
+    """Promise: `offsets --reverse` needs more rights at the source, each of them: without it the command
+    names group or topic, exit 2, and writes nothing; with all of them it moves the source's group."""
     at, to = (link.clusters[which].bootstrap_servers for which in (SOURCE, TARGET))
     group, topic = f"{link.name}-g1", link.topic("orders")
     back = only_with("--reverse")

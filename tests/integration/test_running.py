@@ -1,4 +1,5 @@
-"""How a link runs is changed while it runs: topics paused, resumed and limited, on real brokers, and nothing lost or repeated by it."""
+"""How a link runs is changed while it runs: topics paused, resumed and limited, on real brokers, and nothing
+lost or repeated by it."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ def records(count: int, partitions: int = 2, size: int = 100, begin: int = 0) ->
 
 @pytest.fixture
 def suspended(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Little is parked, so that fetching is suspended often; the names of the partitions with which that was done."""
+    """Little is parked, so that fetching is suspended often; the names of the partitions with which that was
+    done."""
     found: list[str] = []
     hold = Source.hold
 
@@ -76,8 +78,9 @@ def health(running: list[Running]) -> Health:
 def test_a_paused_topic_stands_still_until_it_is_resumed_and_the_others_go_on(
     source: Kafka, target: Kafka, names: Names
 ) -> None:
-    """Promise: within seconds of `pause` no record of the topic is staged, the others go on; a replicator that starts later obeys too; it is
-    no halt; health and metrics tell; after `resume` every record arrives, once."""
+    """Promise: within seconds of `pause` no record of the topic is staged, the others go on; a replicator
+    that starts later obeys too; it is no halt; health and metrics tell; after `resume` every record arrives,
+    once."""
     at, to = source.bootstrap_servers, target.bootstrap_servers
     paused, other = names.topic("paused"), names.topic("other")
     for topic in (paused, other):
@@ -140,8 +143,8 @@ def test_what_is_said_of_a_link_before_its_replicator_has_led_is_obeyed_from_the
 def test_a_link_that_is_paused_under_load_goes_on_exactly_where_it_stood(
     source: Kafka, target: Kafka, names: Names, suspended: list[str]
 ) -> None:
-    """Promise: pauses and limits that come and go in the middle of a full stream lose nothing and repeat nothing; after a failover the
-    new leader obeys what was said before it."""
+    """Promise: pauses and limits that come and go in the middle of a full stream lose nothing and repeat
+    nothing; after a failover the new leader obeys what was said before it."""
     at, to = source.bootstrap_servers, target.bootstrap_servers
     first, second = names.topic("first"), names.topic("second")
     for topic in (first, second):
@@ -183,8 +186,8 @@ def test_a_link_that_is_paused_under_load_goes_on_exactly_where_it_stood(
 def test_a_limited_topic_keeps_to_its_rate_and_holds_nobody_up(
     source: Kafka, target: Kafka, names: Names, suspended: list[str], how: str
 ) -> None:
-    """Promise: over all lanes a topic is staged no faster than its limit, steadily, while the others are copied as fast as they come; and
-    every record arrives, once, in order."""
+    """Promise: over all lanes a topic is staged no faster than its limit, steadily, while the others are
+    copied as fast as they come; and every record arrives, once, in order."""
     at, to = source.bootstrap_servers, target.bootstrap_servers
     slow, fast = names.topic("slow"), names.topic("fast")
     for topic in (slow, fast):
@@ -205,7 +208,8 @@ def test_a_limited_topic_keeps_to_its_rate_and_holds_nobody_up(
         assert there < 6000 - 5 * rate
         seen: list[int] = []
         while len(seen) < 4 and (not seen or seen[-1] < 6000):
-            # Asking takes most of a second itself on a busy machine, and by then the last record may have come.
+            # Asking takes most of a second itself on a busy machine, and by then the last record may have
+            # come.
             time.sleep(1)
             seen.append(sum(link.arrived(slow)))
         passed = time.monotonic() - begun
@@ -256,8 +260,8 @@ def test_a_limit_for_all_topics_together_is_shared_by_them(
 def test_a_bounded_run_says_which_topics_are_paused_and_does_not_wait_for_them(
     source: Kafka, target: Kafka, names: Names, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Promise: --until-caught-up copies all that is not paused, names what is and is behind, and exits with 3; a paused topic of which
-    nothing is due is none of them."""
+    """Promise: --until-caught-up copies all that is not paused, names what is and is behind, and exits with
+    3; a paused topic of which nothing is due is none of them."""
     at, to = source.bootstrap_servers, target.bootstrap_servers
     paused, idle, other = names.topic("paused"), names.topic("idle"), names.topic("other")
     for topic in (paused, idle, other):

@@ -1,4 +1,5 @@
-"""Sessions of SASL that end (`connections.max.reauth.ms`): who reads and writes in batches authenticates again, on the same connections."""
+"""Sessions of SASL that end (`connections.max.reauth.ms`): who reads and writes in batches authenticates
+again, on the same connections."""
 
 from __future__ import annotations
 
@@ -33,8 +34,8 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ShortSessions]
 def test_connections_outlive_their_sessions(
     cluster: ShortSessions, names: Names, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Promise: records are read and committed over TLS and SCRAM for longer than a session lasts, through the connections that were made at the
-    beginning, and no transaction ends otherwise than it should."""
+    """Promise: records are read and committed over TLS and SCRAM for longer than a session lasts, through the
+    connections that were made at the beginning, and no transaction ends otherwise than it should."""
     caplog.set_level(logging.WARNING)
     at, topic = cluster.bootstrap_servers, names.topic()
     create_topic(at, topic, config=FOREVER)

@@ -1,4 +1,5 @@
-"""Several source topics in one destination, on real brokers: each exact, told apart, and what can't be is refused by name."""
+"""Several source topics in one destination, on real brokers: each exact, told apart, and what can't be is
+refused by name."""
 
 from __future__ import annotations
 
@@ -72,7 +73,8 @@ def findings(report: dict[str, Any]) -> dict[tuple[str, int], dict[str, Any]]:
 
 
 def assert_merged(link: Link, into: str, *topics: str) -> None:
-    """Each record of each source is once in the destination, where its mapping says, in the source partition's order; nothing else is."""
+    """Each record of each source is once in the destination, where its mapping says, in the source
+    partition's order; nothing else is."""
     here = read_all(link.target, into)
     held = [0] * len(here)
     for topic in topics:
@@ -133,9 +135,10 @@ class Load:
 def test_two_topics_in_one_are_exact_under_load_and_a_restart_and_what_cannot_be_told_is_refused(
     source: Kafka, target: Kafka, names: Names, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Promise: records of both topics arrive once, each partition in its order, mapped to where they are, whoever else writes there, also
-    across a restart and as one of them grows; no transaction is given up for the other owner's sake; no group is moved, by whatever command;
-    `verify` finds nothing, and then what somebody else writes there."""
+    """Promise: records of both topics arrive once, each partition in its order, mapped to where they are,
+    whoever else writes there, also across a restart and as one of them grows; no transaction is given up for
+    the other owner's sake; no group is moved, by whatever command; `verify` finds nothing, and then what
+    somebody else writes there."""
     at, to = source.bootstrap_servers, target.bootstrap_servers
     orders, returns = apart(names)
     everything = f"{names.link}.all"
@@ -210,8 +213,9 @@ def test_what_may_not_meet_is_refused_by_name_and_the_first_goes_on(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Promise: of two compacted topics the first is copied and the second refused by name; the configuration of a destination follows none
-    of its sources; a link set back to fail refuses by name all that have met, until it is set to merge again."""
+    """Promise: of two compacted topics the first is copied and the second refused by name; the configuration
+    of a destination follows none of its sources; a link set back to fail refuses by name all that have met,
+    until it is set to merge again."""
     at, to = source.bootstrap_servers, target.bootstrap_servers
     keys, more, one, other = (names.topic(what) for what in ("keys", "more", "one", "other"))
     compacted, both = f"{names.link}.compacted", f"{names.link}.both"
@@ -262,7 +266,8 @@ def test_what_may_not_meet_is_refused_by_name_and_the_first_goes_on(
 def assert_a_topic_that_joins_meanwhile_is_seen(
     link: Link, topic: str, destination: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A group of a topic that is alone is translated, but not once another joins while the mappings are read, with its records in them."""
+    """A group of a topic that is alone is translated, but not once another joins while the mappings are read,
+    with its records in them."""
     commit(link.source, "alone", topic, 3)
     with closing(read_only(link.settings, needs_source=True)) as survey:
         assert {row.record.outcome for row in survey.look().rows if row.key.topic == topic} == {"written"}

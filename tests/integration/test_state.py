@@ -1,4 +1,5 @@
-"""The Delta state on a real broker: each test proves a promise that the folded table and its history make to recovery."""
+"""The Delta state on a real broker: each test proves a promise that the folded table and its history make to
+recovery."""
 
 from __future__ import annotations
 
@@ -173,7 +174,8 @@ def test_a_fold_moves_rows_and_m_in_one_commit_and_history_keeps_every_run(
 def test_a_fold_goes_on_from_a_table_that_an_earlier_version_wrote(
     table: StateTable, mappings: Mappings
 ) -> None:
-    """Promise: version N folds into the tables of version N-1; tests/unit/test_persisted_formats.py says what this one holds."""
+    """Promise: version N folds into the tables of version N-1; tests/unit/test_persisted_formats.py says what
+    this one holds."""
     shutil.copytree(GOLDEN / "state-table", folder(table))
     mappings.write(mapping(0, 10))
     mappings.write(*(mapping(0, 5, partition=1) for _ in range(8)), to=1)
@@ -434,7 +436,8 @@ def test_maintenance_drops_old_history_and_leaves_the_state_as_it_is(
 def test_the_table_is_read_without_spark_as_spark_reads_it(
     table: StateTable, mappings: Mappings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Also over a checkpoint of its log, and after its files were compacted; by Spark where it can't be read without."""
+    """Also over a checkpoint of its log, and after its files were compacted; by Spark where it can't be read
+    without."""
     jvm: Any = table.spark._jvm
     for number in range(3):
         mappings.write(mapping(number, number + 1), mapping(0, number, partition=number))

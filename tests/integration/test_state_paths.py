@@ -58,7 +58,8 @@ def test_the_state_is_the_same_after_a_restart_wherever_it_lies(
     spark: SparkSession, mappings: Mappings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture, path: str,
 ) -> None:  # fmt: skip
-    """Promise: what STATE_PATH says is written, found and written on, by Spark and by the reader without it, in one place alone."""
+    """Promise: what STATE_PATH says is written, found and written on, by Spark and by the reader without it,
+    in one place alone."""
     monkeypatch.chdir(tmp_path)
     caplog.set_level(logging.INFO)
     given = path.replace("{folder}", str(tmp_path)) + "/link"

@@ -1,4 +1,5 @@
-"""Clients that have struck all brokers off their lists, on a real broker that its controller takes to be away now and then."""
+"""Clients that have struck all brokers off their lists, on a real broker that its controller takes to be away
+now and then."""
 
 from __future__ import annotations
 
@@ -18,13 +19,15 @@ from verbatim.local.kafka_cluster import Cluster
 
 ASK_S = 1.0
 LOST_S = 90.0
-"""How long it may take until each client has met an answer that names topics and no broker. A second or two, mostly."""
+"""How long it may take until each client has met an answer that names topics and no broker. A second or two,
+mostly."""
 CLIENTS = 4
 
 
 @pytest.fixture(scope="module")
 def fenced_at_times() -> Iterator[Cluster]:
-    """Its broker's session is over before the next heartbeat comes: held to be away by turns, and otherwise in good health."""
+    """Its broker's session is over before the next heartbeat comes: held to be away by turns, and otherwise
+    in good health."""
     properties = {"broker.session.timeout.ms": 1000, "broker.heartbeat.interval.ms": 1800}
     with Cluster(properties=properties) as cluster:
         yield cluster
@@ -46,8 +49,9 @@ def renewed(client: AdminClient) -> Any:
 def test_an_admin_client_that_has_struck_all_brokers_off_asks_on_with_another(
     fenced_at_times: Cluster, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Promise: whatever the brokers have said of themselves, an admin client is answered again soon after they are back. Should this fail
-    because no client was ever lost, librdkafka has been mended, and common/ports/reconnecting_admin.py can go."""
+    """Promise: whatever the brokers have said of themselves, an admin client is answered again soon after
+    they are back. Should this fail because no client was ever lost, librdkafka has been mended, and
+    common/ports/reconnecting_admin.py can go."""
     monkeypatch.setattr(reconnecting_admin, "UNANSWERED_S", 3.0)
     at = fenced_at_times.bootstrap_servers
     create_topic(at, names.topic("orders"))

@@ -1,4 +1,5 @@
-"""What the driver reads on and on, the control topic and the lanes' counters, when its client has gone silent. On real brokers."""
+"""What the driver reads on and on, the control topic and the lanes' counters, when its client has gone
+silent. On real brokers."""
 
 from __future__ import annotations
 
@@ -40,8 +41,9 @@ def say(to: ControlLog) -> int:
 def test_a_consumer_that_has_heard_of_its_topic_reads_it_as_soon_as_it_is_assigned(
     target: Kafka, names: Names
 ) -> None:
-    """Promise: a deduplicator's lane, which fences before it reads, does not wait for its client to look which topics it was assigned: that it
-    does once a second, and finds every other new client waiting. A quarter may be slow for other reasons, on a busy machine."""
+    """Promise: a deduplicator's lane, which fences before it reads, does not wait for its client to look
+    which topics it was assigned: that it does once a second, and finds every other new client waiting. A
+    quarter may be slow for other reasons, on a busy machine."""
     topic = names.topic()
     create_topic(target.bootstrap_servers, topic)
     produce(target.bootstrap_servers, topic, [Record(b"v")])
@@ -61,8 +63,8 @@ def test_a_consumer_that_has_heard_of_its_topic_reads_it_as_soon_as_it_is_assign
 
 
 def test_a_new_client_does_not_wait_before_it_connects_to_a_leader(target: Kafka, names: Names) -> None:
-    """Promise: what each epoch begins with, new clients, costs it no pauses that only spare a broker connections: 50 ms by default, each time.
-    The quickest of many, whatever else the machine does."""
+    """Promise: what each epoch begins with, new clients, costs it no pauses that only spare a broker
+    connections: 50 ms by default, each time. The quickest of many, whatever else the machine does."""
     topic = names.topic()
     create_topic(target.bootstrap_servers, topic)
 
@@ -80,8 +82,8 @@ def test_a_new_client_does_not_wait_before_it_connects_to_a_leader(target: Kafka
 def test_a_tail_whose_client_goes_silent_reads_on_with_another(
     target: Kafka, names: Names, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Promise: a client that ceases to fetch without a word holds up nothing for longer than half a minute, here less. A paused partition is
-    as silent."""
+    """Promise: a client that ceases to fetch without a word holds up nothing for longer than half a minute,
+    here less. A paused partition is as silent."""
     monkeypatch.setattr(control_log, "StallDetector", lambda admin: StallDetector(admin, 1.0))
     create_topic(target.bootstrap_servers, f"{names.link}.control")
     one, two = log_of(target, names), log_of(target, names)
@@ -142,7 +144,8 @@ def test_counters_are_shown_again_though_their_client_goes_silent(
 def test_positions_are_read_to_their_end_though_their_client_goes_silent(
     target: Kafka, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Promise: a planner whose client has ceased to fetch plans on after SILENT_S, and the application does not end for it."""
+    """Promise: a planner whose client has ceased to fetch plans on after SILENT_S, and the application does
+    not end for it."""
     monkeypatch.setattr(planner, "SILENT_S", 1.0)
     topic = f"{names.link}.positions"
     create_topic(target.bootstrap_servers, topic)

@@ -1,4 +1,5 @@
-"""Links among three clusters: a hub, an aggregation, a chain with its consumer groups, and a ring. Each copies exactly, and verify says so."""
+"""Links among three clusters: a hub, an aggregation, a chain with its consumer groups, and a ring. Each
+copies exactly, and verify says so."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ def at(source: Kafka, target: Kafka, third: Kafka) -> tuple[str, str, str]:
 
 
 def assert_exact(link: Link, topic: str, destination: str | None = None) -> None:
-    """Every record is at the destination, as it was, and the mappings say where; by two ways of looking that share no code."""
+    """Every record is at the destination, as it was, and the mappings say where; by two ways of looking that
+    share no code."""
     assert_copied(link, topic, destination)
     for partition in verified(link).partitions:
         assert partition.equal == partition.source_records == partition.destination_records > 0
@@ -40,8 +42,8 @@ def assert_exact(link: Link, topic: str, destination: str | None = None) -> None
 def test_two_clusters_are_gathered_in_a_third_under_names_of_their_own(
     at: tuple[str, str, str], names: Names
 ) -> None:
-    """Promise: topics of one name from two clusters go to topics of their own (`{source}`), each exactly, by links that share a control
-    topic and copy at the same time."""
+    """Promise: topics of one name from two clusters go to topics of their own (`{source}`), each exactly, by
+    links that share a control topic and copy at the same time."""
     a, b, c = at
     topic, control = names.topic("orders"), f"{names.link}.control"
     links = []
@@ -74,7 +76,8 @@ def test_two_clusters_are_gathered_in_a_third_under_names_of_their_own(
 def test_one_topic_goes_to_two_clusters_and_one_link_waits_for_nothing_of_the_other(
     at: tuple[str, str, str], names: Names
 ) -> None:
-    """Promise: two links of one source copy the same topic to two clusters, each exactly, whether the other runs or not."""
+    """Promise: two links of one source copy the same topic to two clusters, each exactly, whether the other
+    runs or not."""
     a, b, c = at
     topic = names.topic("orders")
     create_topic(a, topic, 2, KEPT)
@@ -94,8 +97,9 @@ def test_one_topic_goes_to_two_clusters_and_one_link_waits_for_nothing_of_the_ot
 def test_a_chain_copies_exactly_and_its_consumer_groups_go_on_at_the_end_of_it(
     at: tuple[str, str, str], names: Names
 ) -> None:
-    """Promise: what a link has copied, transactions, their markers and gaps and all, another copies on exactly; and a group's offset,
-    translated once for each link, is at the last cluster that of the record which the group would have read next at the first."""
+    """Promise: what a link has copied, transactions, their markers and gaps and all, another copies on
+    exactly; and a group's offset, translated once for each link, is at the last cluster that of the record
+    which the group would have read next at the first."""
     a, b, c = at
     topic = names.topic("orders")
     create_topic(a, topic, 1, KEPT)
@@ -129,8 +133,9 @@ def test_a_chain_copies_exactly_and_its_consumer_groups_go_on_at_the_end_of_it(
 def test_in_a_ring_each_record_goes_round_once_and_stops_before_where_it_began(
     at: tuple[str, str, str], names: Names
 ) -> None:
-    """Promise: with PROVENANCE_HEADERS on each link of a ring, a topic of one name that is written on all three clusters holds each record
-    once on each, in its order, with a header for each cluster that it has come by."""
+    """Promise: with PROVENANCE_HEADERS on each link of a ring, a topic of one name that is written on all
+    three clusters holds each record once on each, in its order, with a header for each cluster that it has
+    come by."""
     topic = names.topic("orders")
     for bootstrap in at:
         create_topic(bootstrap, topic, 1, KEPT)

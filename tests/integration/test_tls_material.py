@@ -1,4 +1,5 @@
-"""TLS on a real listener that wants a certificate of the client's: keys and certificates as properties, encrypted keys, folders of authorities."""
+"""TLS on a real listener that wants a certificate of the client's: keys and certificates as properties,
+encrypted keys, folders of authorities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Configurations of destinations are kept in step with their source's; a topic that is gone from the source keeps its copy."""
+"""Configurations of destinations are kept in step with their source's; a topic that is gone from the source
+keeps its copy."""
 
 from __future__ import annotations
 
@@ -64,9 +65,10 @@ def broker_default(cluster: Kafka, key: str, value: str) -> Iterator[None]:
 def test_a_destination_follows_its_source_but_for_what_is_excluded_and_a_longer_retention_of_its_own(
     source: Kafka, target: Kafka, names: Names
 ) -> None:
-    """Promise: what is set, changed or unset on a source topic is so on its copy within moments, without a restart; not what is
-    excluded; a retention that somebody made longer at the target stays, one that is too short does not, but a topic that the link did
-    not make is not altered before it fits; what is due is shown before, and the largest record that is allowed is never lowered."""
+    """Promise: what is set, changed or unset on a source topic is so on its copy within moments, without a
+    restart; not what is excluded; a retention that somebody made longer at the target stays, one that is too
+    short does not, but a topic that the link did not make is not altered before it fits; what is due is shown
+    before, and the largest record that is allowed is never lowered."""
     at, to = source.bootstrap_servers, target.bootstrap_servers
     made, longer, shorter = names.topic("made"), names.topic("longer"), names.topic("shorter")
     create_topic(at, made, 1, {"retention.ms": "86400000", "delete.retention.ms": "1000"})
@@ -97,7 +99,8 @@ def test_a_destination_follows_its_source_but_for_what_is_excluded_and_a_longer_
         assert config(to, made)["retention.ms"] == "7200000"
         assert config(to, longer)["retention.ms"] == "-1"
         assert config(to, made)["delete.retention.ms"] == "86400000"
-        # Somebody at the target changes what is not theirs to change, and the source lowers what is never lowered.
+        # Somebody at the target changes what is not theirs to change, and the source lowers what is never
+        # lowered.
         alter(to, made, retention_ms="60000", segment_ms="77777")
         alter(at, made, max_message_bytes="1500000")
         eventually(lambda: config(to, made)["retention.ms"] == "7200000", "what was shortened")
@@ -114,8 +117,8 @@ def test_a_destination_follows_its_source_but_for_what_is_excluded_and_a_longer_
 def test_what_the_source_does_not_set_follows_the_default_that_was_chosen_but_never_a_shorter_retention(
     source: Kafka, target: Kafka, names: Names
 ) -> None:
-    """Promise: with TOPIC_CONFIG_DEFAULTS=source the source cluster's defaults hold for the copy, with `target` the target's; a
-    default of the target that would delete what the source keeps is not taken."""
+    """Promise: with TOPIC_CONFIG_DEFAULTS=source the source cluster's defaults hold for the copy, with
+    `target` the target's; a default of the target that would delete what the source keeps is not taken."""
     at, to = source.bootstrap_servers, target.bootstrap_servers
     topic = names.topic()
     create_topic(at, topic, 1, {"segment.ms": "100000"})
@@ -165,7 +168,8 @@ def unset(bootstrap: str, topic: str, key: str) -> None:
 def test_configurations_are_left_alone_where_they_are_not_to_follow(
     source: Kafka, target: Kafka, names: Names
 ) -> None:
-    """Promise: with TOPIC_CONFIG_SYNC=false a topic that Verbatim makes is like its source, and never altered afterwards."""
+    """Promise: with TOPIC_CONFIG_SYNC=false a topic that Verbatim makes is like its source, and never altered
+    afterwards."""
     at, to = source.bootstrap_servers, target.bootstrap_servers
     topic, later = names.topic("one"), names.topic("later")
     create_topic(at, topic, 1, {"segment.ms": "100000"})
@@ -186,9 +190,9 @@ def test_configurations_are_left_alone_where_they_are_not_to_follow(
 def test_a_topic_deleted_at_the_source_keeps_its_copy_and_is_flagged_until_it_is_made_again(
     source: Kafka, target: Kafka, names: Names
 ) -> None:
-    """Promise: the copy of a topic that was deleted stays as it is; that the topic is gone shows in the control topic, in
-    `verbatim topics` and in the health of both applications, and no longer when it is there again. One that the settings leave out from
-    now on is not taken for deleted."""
+    """Promise: the copy of a topic that was deleted stays as it is; that the topic is gone shows in the
+    control topic, in `verbatim topics` and in the health of both applications, and no longer when it is there
+    again. One that the settings leave out from now on is not taken for deleted."""
     at, to = source.bootstrap_servers, target.bootstrap_servers
     gone, left_out = names.topic("gone"), names.topic("left-out")
     for topic in (gone, left_out):

@@ -35,8 +35,9 @@ def values(bootstrap: str, topic: str) -> list[list[bytes | None]]:
 def test_what_appears_while_the_link_runs_is_copied_from_its_beginning(
     source: Kafka, target: Kafka, names: Names
 ) -> None:
-    """Promise: partitions added and topics made while the link runs are found by themselves and copied whole, whatever
-    START_OFFSETS says; a topic made again is another topic, whose records follow the old ones; a deleted one disturbs nobody."""
+    """Promise: partitions added and topics made while the link runs are found by themselves and copied whole,
+    whatever START_OFFSETS says; a topic made again is another topic, whose records follow the old ones; a
+    deleted one disturbs nobody."""
     at, to = source.bootstrap_servers, target.bootstrap_servers
     growing, again, gone, new = (names.topic(w) for w in ("growing", "again", "gone", "new"))
     for topic in (growing, again, gone):
@@ -74,8 +75,9 @@ def test_what_appears_while_the_link_runs_is_copied_from_its_beginning(
 def test_a_topic_made_again_and_refilled_past_the_old_position_is_copied_from_its_beginning(
     source: Kafka, target: Kafka, names: Names, monkeypatch: pytest.MonkeyPatch, reading: str
 ) -> None:
-    """Promise: a topic made again is noticed even where the consumer goes on at the old offset in the new log without an error:
-    no record of the new topic is taken for one of the old, none is missing, none comes twice."""
+    """Promise: a topic made again is noticed even where the consumer goes on at the old offset in the new log
+    without an error: no record of the new topic is taken for one of the old, none is missing, none comes
+    twice."""
     at, to = source.bootstrap_servers, target.bootstrap_servers
     topic = names.topic()
     create_topic(at, topic)
@@ -123,7 +125,8 @@ def test_a_topic_made_again_and_refilled_past_the_old_position_is_copied_from_it
 def test_a_topic_made_again_halts_where_the_operator_wants_it(
     source: Kafka, target: Kafka, names: Names, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Promise: with TOPIC_RECREATED=halt a topic made again is not copied, and named; the others go on; `continue` lets it go on."""
+    """Promise: with TOPIC_RECREATED=halt a topic made again is not copied, and named; the others go on;
+    `continue` lets it go on."""
     at, to = source.bootstrap_servers, target.bootstrap_servers
     again, other = names.topic("again"), names.topic("other")
     for topic in (again, other):

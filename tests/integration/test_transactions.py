@@ -71,7 +71,8 @@ def filled(source: Kafka, target: Kafka, names: Names) -> tuple[Link, str]:
 def test_a_commit_that_succeeded_but_raised_is_not_done_again(
     source: Kafka, target: Kafka, names: Names, watch: Callable[[Commit], list[Watched]]
 ) -> None:
-    """Promise: a transaction whose outcome is unknown is looked up in the mappings, so its records come once."""
+    """Promise: a transaction whose outcome is unknown is looked up in the mappings, so its records come
+    once."""
     failures = iter([True] * 3)
 
     def commit(producer: Watched, timeout: float) -> None:
@@ -88,7 +89,8 @@ def test_a_commit_that_succeeded_but_raised_is_not_done_again(
 def test_a_commit_that_failed_is_done_again_from_the_state_that_was_committed(
     source: Kafka, target: Kafka, names: Names, watch: Callable[[Commit], list[Watched]]
 ) -> None:
-    """Promise: state and position are loaded together after a failure; with `next` kept in memory the records would be lost."""
+    """Promise: state and position are loaded together after a failure; with `next` kept in memory the records
+    would be lost."""
     failures = iter([True] * 3)
 
     def commit(producer: Watched, timeout: float) -> None:
@@ -105,8 +107,9 @@ def test_a_commit_that_failed_is_done_again_from_the_state_that_was_committed(
 def test_mappings_go_with_their_records_once_the_offsets_are_foreseen_and_these_are_as_foreseen(
     source: Kafka, target: Kafka, names: Names, watch: Callable[[Commit], list[Watched]]
 ) -> None:
-    """Promise: where nobody else writes, a transaction takes up the offsets of its records and one for its marker in each destination partition,
-    so all but a producer's first produce their mappings before the flush, none is given up, and every mapping is exact."""
+    """Promise: where nobody else writes, a transaction takes up the offsets of its records and one for its
+    marker in each destination partition, so all but a producer's first produce their mappings before the
+    flush, none is given up, and every mapping is exact."""
     link, topic = filled(source, target, names)
     made = watch(lambda producer, timeout: producer.real.commit_transaction(timeout))
     rounds = 4
@@ -133,8 +136,8 @@ def test_a_call_that_never_returns_does_not_stop_its_partitions_for_ever(
     watch: Callable[[Commit], list[Watched]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Promise: a delivery that hangs inside the client is given up and its partitions are delivered by a new one; what the call that
-    hung does when it returns after all is without effect."""
+    """Promise: a delivery that hangs inside the client is given up and its partitions are delivered by a new
+    one; what the call that hung does when it returns after all is without effect."""
     monkeypatch.setattr(lane, "HANGS_S", 8.0)
     hung, released = iter([True]), threading.Event()
 
@@ -158,7 +161,8 @@ def test_fencing_comes_before_the_state_is_read(
     watch: Callable[[Commit], list[Watched]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Promise: nobody can commit any more when the mappings are read; read before, a predecessor's records would come again."""
+    """Promise: nobody can commit any more when the mappings are read; read before, a predecessor's records
+    would come again."""
     link, topic = filled(source, target, names)
     made = watch(lambda producer, timeout: producer.real.commit_transaction(timeout))
     real = recovery.recover

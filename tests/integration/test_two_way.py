@@ -1,4 +1,5 @@
-"""Links in both directions between topics of one name: nothing goes round, nothing is lost for it, and a link not asked to adds nothing."""
+"""Links in both directions between topics of one name: nothing goes round, nothing is lost for it, and a link
+not asked to adds nothing."""
 
 from __future__ import annotations
 
@@ -117,7 +118,8 @@ def verified(link: Link) -> LinkReport:
 def assert_all_there(
     topic: str, at: str, own: list[list[Seen]], *others: tuple[tuple[Header, ...], list[list[Seen]]]
 ) -> None:
-    """The partitions at `at` hold their own records and those of the others, each once and in its order, and nothing else."""
+    """The partitions at `at` hold their own records and those of the others, each once and in its order, and
+    nothing else."""
     for partition, records in enumerate(read_all(at, topic)):
         assert plain(of(records)) == plain(own[partition])
         for marks, theirs in others:
@@ -128,8 +130,9 @@ def assert_all_there(
 def test_both_directions_under_load_with_restarts_copy_each_record_once_and_echo_none(
     source: Kafka, target: Kafka, names: Names
 ) -> None:
-    """Promise: with PROVENANCE_HEADERS on both links, two topics of one name that are written on both sides end with each record once on
-    either side, in its order, with its own headers and one more on the copy; across restarts of all four applications; verify says so."""
+    """Promise: with PROVENANCE_HEADERS on both links, two topics of one name that are written on both sides
+    end with each record once on either side, in its order, with its own headers and one more on the copy;
+    across restarts of all four applications; verify says so."""
     a, b, topic = source.bootstrap_servers, target.bootstrap_servers, names.topic("orders")
     create_topic(a, topic, 2, KEPT)
     create_topic(b, topic, 2, KEPT)
@@ -183,7 +186,8 @@ def test_both_directions_under_load_with_restarts_copy_each_record_once_and_echo
 
 @pytest.fixture(scope="module")
 def pair(source: Kafka, target: Kafka) -> tuple[Link, Link, str]:
-    """Both directions, copied once and at rest, the topic on the other side made by the link: a0..a3 were there, then b0..b2, then a4."""
+    """Both directions, copied once and at rest, the topic on the other side made by the link: a0..a3 were
+    there, then b0..b2, then a4."""
     import secrets
 
     a, b, name = source.bootstrap_servers, target.bootstrap_servers, f"t{secrets.token_hex(4)}"
@@ -203,8 +207,9 @@ def pair(source: Kafka, target: Kafka) -> tuple[Link, Link, str]:
 def test_records_left_out_are_gaps_that_positions_mappings_and_group_offsets_pass(
     pair: tuple[Link, Link, str],
 ) -> None:
-    """Promise: what is not copied back holds up nothing: a bounded run ends, the mappings reach the source's end and name the copied
-    records only, and an offset among those left out is, by the mappings, that of the next one copied."""
+    """Promise: what is not copied back holds up nothing: a bounded run ends, the mappings reach the source's
+    end and name the copied records only, and an offset among those left out is, by the mappings, that of the
+    next one copied."""
     _, to_a, topic = pair
     there = read_all(to_a.source, topic)[0]
     assert [r.value for r in there] == [b"a-0", b"a-1", b"a-2", b"a-3", b"b-0", b"b-1", b"b-2", b"a-4"]
@@ -237,7 +242,8 @@ def test_records_left_out_are_gaps_that_positions_mappings_and_group_offsets_pas
 def test_verify_finds_a_copy_that_is_doubled_and_one_that_is_missing_among_the_records_of_others(
     pair: tuple[Link, Link, str], names: Names
 ) -> None:
-    """Promise: that others write there too does not hide a fault: a copy that is there twice, or a record that never arrived, is found."""
+    """Promise: that others write there too does not hide a fault: a copy that is there twice, or a record
+    that never arrived, is found."""
     to_b, _, topic = pair
     verified(to_b)
     (copy, *_) = of(read_all(to_b.target, topic)[0], mark(told(to_b.source)))
@@ -255,7 +261,8 @@ def test_verify_finds_a_copy_that_is_doubled_and_one_that_is_missing_among_the_r
 def test_a_plan_warns_of_a_link_that_takes_copies_back_unless_both_mark_them(
     pair: tuple[Link, Link, str],
 ) -> None:
-    """Promise: where the control topic of a link in the other direction can be read at the source, `verbatim plan` names it and the topic."""
+    """Promise: where the control topic of a link in the other direction can be read at the source, `verbatim
+    plan` names it and the topic."""
     to_b, to_a, topic = pair
     for link, other in ((to_b, to_a), (to_a, to_b)):
         planned = [plan(link, PROVENANCE_HEADERS=value)[0]["warnings"] for value in ("false", "true")]
@@ -276,8 +283,9 @@ def test_a_plan_warns_of_a_link_that_takes_copies_back_unless_both_mark_them(
 def test_without_the_setting_no_header_is_added_and_what_comes_back_halts_by_name(
     source: Kafka, target: Kafka, names: Names, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Promise: a link that is not asked to copies byte for byte, also records that bear such headers already; where one would take a record
-    back under the name that it had, the partition halts and says why, and goes on once the setting is on."""
+    """Promise: a link that is not asked to copies byte for byte, also records that bear such headers already;
+    where one would take a record back under the name that it had, the partition halts and says why, and goes
+    on once the setting is on."""
     a, b, topic = source.bootstrap_servers, target.bootstrap_servers, names.topic("orders")
     create_topic(a, topic, 1, KEPT)
     to_b = Link(a, b, f"{names.link}.ab", topic)

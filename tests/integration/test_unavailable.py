@@ -1,4 +1,5 @@
-"""One destination partition takes nothing: it is set aside by name, those beside it go on within seconds, and it gets all that it missed."""
+"""One destination partition takes nothing: it is set aside by name, those beside it go on within seconds, and
+it gets all that it missed."""
 
 from __future__ import annotations
 
@@ -95,10 +96,11 @@ def test_the_only_replica_of_a_destination_partition_dies_and_those_beside_it_go
     caplog: pytest.LogCaptureFixture,
     successor: bool,
 ) -> None:
-    """Promise: while records flow to all, the node of one partition is killed when a transaction has written there and is not ended yet; Kafka
-    ends it without a marker there, and what hangs would come with the next commit. The others of the same staging partition deliver within seconds,
-    a partition that lacks replicas is named too, and once the node is back all is there, each record once; also where the applications are others
-    by then."""
+    """Promise: while records flow to all, the node of one partition is killed when a transaction has written
+    there and is not ended yet; Kafka ends it without a marker there, and what hangs would come with the next
+    commit. The others of the same staging partition deliver within seconds, a partition that lacks replicas
+    is named too, and once the node is back all is there, each record once; also where the applications are
+    others by then."""
     armed, finish = threading.Event(), BatchProducer._finish
 
     def kill_and_fail(producer: BatchProducer, commit: bool, deadline: Deadline) -> None:
@@ -143,8 +145,9 @@ def test_the_only_replica_of_a_destination_partition_dies_and_those_beside_it_go
 def test_what_hangs_without_a_marker_is_closed_by_its_own_transactional_id_and_by_no_other(
     three: Cluster, names: Names
 ) -> None:
-    """What deduplicator/lane/hanging.py goes by: Kafka completes an abort without a marker in a partition that has no leader; another id's
-    marker there decides nothing, the next one of the same id decides all, and the leader tells whose it is."""
+    """What deduplicator/lane/hanging.py goes by: Kafka completes an abort without a marker in a partition
+    that has no leader; another id's marker there decides nothing, the next one of the same id decides all,
+    and the leader tells whose it is."""
     topic = names.topic()
     create_on_nodes(three.bootstrap_servers, topic, [1])
     config = {"bootstrap.servers": three.bootstrap_servers}
@@ -195,8 +198,9 @@ def mark(producer: BatchProducer, topic: str, commit: bool) -> None:
 def test_a_destination_deleted_at_the_target_is_made_again_only_with_consent(
     source: Kafka, target: Kafka, names: Names, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Promise: a destination is deleted while records flow: it is named, with what to do, its neighbours go on, and it is not made again by itself,
-    also not where the deduplicator begins anew. With consent it is, and gets exactly what was not delivered before."""
+    """Promise: a destination is deleted while records flow: it is named, with what to do, its neighbours go
+    on, and it is not made again by itself, also not where the deduplicator begins anew. With consent it is,
+    and gets exactly what was not delivered before."""
     gone, beside = names.topic("gone"), names.topic("beside")
     at, to = source.bootstrap_servers, target.bootstrap_servers
     for topic in (gone, beside):

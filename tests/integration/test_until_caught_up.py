@@ -36,7 +36,8 @@ def link(source: Kafka, target: Kafka, names: Names) -> Link:
 def test_lanes_that_report_an_end_with_nothing_copied_are_not_believed(
     link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Promise: exit code 0 only after what is committed was compared with the ends that were given; else an error that says where it stands."""
+    """Promise: exit code 0 only after what is committed was compared with the ends that were given; else an
+    error that says where it stands."""
     monkeypatch.setattr(ports, "sleep", lambda _: None)
 
     class IdleReplicator(ThreadReplicator):
@@ -59,8 +60,8 @@ def test_lanes_that_report_an_end_with_nothing_copied_are_not_believed(
 def test_a_plan_that_takes_its_time_on_spark_is_carried_out_before_the_run_ends(
     link: Link, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Promise: what is staged is delivered, also where the state table takes so long to read that Spark has planned an epoch before there is
-    a plan (exit 0, "0 records delivered", two times of two)."""
+    """Promise: what is staged is delivered, also where the state table takes so long to read that Spark has
+    planned an epoch before there is a plan (exit 0, "0 records delivered", two times of two)."""
     link.variables["STATE_PATH"] = str(tmp_path / "state")
     assert link.replicate() == 0
     planned, ended, read = threading.Event(), LaneQuery._epoch_ended, Deduplicator._in_table

@@ -1,4 +1,5 @@
-"""`verbatim verify` against real brokers whose destinations are written by hand: each fault is found where it is, and nothing else.
+"""`verbatim verify` against real brokers whose destinations are written by hand: each fault is found where it
+is, and nothing else.
 
 Each test has topics and a link name of its own, so they do not disturb each other."""
 
@@ -122,7 +123,8 @@ class World:
         return CliRunner().invoke(cli, ["verify", *arguments], env=settings | environ, catch_exceptions=False)
 
     def verify(self, *arguments: str, **environ: str) -> tuple[int, dict[str, Any]]:
-        """Exit code and the report of the topic's one partition; `at` holds (count, source offset, destination offset)."""
+        """Exit code and the report of the topic's one partition; `at` holds (count, source offset,
+        destination offset)."""
         result = self.command("--output", "json", *arguments, **environ)
         (report,) = orjson.loads(result.stdout)["partitions"]
         report["at"] = {
@@ -417,7 +419,8 @@ def test_a_compacted_topic_whose_latest_record_is_another_is_found(source: Any, 
 def test_a_sample_reads_less_and_says_what_it_does_not_tell(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A hundred windows: which ones depends on the topic's name too, another one each time, but some 20 they are.
+    # A hundred windows: which ones depends on the topic's name too, another one each time, but some 20 they
+    # are.
     monkeypatch.setattr("verbatim.verify.common_part.SAMPLE_OFFSETS", 10)
     records = some_records(1000)
     world.write("source", records)

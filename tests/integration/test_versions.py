@@ -1,4 +1,5 @@
-"""A real source of Kafka 2.8, which knows topic ids but is asked for records by topics' names. All versions: tests/versions.py."""
+"""A real source of Kafka 2.8, which knows topic ids but is asked for records by topics' names. All versions:
+tests/versions.py."""
 
 from __future__ import annotations
 
@@ -32,8 +33,9 @@ def old() -> Iterator[VersionCluster]:
 def test_all_that_brokers_of_2_8_hold_is_copied_in_batches(
     old: VersionCluster, target: Kafka, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Promise: batches of each codec on both sides of 64 KiB, transactions that were committed and aborted, odd records, and messages of the formats
-    before, from a broker that is asked by name; large ones as they are."""
+    """Promise: batches of each codec on both sides of 64 KiB, transactions that were committed and aborted,
+    odd records, and messages of the formats before, from a broker that is asked by name; large ones as they
+    are."""
     whole: set[int] = set()
     unpacked: set[str] = set()
     read = Source.read
@@ -61,8 +63,9 @@ def test_records_of_a_topic_made_again_are_never_taken_for_the_old_ones_where_na
     monkeypatch: pytest.MonkeyPatch,
     batches: tuple[int, ...],
 ) -> None:
-    """Promise: a topic is deleted and made again behind a consumer that asks by name, and refilled past its position, so that the broker goes on there
-    without an error: what it sends does not leave before the id is confirmed. Nor does it halt anything where it begins within a batch of the new log."""
+    """Promise: a topic is deleted and made again behind a consumer that asks by name, and refilled past its
+    position, so that the broker goes on there without an error: what it sends does not leave before the id is
+    confirmed. Nor does it halt anything where it begins within a batch of the new log."""
     topic, at = names.topic(), old.bootstrap_servers
     create_topic(at, topic)
     produce(at, topic, [Record(b"old %d" % n) for n in range(5)])

@@ -1,7 +1,8 @@
-"""Both applications as they are, but for Spark: the driver's loop, planner, lanes and deliveries of production, run by the scheduler.
+"""Both applications as they are, but for Spark: the driver's loop, planner, lanes and deliveries of
+production, run by the scheduler.
 
-What Spark does (running a lane, and again when it dies, sometimes beside one that lives on) and what Delta does (a commit that fails
-when M has moved) is played here.
+What Spark does (running a lane, and again when it dies, sometimes beside one that lives on) and what Delta
+does (a commit that fails when M has moved) is played here.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class Attempt:
 
 
 class Query:
-    """Stands in for common.spark.lane_query.LaneQuery. Plans travel as JSON, each try of a lane is a process of its own."""
+    """Stands in for common.spark.lane_query.LaneQuery. Plans travel as JSON, each try of a lane is a process
+    of its own."""
 
     def __init__(
         self, world: World, name: str, run_lane: RunLane, on_epoch: Callable[[list[Progress]], None]
@@ -117,7 +119,8 @@ class Query:
 
 
 class Leadership:
-    """Stands in for common.app.election.Leadership: the partition goes to who asks when its holder is dead or does not answer."""
+    """Stands in for common.app.election.Leadership: the partition goes to who asks when its holder is dead or
+    does not answer."""
 
     def __init__(self, world: World, application: str, process: Process) -> None:
         self.world = world
@@ -157,7 +160,8 @@ class NoCounters:
 
 @dataclass
 class Table:
-    """The Delta state table: what is folded, in one commit, which fails when M has moved since the fold began."""
+    """The Delta state table: what is folded, in one commit, which fails when M has moved since the fold
+    began."""
 
     world: World
     folded: dict[int, int] = field(default_factory=dict)

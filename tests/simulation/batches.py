@@ -1,9 +1,11 @@
-"""What stands for common/kafka/wire/batch_producer.py and common/kafka/wire/batch_consumer.py, on the clusters of tests/simulation/cluster.py.
+"""What stands for common/kafka/wire/batch_producer.py and common/kafka/wire/batch_consumer.py, on the
+clusters of tests/simulation/cluster.py.
 
-As those are: a batch is appended whole or not at all, so that no other writer's records come into it; nothing is sent twice by itself; a
-producer has ended with its first error, or with a request of which no answer came, and what it had sent may still arrive. The consumer asks
-for topics by their ids, or, of a source that is older than these, by their names: then one that was made again is read on at the old offset
-without an error. It hands out what it likes as whole batches, the rest as rows.
+As those are: a batch is appended whole or not at all, so that no other writer's records come into it; nothing
+is sent twice by itself; a producer has ended with its first error, or with a request of which no answer came,
+and what it had sent may still arrive. The consumer asks for topics by their ids, or, of a source that is
+older than these, by their names: then one that was made again is read on at the old offset without an error.
+It hands out what it likes as whole batches, the rest as rows.
 """
 
 from __future__ import annotations
@@ -80,7 +82,8 @@ class BatchProducer(Transactional):
         self._registered: set[Log] = set()
         self._out_of_order: set[Log] = set()
         self._elections: dict[Log, int] = {}
-        """How many each partition had had when something went there last: since the next one its leader is reached by another connection."""
+        """How many each partition had had when something went there last: since the next one its leader is
+        reached by another connection."""
         self._ends: dict[Log, int] = {}
         """Where the transaction's last batch ended."""
         self._with_offsets = False

@@ -1,4 +1,5 @@
-"""Sequences of events that break careless versions of the protocol, each driven to the point. What they are called is what must come out.
+"""Sequences of events that break careless versions of the protocol, each driven to the point. What they are
+called is what must come out.
 
 `CASES` has them all, by name. Each raises Wrong (or another AssertionError) where the outcome is another.
 """
@@ -123,7 +124,8 @@ def folded(w: World) -> None:
 @case
 @in_both_ways
 def records_of_a_topic_made_again_are_not_taken_for_old_ones() -> None:
-    """The topic is deleted and made again and its new log grows past the old position before the next fetch."""
+    """The topic is deleted and made again and its new log grows past the old position before the next
+    fetch."""
     w = copied_world()
     with w.living():
         w.start()
@@ -138,7 +140,8 @@ def records_of_a_topic_made_again_are_not_taken_for_old_ones() -> None:
 @case
 @in_both_ways
 def an_answer_about_the_topic_before_does_not_confirm_records_of_the_one_made_again() -> None:
-    """The question is answered; then the topic is made again, read and cut into frames; only then the answer is heard of."""
+    """The question is answered; then the topic is made again, read and cut into frames; only then the answer
+    is heard of."""
     w = copied_world()
     with w.living():
         w.start()
@@ -181,7 +184,8 @@ def records_of_a_topic_made_again_are_not_dropped_as_seen() -> None:
 
 @case
 def a_commit_that_never_happened_is_done_again() -> None:
-    """Position read again, but `next` kept in memory: the frame would be dropped as seen, and its position committed."""
+    """Position read again, but `next` kept in memory: the frame would be dropped as seen, and its position
+    committed."""
     w = copied_world(EndTxn=[OK, OK, NEVER, NEVER, OK, NEVER])
     with w.living():
         w.start()
@@ -216,7 +220,8 @@ def a_commit_that_arrives_late_is_not_done_again() -> None:
 
 @case
 def a_stale_fold_does_not_spoil_the_table() -> None:
-    """Driver A folds, a stale driver B writes its older fold over it, A folds on: a row is missing for good."""
+    """Driver A folds, a stale driver B writes its older fold over it, A folds on: a row is missing for
+    good."""
     w = copied_world()
     with w.living():
         w.start()
@@ -236,7 +241,8 @@ def a_stale_fold_does_not_spoil_the_table() -> None:
 
 @case
 def with_the_table_lost_and_the_mappings_trimmed_nothing_is_guessed() -> None:
-    """A zombie's origin frame arrives, and nobody knows any more how far the partition is: not new, but halted."""
+    """A zombie's origin frame arrives, and nobody knows any more how far the partition is: not new, but
+    halted."""
     w = copied_world(records=3)
     with w.living():
         w.start()
@@ -260,7 +266,8 @@ def with_the_table_lost_and_the_mappings_trimmed_nothing_is_guessed() -> None:
 @case
 @in_both_ways
 def a_pause_in_the_middle_of_frames_that_wait_loses_none_of_them() -> None:
-    """Records are in frames that wait for their topic's id when an operator pauses it; it stands still, and goes on later."""
+    """Records are in frames that wait for their topic's id when an operator pauses it; it stands still, and
+    goes on later."""
     w = copied_world()
     with w.living():
         w.start()
@@ -283,7 +290,8 @@ def a_pause_in_the_middle_of_frames_that_wait_loses_none_of_them() -> None:
 
 @case
 def an_origin_of_latest_is_decided_once() -> None:
-    """`latest` resolves to 0; the writer dies before its first frame; a record arrives: the next writer begins at 0 all the same."""
+    """`latest` resolves to 0; the writer dies before its first frame; a record arrives: the next writer
+    begins at 0 all the same."""
     w = World(Scripted(), settings(START_OFFSETS="latest"), partitions=1)
     with w.living():
         w.start()
@@ -298,7 +306,8 @@ def an_origin_of_latest_is_decided_once() -> None:
 
 @case
 def a_paused_first_leader_does_not_skip_a_partition_that_came_later() -> None:
-    """Of two first leaders one sees a partition that the other did not. It says `latest` for it when the link has begun without it."""
+    """Of two first leaders one sees a partition that the other did not. It says `latest` for it when the link
+    has begun without it."""
     late = 0
     for seen in range(4, 36, 4):
         for said in range(4, 36, 2):
@@ -337,7 +346,8 @@ def a_paused_first_leader_does_not_skip_a_partition_that_came_later() -> None:
 
 @case
 def a_predecessor_that_commits_during_recovery_is_counted() -> None:
-    """A lane of which Spark has lost sight commits while its successor stands at any point of its recovery."""
+    """A lane of which Spark has lost sight commits while its successor stands at any point of its
+    recovery."""
     late = 0
     for begun in (True, False):
         for steps in range(0, 90, 3 if begun else 1):
@@ -369,7 +379,8 @@ def a_predecessor_that_commits_during_recovery_is_counted() -> None:
 
 @case
 def retention_that_takes_only_what_is_delivered_halts_nothing() -> None:
-    """A frame is appended; its writer dies before the position is written; retention removes the record; the restart is out of range."""
+    """A frame is appended; its writer dies before the position is written; retention removes the record; the
+    restart is out of range."""
     w = copied_world(records=0)
     with w.living():
         w.start()
@@ -403,7 +414,8 @@ def a_record_that_fails_leaves_no_hole() -> None:
 
 @case
 def what_an_owner_leaves_to_the_next_one_is_committed() -> None:
-    """A commit's request never arrives, and the epoch ends when the client gives up: what the next epoch begins with has none of it."""
+    """A commit's request never arrives, and the epoch ends when the client gives up: what the next epoch
+    begins with has none of it."""
     left = 0
     for seconds in (18.0, 20.0, 22.0, 24.0, 26.0, 28.0):
         w = copied_world()
@@ -431,7 +443,8 @@ def what_an_owner_leaves_to_the_next_one_is_committed() -> None:
 
 @case
 def what_came_after_what_an_owner_left_is_read() -> None:
-    """An owner leaves what it knows to the next one, who delivers more and dies; whoever comes then begins with what the first one left."""
+    """An owner leaves what it knows to the next one, who delivers more and dies; whoever comes then begins
+    with what the first one left."""
     w = copied_world()
     with w.living():
         w.start()
@@ -449,7 +462,8 @@ def what_came_after_what_an_owner_left_is_read() -> None:
 
 @case
 def a_hole_that_is_filled_holds_nothing_up() -> None:
-    """Frames are lost from staging; the replicator sends them again; everything goes on, and nothing is held any more."""
+    """Frames are lost from staging; the replicator sends them again; everything goes on, and nothing is held
+    any more."""
     for how in range(4):
         w = copied_world(records=2)
         with w.living():
@@ -584,7 +598,8 @@ def staging_wiped_while_the_source_is_idle_is_noticed() -> None:
 
 @case
 def held_frames_are_not_trimmed() -> None:
-    """One partition has a hole, another goes on: the table is folded, and staging not trimmed past what the first one skipped."""
+    """One partition has a hole, another goes on: the table is folded, and staging not trimmed past what the
+    first one skipped."""
     w = copied_world(partitions=2, records=2)
     w.fold_s = 2.0
     with w.living():
@@ -614,7 +629,8 @@ def held_frames_are_not_trimmed() -> None:
 @case
 @in_both_ways
 def a_tail_without_records_is_no_hole() -> None:
-    """The last offsets of a partition hold no record: the position moves past them, and the next frame continues."""
+    """The last offsets of a partition hold no record: the position moves past them, and the next frame
+    continues."""
     w = copied_world(records=0)
     with w.living():
         w.start()
@@ -689,7 +705,8 @@ def a_coordinator_that_does_not_answer_is_no_successor() -> None:
 
 @case
 def two_owners_do_not_fence_each_other_for_ever() -> None:
-    """A leader pauses, another takes over and fences its lane; it wakes, and takes being fenced for a time-out."""
+    """A leader pauses, another takes over and fences its lane; it wakes, and takes being fenced for a
+    time-out."""
     fenced = 0
     for timed_out, steps in [(False, n) for n in range(8)] + [(True, n) for n in range(3)]:
         w = copied_world(records=1, EndTxn=[OK, OK, NEVER] if timed_out else [])
@@ -721,7 +738,8 @@ def two_owners_do_not_fence_each_other_for_ever() -> None:
 
 @case
 def a_commit_that_is_not_visible_yet_is_waited_for() -> None:
-    """The coordinator has decided; markers are written late, and replicated later still; meanwhile the owner dies."""
+    """The coordinator has decided; markers are written late, and replicated later still; meanwhile the owner
+    dies."""
     for what in ("markers", "replication"):
         for steps in range(0, 60, 3):
             w = copied_world(records=1)
@@ -740,7 +758,8 @@ def a_commit_that_is_not_visible_yet_is_waited_for() -> None:
 @case
 @in_both_ways
 def a_source_that_was_cut_halts_by_name() -> None:
-    """Unclean leader election: the same offsets, other content. What was copied stays as it is, and nothing is put in its place."""
+    """Unclean leader election: the same offsets, other content. What was copied stays as it is, and nothing
+    is put in its place."""
     for alive in (True, False):
         w = copied_world(records=4)
         with w.living():
@@ -763,7 +782,8 @@ def a_source_that_was_cut_halts_by_name() -> None:
 @case
 @in_both_ways
 def what_the_source_lost_halts_until_the_loss_is_accepted() -> None:
-    """Retention overtakes the replicator; an operator accepts; what staging still holds is not lost with it."""
+    """Retention overtakes the replicator; an operator accepts; what staging still holds is not lost with
+    it."""
     w = copied_world(records=2)
     with w.living():
         w.start()
@@ -789,8 +809,8 @@ def what_the_source_lost_halts_until_the_loss_is_accepted() -> None:
 
 @case
 def a_demand_of_an_owner_that_was_fenced_since_is_no_loss() -> None:
-    """It finds frames missing, asks for them, and dies; its successor has them delivered, and the source lets go of them; then the demand
-    arrives."""
+    """It finds frames missing, asks for them, and dies; its successor has them delivered, and the source lets
+    go of them; then the demand arrives."""
     w = copied_world(records=2)
     with w.living():
         w.start()
@@ -828,7 +848,8 @@ def another_writers_records_do_not_spoil_the_mappings() -> None:
 
 @case
 def another_writer_costs_no_more_than_one_transaction() -> None:
-    """Its records stand before each run: whoever foresaw another offset gives that transaction up, and foresees none from then on."""
+    """Its records stand before each run: whoever foresaw another offset gives that transaction up, and
+    foresees none from then on."""
     w = copied_world(records=1)
     with w.living():
         w.start()
@@ -890,7 +911,8 @@ def several_sources_in_one_partition_are_mapped_exactly() -> None:
 
 @case
 def a_source_that_joins_another_later_is_told_apart_from_the_first_record_on() -> None:
-    """Whoever owns the first one's partition hears of it after the second one's owner, in the middle of a run."""
+    """Whoever owns the first one's partition hears of it after the second one's owner, in the middle of a
+    run."""
     interleaved = 0
     for seed in range(12):
         w = World(Seeded(seed, 0.0), MERGED, partitions=1)
@@ -913,7 +935,8 @@ def a_source_that_joins_another_later_is_told_apart_from_the_first_record_on() -
 
 @case
 def a_destination_of_several_sources_that_becomes_compacted_takes_nothing_more_until_it_is_not() -> None:
-    """The sources are compacted, and so is it: as a copy of one of them it would do. Both are refused, and go on once it is as it was."""
+    """The sources are compacted, and so is it: as a copy of one of them it would do. Both are refused, and go
+    on once it is as it was."""
     w = World(Scripted(), MERGED, partitions=1, records=1)
     with w.living():
         w.start()
@@ -952,7 +975,8 @@ def _falls_silent(w: World, topic: str) -> None:
 
 
 def _goes_on(breaks: Callable[[World], None], happens: Callable[[World], None], seconds: float) -> None:
-    """Though a client breaks without a word. An epoch ends by itself after ten minutes, and the next one has other clients."""
+    """Though a client breaks without a word. An epoch ends by itself after ten minutes, and the next one has
+    other clients."""
     w = copied_world()
     with w.living():
         w.start()
@@ -977,7 +1001,8 @@ def a_staging_client_that_goes_silent_is_replaced() -> None:
 
 @case
 def a_control_client_that_goes_silent_is_replaced() -> None:
-    """The same of all that read the control topic. A topic made again needs a word of each driver to the other's lanes."""
+    """The same of all that read the control topic. A topic made again needs a word of each driver to the
+    other's lanes."""
 
     def happens(w: World) -> None:
         w.remake_source()
@@ -988,7 +1013,8 @@ def a_control_client_that_goes_silent_is_replaced() -> None:
 
 @case
 def a_staging_producer_that_hears_no_more_is_replaced() -> None:
-    """The replicator's producer and a broker disagree about what comes next: nothing is sent any more, and no error is told."""
+    """The replicator's producer and a broker disagree about what comes next: nothing is sent any more, and no
+    error is told."""
 
     def breaks(w: World) -> None:
         for query, lane in w.lanes_of("replicator"):
@@ -1065,8 +1091,8 @@ def a_transaction_behind_a_commit_that_is_late_has_another_owner() -> None:
 
 @case
 def what_was_read_before_the_source_is_read_again_is_not_sent_twice() -> None:
-    """One answer says that a position is out of range, and has records of another partition. The log has grown meanwhile, so all is read
-    again from where it was; then the records are taken in."""
+    """One answer says that a position is out of range, and has records of another partition. The log has
+    grown meanwhile, so all is read again from where it was; then the records are taken in."""
     met = 0
     for seed in range(20):
         w = World(Seeded(seed), settings(START_OFFSETS="latest"), partitions=2, records=3)
@@ -1093,8 +1119,8 @@ def _hangs(w: World) -> bool:
 
 @case
 def what_hangs_is_closed_as_it_ended_by_whoever_comes_next() -> None:
-    """The destination has no leader when the marker is due, and its owner ends there: an abort that hangs would come with the successor's first
-    commit, a commit would go with its first abort."""
+    """The destination has no leader when the marker is due, and its owner ends there: an abort that hangs
+    would come with the successor's first commit, a commit would go with its first abort."""
     hung = set()
     for ends in ([NEVER], [OK], [ANSWER_LOST]):
         for steps in range(0, 24, 3):
@@ -1119,8 +1145,8 @@ def what_hangs_is_closed_as_it_ended_by_whoever_comes_next() -> None:
 
 @case
 def whoever_dies_while_it_closes_what_hangs_changes_nothing() -> None:
-    """The transaction that puts the missing marker is under way when its owner ends: of a commit, it is not to be aborted, and of an abort, not
-    to be committed."""
+    """The transaction that puts the missing marker is under way when its owner ends: of a commit, it is not
+    to be aborted, and of an abort, not to be committed."""
     for ends in ([OK], [NEVER]):
         for steps in range(12):
             w = copied_world()
@@ -1145,7 +1171,8 @@ def whoever_dies_while_it_closes_what_hangs_changes_nothing() -> None:
 
 @case
 def a_commit_that_hangs_while_nothing_comes_does_not_go_with_the_next_abort() -> None:
-    """Its owner hears that it is committed, and nothing of the marker that is missing; its next transaction there is aborted."""
+    """Its owner hears that it is committed, and nothing of the marker that is missing; its next transaction
+    there is aborted."""
     w = copied_world()
     with w.living():
         w.start()

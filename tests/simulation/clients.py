@@ -1,10 +1,13 @@
-"""confluent_kafka's clients, as far as this project uses them, on the clusters of tests/simulation/cluster.py.
+"""confluent_kafka's clients, as far as this project uses them, on the clusters of
+tests/simulation/cluster.py.
 
-They honour the configuration that correctness needs (isolation level, idempotence, gapless guarantee, offset reset, transactional id), so
-production code that leaves it out fails here. Each call is a scheduling point. What may go wrong on the way is an outcome that the
-chooser decides: requests that arrive late or never, answers that are lost.
+They honour the configuration that correctness needs (isolation level, idempotence, gapless guarantee, offset
+reset, transactional id), so production code that leaves it out fails here. Each call is a scheduling point.
+What may go wrong on the way is an outcome that the chooser decides: requests that arrive late or never,
+answers that are lost.
 
-librdkafka as it is known to be: a record that fails lets those behind it go on unless the gapless guarantee is set and messages do not time out.
+librdkafka as it is known to be: a record that fails lets those behind it go on unless the gapless guarantee
+is set and messages do not time out.
 """
 
 from __future__ import annotations
@@ -330,8 +333,8 @@ class Producer(Client):
         return not self.stuck or any(q.topic not in self.stuck for q in self.queue)
 
     def _arrive(self) -> None:
-        """A batch gets through, of one partition: nothing keeps partitions in step. (Its answer gets through too: a process that dies
-        before it looks has not heard it.)"""
+        """A batch gets through, of one partition: nothing keeps partitions in step. (Its answer gets through
+        too: a process that dies before it looks has not heard it.)"""
         self.scheduler.moved = self.process.name
         pick = self.scheduler.chooser.pick
         partitions = list(
@@ -409,7 +412,8 @@ class Consumer(Client):
 
     def incremental_assign(self, partitions: Iterable[TopicPartition]) -> None:
         for p in partitions:
-            # Of a topic that a connected one has not heard of, librdkafka asks when it next looks, up to a second later.
+            # Of a topic that a connected one has not heard of, librdkafka asks when it next looks, up to a
+            # second later.
             assert p.topic in self.heard_of or self.scheduler.steps == self.made_at, f"{p.topic}: late"
             self.heard_of.add(p.topic)
             offset = p.offset
@@ -552,7 +556,8 @@ class Consumer(Client):
 
 
 class Answer:
-    """A future. Asked when it was made, answered some time later, and heard of later still: by itself, or when it is waited for."""
+    """A future. Asked when it was made, answered some time later, and heard of later still: by itself, or
+    when it is waited for."""
 
     def __init__(self, client: Client, ask: Callable[[], Any]) -> None:
         self._client = client

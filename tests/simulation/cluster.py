@@ -1,6 +1,8 @@
-"""A Kafka cluster as far as this project relies on it: logs, transactions and their coordinator, group offsets, topic ids.
+"""A Kafka cluster as far as this project relies on it: logs, transactions and their coordinator, group
+offsets, topic ids.
 
-The broker's side, without time-outs or losses of its own: what the network and the clients do is in tests/simulation/clients.py.
+The broker's side, without time-outs or losses of its own: what the network and the clients do is in
+tests/simulation/clients.py.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ Headers = list[tuple[str, bytes | None]] | None
 
 @dataclass(eq=False, slots=True)
 class Txn:
-    """A transaction of a producer: `state` is open, then committed or aborted; `logs` those it wrote to, `unmarked` those that lack its marker."""
+    """A transaction of a producer: `state` is open, then committed or aborted; `logs` those it wrote to,
+    `unmarked` those that lack its marker."""
 
     state: str = "open"
     producer: int = 0
@@ -43,7 +46,8 @@ class Entry:
 
 
 class Log:
-    """One partition: [start, end), of which [start, high watermark) is replicated and [start, last stable offset) is decided."""
+    """One partition: [start, end), of which [start, high watermark) is replicated and [start, last stable
+    offset) is decided."""
 
     def __init__(self, topic: Topic, partition: int) -> None:
         self.topic = topic
@@ -86,7 +90,8 @@ class Log:
         self.high = self.end
 
     def mark(self, txn: Txn, replicated: bool) -> None:
-        """Put a transaction's marker: it decides all that its producer has open here, also what hangs of another transaction."""
+        """Put a transaction's marker: it decides all that its producer has open here, also what hangs of
+        another transaction."""
         self.append(None, None, txn=txn, marker=True, replicated=replicated)
         for other in [other for other in self.open if other.producer == txn.producer]:
             if other is not txn:
@@ -218,7 +223,8 @@ class Cluster:
         return known.epoch
 
     def ongoing(self, tid: str, epoch: int, timeout: float) -> Txn | None:
-        """AddPartitionsToTxn: the transaction under way, begun if there is none; None while the last one is being completed."""
+        """AddPartitionsToTxn: the transaction under way, begun if there is none; None while the last one is
+        being completed."""
         known = self._current(tid, epoch)
         if known.completing():
             return None
@@ -237,7 +243,8 @@ class Cluster:
         headers: Headers,
         timestamp: int,
     ) -> int:
-        """Append a record of a transaction: only where the partition was added to it (verified by brokers from 3.6 on)."""
+        """Append a record of a transaction: only where the partition was added to it (verified by brokers
+        from 3.6 on)."""
         known = self._current(tid, epoch)
         txn = known.txn
         if txn is None or txn.state != "open" or log not in txn.logs:
@@ -245,7 +252,8 @@ class Cluster:
         return log.append(key, value, headers, timestamp, txn)
 
     def end(self, tid: str, epoch: int, result: str) -> bool:
-        """EndTxn; False while an earlier end is being completed. Repeated, it does nothing, unless another transaction has begun."""
+        """EndTxn; False while an earlier end is being completed. Repeated, it does nothing, unless another
+        transaction has begun."""
         known = self._current(tid, epoch)
         if known.txn is not None and known.txn.state == "open":
             self._end(known, result)
@@ -297,7 +305,8 @@ class Cluster:
             begins = log.open.get(txn, log.high)
             log.mark(txn, not lagging)
             if lagging:
-                # The leader that acknowledged is gone; the next one knows of less until its followers have fetched.
+                # The leader that acknowledged is gone; the next one knows of less until its followers have
+                # fetched.
                 log.high = min(log.high, begins)
                 self.lagging.append(log)
         if not txn.unmarked:

@@ -1,22 +1,25 @@
 """Exhaustive search at small scope, bounded in how often it departs from everybody taking turns.
 
-The world: 2 source partitions of 3 records each (one before the applications start, two after both run), two instances of each
-application, one staging partition. Undisturbed, every task runs in turn, up to its next call to the outside, and every request ends well.
+The world: 2 source partitions of 3 records each (one before the applications start, two after both run), two
+instances of each application, one staging partition. Undisturbed, every task runs in turn, up to its next
+call to the outside, and every request ends well.
 
-A schedule departs from that in up to `crashes` places. What is enumerated, completely: for each scheduling step of the undisturbed
-schedule up to the arrival of the last record, each of the DISTURBANCES befalls, right before this step, each application; with two
-departures, the second one at each later step of the schedule that the first one leaves. After the last departure everybody takes turns
-again until all has arrived. So, with one departure, every single crash point of each process is tried; with two, every pair.
+A schedule departs from that in up to `crashes` places. What is enumerated, completely: for each scheduling
+step of the undisturbed schedule up to the arrival of the last record, each of the DISTURBANCES befalls, right
+before this step, each application; with two departures, the second one at each later step of the schedule
+that the first one leaves. After the last departure everybody takes turns again until all has arrived. So,
+with one departure, every single crash point of each process is tried; with two, every pair.
 
-Two points of a process between which nothing of what it does is seen outside of it are one: it has left the same behind, wherever it ends
-between them. So a step of somebody else, whom the disturbance does not befall, is left out, and so is a step after one that changed nothing
-`outside`: no log, transaction, group offset or topic, nor the table, the election, what Spark runs, or what is on the wire. An answer that
-arrives changes nothing but the process that asked; a batch that arrives is its sender's step.
+Two points of a process between which nothing of what it does is seen outside of it are one: it has left the
+same behind, wherever it ends between them. So a step of somebody else, whom the disturbance does not befall,
+is left out, and so is a step after one that changed nothing `outside`: no log, transaction, group offset or
+topic, nor the table, the election, what Spark runs, or what is on the wire. An answer that arrives changes
+nothing but the process that asked; a batch that arrives is its sender's step.
 
-What is not enumerated: other orders of the tasks between two departures than in turn (the seeded schedules draw those), and batches: what
-waits on one wire arrives in batches whose size follows from the number of the step. States that were seen before are not cut off, since
-production objects can't be compared; each schedule is run from its beginning. A `stride` takes only each n-th pair; so does the default
-run.
+What is not enumerated: other orders of the tasks between two departures than in turn (the seeded schedules
+draw those), and batches: what waits on one wire arrives in batches whose size follows from the number of the
+step. States that were seen before are not cut off, since production objects can't be compared; each schedule
+is run from its beginning. A `stride` takes only each n-th pair; so does the default run.
 """
 
 from __future__ import annotations
@@ -66,13 +69,15 @@ def _lose_lane_that_stands_still(w: World, name: str) -> None:
 
 
 def _pause_leader(w: World, name: str) -> None:
-    """The driver that leads stands still until more comes to the source; where nobody else copies what is there, for STILL_S."""
+    """The driver that leads stands still until more comes to the source; where nobody else copies what is
+    there, for STILL_S."""
     if name in w.leaders:
         w.leaders[name].paused = True
 
 
 def _end_epoch(w: World, name: str) -> None:
-    """The driver that leads wants its lanes to end, and starts them again; it is time for them to look whether it does."""
+    """The driver that leads wants its lanes to end, and starts them again; it is time for them to look
+    whether it does."""
     if end_epoch(w, name):
         w.scheduler.now += 5.0
 
@@ -88,7 +93,8 @@ def _nothing(w: World, name: str) -> None:
 
 @dataclass(frozen=True)
 class Disturbance:
-    """What befalls an application: before it does, how requests end from then on (Scripted) is set to `ends`."""
+    """What befalls an application: before it does, how requests end from then on (Scripted) is set to
+    `ends`."""
 
     befall: Callable[[World, str], object]
     lanes_alone: bool = False
@@ -134,7 +140,8 @@ Departure = tuple[int, int, str]
 
 @dataclass(frozen=True)
 class Move:
-    """A step: the process that moves ("" if none does), what requests it ended, whether it is seen outside, what is on the wire then."""
+    """A step: the process that moves ("" if none does), what requests it ended, whether it is seen outside,
+    what is on the wire then."""
 
     actor: str
     ended: tuple[str, ...]
@@ -143,7 +150,8 @@ class Move:
     """By whom."""
 
     def befallen(self, disturbance: Disturbance, name: str) -> bool:
-        """Whether it makes a difference that this disturbance of an application comes before this step, and not after it."""
+        """Whether it makes a difference that this disturbance of an application comes before this step, and
+        not after it."""
         concerned = disturbance.concerns(self.actor, name)
         if disturbance.of:
             return disturbance.of in self.ended and concerned
@@ -163,8 +171,8 @@ class Watched(Scripted):
 
 
 def outside(w: World) -> tuple[object, dict[str, int]]:
-    """All that a process can change and that outlives it, equal if nothing has changed; and how many records are on the wire, by the process
-    that sent them."""
+    """All that a process can change and that outlives it, equal if nothing has changed; and how many records
+    are on the wire, by the process that sent them."""
     clusters = [
         (
             [
@@ -264,7 +272,8 @@ def pairs(stride: int = 1) -> Iterator[tuple[Departure, ...]]:
     number = 0
     length: int | None = None
     for (first,) in one_departure():
-        # Which pairs a departure has is known only by running it: where none of them is wanted, it has as many as the one before.
+        # Which pairs a departure has is known only by running it: where none of them is wanted, it has as
+        # many as the one before.
         if length is None or (number + length) // stride > number // stride:
             seconds = _departures(run((first,), watch=True)[0], first[0])
             length = len(seconds)

@@ -1,6 +1,8 @@
-"""What befalls a world. Each takes the world and `pick(n)`, a number below n, and says whether it did anything.
+"""What befalls a world. Each takes the world and `pick(n)`, a number below n, and says whether it did
+anything.
 
-The first kind loses nothing for good, so nothing may halt after it; the second kind loses records at the source.
+The first kind loses nothing for good, so nothing may halt after it; the second kind loses records at the
+source.
 """
 
 from __future__ import annotations
@@ -134,7 +136,8 @@ def retention_of_delivered(w: World, pick: Pick) -> bool:
 
 
 def retention_of_mappings(w: World, pick: Pick) -> bool:
-    """What was folded an hour ago, the least that a link's mappings are kept for. Nobody sleeps through all of that time."""
+    """What was folded an hour ago, the least that a link's mappings are kept for. Nobody sleeps through all
+    of that time."""
     folded = dict(w.table.folded)
     for process in w.zombies:
         w.kill(process)

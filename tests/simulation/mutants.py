@@ -1,6 +1,8 @@
-"""Careless versions of the protocol: each is production code with a line or two changed, and something here must notice.
+"""Careless versions of the protocol: each is production code with a line or two changed, and something here
+must notice.
 
-`python -m tests.simulation --mutants` looks for what notices each, and writes the table in tests/simulation/README.md.
+`python -m tests.simulation --mutants` looks for what notices each, and writes the table in
+tests/simulation/README.md.
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ Change = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Mutant:
-    """`killed_by` is the case, or the number of the seeded schedule, that is known to notice; `names`: where topics are asked for by name."""
+    """`killed_by` is the case, or the number of the seeded schedule, that is known to notice; `names`: where
+    topics are asked for by name."""
 
     name: str
     changes: tuple[Change, ...]

@@ -1,7 +1,9 @@
-"""A deterministic scheduler: one task runs at a time, until its next call to the outside; then a chooser says who goes on. Virtual clock.
+"""A deterministic scheduler: one task runs at a time, until its next call to the outside; then a chooser says
+who goes on. Virtual clock.
 
-Tasks are greenlets, so the code that they run needs no change: a blocking call switches to the scheduler. Time stands still while
-anything can run, and jumps to the next time-out when nothing can. Knows nothing of Kafka.
+Tasks are greenlets, so the code that they run needs no change: a blocking call switches to the scheduler.
+Time stands still while anything can run, and jumps to the next time-out when nothing can. Knows nothing of
+Kafka.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ class Seeded:
 
 
 class InTurn:
-    """Everything as it should be, everybody in turn; but the `deviations`, decision number -> choice, are taken."""
+    """Everything as it should be, everybody in turn; but the `deviations`, decision number -> choice, are
+    taken."""
 
     def __init__(self, deviations: dict[int, int] | None = None) -> None:
         self.deviations = deviations or {}
@@ -62,7 +65,8 @@ class InTurn:
 
 
 class Scripted(InTurn):
-    """As it should be and in turn, but for the ends that a case wants: `script` has, by what ends, the ways of the next ones."""
+    """As it should be and in turn, but for the ends that a case wants: `script` has, by what ends, the ways
+    of the next ones."""
 
     def __init__(self, **script: list[int]) -> None:
         super().__init__()
@@ -123,7 +127,8 @@ class Task:
 
 
 class Scheduler:
-    """`tasks` run and wait; `events` are what may happen by itself at any time: messages on the wire, answers."""
+    """`tasks` run and wait; `events` are what may happen by itself at any time: messages on the wire,
+    answers."""
 
     def __init__(self, chooser: Chooser) -> None:
         self.chooser = chooser
@@ -170,7 +175,8 @@ class Scheduler:
     # called by whoever drives the simulation
 
     def run(self, until: Callable[[], bool], seconds: float, most_steps: int = 1_000_000) -> bool:
-        """Run until something is true; False if it still is not after so much virtual time, or when nothing can ever happen."""
+        """Run until something is true; False if it still is not after so much virtual time, or when nothing
+        can ever happen."""
         end, last = self.now + seconds, self.steps + most_steps
         while not until():
             if self.now > end or self.steps >= last or not self.step():

@@ -1,4 +1,5 @@
-"""Schedules: what happens to a world from its first record until everything has arrived. Seeded ones, to be repeated by number."""
+"""Schedules: what happens to a world from its first record until everything has arrived. Seeded ones, to be
+repeated by number."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ def _settings(staging_partitions: int) -> Settings:
 
 
 def by_seed(seed: int, merged: bool = False, names: bool = False) -> Counter[str]:
-    """Run a schedule; the states it visited. `merged`: of two source topics that go into one; `names`: which are asked for by name. Raises
-    Wrong, or whatever the code under it raised."""
+    """Run a schedule; the states it visited. `merged`: of two source topics that go into one; `names`: which
+    are asked for by name. Raises Wrong, or whatever the code under it raised."""
     with by_names(names):
         return _by_seed(seed, merged)
 

@@ -1,4 +1,5 @@
-"""Every careless version of the protocol is noticed, and the table that says by what is as it was generated."""
+"""Every careless version of the protocol is noticed, and the table that says by what is as it was
+generated."""
 
 from __future__ import annotations
 

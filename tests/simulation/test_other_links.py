@@ -1,4 +1,5 @@
-"""Seeded schedules of other links: whose source is asked for topics by name, and which merge two topics into one."""
+"""Seeded schedules of other links: whose source is asked for topics by name, and which merge two topics into
+one."""
 
 from __future__ import annotations
 

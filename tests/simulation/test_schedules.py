@@ -1,4 +1,5 @@
-"""Schedules by chance and one after the other: whatever happens, every record arrives once and in order, and nothing halts for nothing.
+"""Schedules by chance and one after the other: whatever happens, every record arrives once and in order, and
+nothing halts for nothing.
 
 A slice; `python -m tests.simulation --help` tells how to run more.
 """

@@ -1,4 +1,5 @@
-"""A world for one link: two clusters, both applications, what befalls them, and what must hold whatever does."""
+"""A world for one link: two clusters, both applications, what befalls them, and what must hold whatever
+does."""
 
 from __future__ import annotations
 
@@ -83,7 +84,8 @@ MERGED = settings(
     SEVERAL_SOURCES="merge",
     STAGING_PARTITIONS="2",
 )
-"""Of a link with two source topics: partitions of one number go by different staging partitions, so by different owners."""
+"""Of a link with two source topics: partitions of one number go by different staging partitions, so by
+different owners."""
 
 
 class Way:
@@ -139,7 +141,8 @@ class World:
         """Whether frames were lost or spoilt in staging: only then may any be missed."""
         self.consumers: list[clients.Consumer | batches.BatchConsumer] = []
         self.held_up: set[str] = set()
-        """Of what happens by itself, what does not happen now: "late", "markers", "replication", "answers"."""
+        """Of what happens by itself, what does not happen now: "late", "markers", "replication",
+        "answers"."""
         self.given_up: set[tuple[str, int, int]] = set()
         """(topic id, partition, offset) of records whose loss was accepted."""
         self.supervised = True
@@ -198,7 +201,8 @@ class World:
             "Producer": lambda config, logger: clients.Producer(self, config),
             "AdminClient": lambda config, logger: clients.AdminClient(self, config),
         }
-        # Nobody looks as often as in production, and limits are so small that a few records make several frames and batches.
+        # Nobody looks as often as in production, and limits are so small that a few records make several
+        # frames and batches.
         slower: list[tuple[Any, dict[str, Any]]] = [
             (replicator.lane.partition_copy, {"MAX_FRAME_BYTES": 300, "MAX_FRAME_RECORDS": 3}),
             (replicator.lane.staging_writer, {"IN_FLIGHT": 3, "BATCH_BYTES": 0}),
@@ -406,7 +410,8 @@ class World:
         return entries
 
     def _decided(self, log: Log) -> list[Entry]:
-        """The same where several owners write: of one whose transaction is over also what stands behind another's that is not."""
+        """The same where several owners write: of one whose transaction is over also what stands behind
+        another's that is not."""
         if self.settings.several_sources == "fail":
             return self._new(log)
         at = self._checked.get(log, 0)
@@ -417,7 +422,8 @@ class World:
         return [e for e in waiting if e.txn is None or e.txn.state == "committed"]
 
     def _check(self, _: Txn | None = None) -> None:
-        """Everything committed since the last time: each record once, in order, unaltered, where it belongs, and mapped."""
+        """Everything committed since the last time: each record once, in order, unaltered, where it belongs,
+        and mapped."""
         if self._half_visible():
             return  # whose markers are written, but not everywhere yet
         for log in self._destination():
@@ -505,7 +511,8 @@ class World:
         self.frames.setdefault(key, []).append(frame)
 
     def _check_position(self, entry: Entry) -> None:
-        """A position may be remembered only if staging was given everything below it, since the demand that it says it has answered."""
+        """A position may be remembered only if staging was given everything below it, since the demand that
+        it says it has answered."""
         k, v = orjson.loads(entry.key or b"{}"), orjson.loads(entry.value or b"{}")
         if "topic_id" not in k:
             return

@@ -30,12 +30,14 @@ class Authority:
 
     @property
     def hashed_name(self) -> str:
-        """How OpenSSL finds the certificate in a folder: by the canonical form of its name, which for one in lower case is its encoding without the outer tag."""
+        """How OpenSSL finds the certificate in a folder: by the canonical form of its name, which for one in
+        lower case is its encoding without the outer tag."""
         digest = hashlib.sha1(self._name.public_bytes()[2:], usedforsecurity=False).digest()
         return f"{int.from_bytes(digest[:4], 'little'):08x}.0"
 
     def issue(self, name: str, password: str = "") -> tuple[str, str]:
-        """A key, encrypted where there is a password, and the certificate for it, good for this machine's address."""
+        """A key, encrypted where there is a password, and the certificate for it, good for this machine's
+        address."""
         key = ec.generate_private_key(ec.SECP256R1())
         hidden = BestAvailableEncryption(password.encode()) if password else NoEncryption()
         private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, hidden).decode()

@@ -1,4 +1,5 @@
-"""What tests do to a cluster, each in one bounded call: make topics, write, read everything, delete; asserts nothing."""
+"""What tests do to a cluster, each in one bounded call: make topics, write, read everything, delete; asserts
+nothing."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ T = TypeVar("T")
 
 _TIMEOUT_S = 30.0
 _ATTEMPT_S = 3.0
-"""How long one request for offsets may take: a leader that has just died answers none, the next attempt asks the next leader."""
+"""How long one request for offsets may take: a leader that has just died answers none, the next attempt asks
+the next leader."""
 _LEADER_CHANGES = (
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.FENCED_LEADER_EPOCH,
@@ -49,7 +51,8 @@ class Record:
 
 
 class Seen(NamedTuple):
-    """A record as a consumer sees it. `timestamp_type`: TIMESTAMP_CREATE_TIME or TIMESTAMP_LOG_APPEND_TIME."""
+    """A record as a consumer sees it. `timestamp_type`: TIMESTAMP_CREATE_TIME or
+    TIMESTAMP_LOG_APPEND_TIME."""
 
     offset: int
     key: bytes | None
@@ -74,8 +77,8 @@ def create_topic(
 
 
 def create_on_nodes(bootstrap: str, name: str, *replicas: list[int], **config: str) -> str:
-    """The same, of a topic whose partitions have these replicas, and which takes records with one that is in sync. Waits where a node that was
-    hurt before is not let in again yet."""
+    """The same, of a topic whose partitions have these replicas, and which takes records with one that is in
+    sync. Waits where a node that was hurt before is not let in again yet."""
     wanted = {"retention.ms": "-1", "min.insync.replicas": "1", **config}
     return _create(bootstrap, NewTopic(name, len(replicas), replica_assignment=list(replicas), config=wanted))
 
@@ -136,8 +139,8 @@ def produce(
 ) -> list[int]:
     """Write records in order and return the offset of each.
 
-    transaction: None writes without one, "commit" and "abort" within one that ends so; aborted records take up offsets
-    too. Raises KafkaException for the first record that was not written.
+    transaction: None writes without one, "commit" and "abort" within one that ends so; aborted records take
+    up offsets too. Raises KafkaException for the first record that was not written.
     """
     if transaction not in (None, "commit", "abort"):
         raise ValueError(f"transaction is None, 'commit' or 'abort', not {transaction!r}")
@@ -246,7 +249,8 @@ def read_all(
             "isolation.level": isolation,
             "enable.auto.commit": "false",
             "auto.offset.reset": "error",
-            # The end of a partition may hold no record (markers, aborted tails): then only this event tells of it.
+            # The end of a partition may hold no record (markers, aborted tails): then only this event tells
+            # of it.
             "enable.partition.eof": "true",
             "fetch.wait.max.ms": 50,
         }
@@ -308,6 +312,6 @@ def _answer(ask: Callable[[], T], passing: Collection[int]) -> T:
 
 
 def _admin(bootstrap: str) -> AdminClient:
-    # To be kept in a variable until its answers are there: a client nobody holds is destroyed with its open requests.
-    # log_level 4: that a client ended before its last event was served is no news.
+    # To be kept in a variable until its answers are there: a client nobody holds is destroyed with its open
+    # requests. log_level 4: that a client ended before its last event was served is no news.
     return AdminClient({"bootstrap.servers": bootstrap, "log_level": 4})

@@ -1,4 +1,5 @@
-"""Control records as JSON, also such as no writer writes: with fields missing, of other types, and of kinds that are not known."""
+"""Control records as JSON, also such as no writer writes: with fields missing, of other types, and of kinds
+that are not known."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Members of groups that no client library for Python can be: of the streams protocol (KIP-1071) and of share groups (KIP-932). Each is two
-requests, spoken directly: one to join or leave, one to commit."""
+"""Members of groups that no client library for Python can be: of the streams protocol (KIP-1071) and of share
+groups (KIP-932). Each is two requests, spoken directly: one to join or leave, one to commit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ _LEAVE = -1
 
 @contextmanager
 def streams_member(bootstrap: str, group: str, topic: str, offset: int | None = None) -> Iterator[None]:
-    """A member of a streams group until the block ends, that has committed an offset of the topic's first partition."""
+    """A member of a streams group until the block ends, that has committed an offset of the topic's first
+    partition."""
     member = str(uuid.uuid4())
     epoch = _heartbeat(bootstrap, group, _STREAMS_HEARTBEAT, _joins_streams(group, member, topic))
     if offset is not None:

@@ -1,4 +1,5 @@
-"""A link whose applications come in as users of their own, with rights that can be taken away; whoever asserts something is elsewhere.
+"""A link whose applications come in as users of their own, with rights that can be taken away; whoever
+asserts something is elsewhere.
 
 The rights are those of common/link/permissions.py, which the reference shows.
 """
@@ -53,7 +54,8 @@ class Folded(NoTable):
 
 @dataclass
 class Guarded:
-    """A link whose applications come in as users of their own, each with the rights that it needs and no other."""
+    """A link whose applications come in as users of their own, each with the rights that it needs and no
+    other."""
 
     pair: tuple[SecuredCluster, SecuredCluster]
     name: str

@@ -1,7 +1,9 @@
-"""Runs the applications inside a test: all of them but Spark, whose part (running lanes, reporting rows) threads play.
+"""Runs the applications inside a test: all of them but Spark, whose part (running lanes, reporting rows)
+threads play.
 
-Real brokers, the production driver loop, planner, lanes and deliveries. What only Spark or a killed process can show is tested with
-real processes (tests/faults, tests/integration/test_processes.py). State lives in the mappings alone unless a test brings a table.
+Real brokers, the production driver loop, planner, lanes and deliveries. What only Spark or a killed process
+can show is tested with real processes (tests/faults, tests/integration/test_processes.py). State lives in the
+mappings alone unless a test brings a table.
 """
 
 from __future__ import annotations
@@ -203,7 +205,8 @@ class Link:
     def start_live(
         self, application: type[ThreadReplicator | ThreadDeduplicator], file: Path, *left_out: str
     ) -> Running:
-        """One that goes on until it is stopped, and follows the file; variables left out are the file's to say."""
+        """One that goes on until it is stopped, and follows the file; variables left out are the file's to
+        say."""
         environ = {name: value for name, value in self.variables.items() if name not in left_out}
 
         def load() -> Settings:
@@ -269,7 +272,8 @@ class Link:
         return found
 
     def arrived(self, topic: str) -> list[int]:
-        """How many records each partition of a destination topic holds; empty while there is no such topic, or it is only just being made."""
+        """How many records each partition of a destination topic holds; empty while there is no such topic,
+        or it is only just being made."""
         try:
             return [len(partition) for partition in read_all(self.target, topic)]
         except KeyError:
@@ -292,7 +296,8 @@ def contents(record: Seen) -> Contents:
 def assert_copied(
     link: Link, topic: str, destination: str | None = None, there: list[list[Seen]] | None = None
 ) -> None:
-    """Every partition of the destination holds exactly the source's records, in order, and the mappings say so.
+    """Every partition of the destination holds exactly the source's records, in order, and the mappings say
+    so.
 
     `there` are the records expected, where they are no longer what the source holds.
     """
@@ -308,7 +313,8 @@ def assert_copied(
 def assert_mapped(
     link: Link, topic: str, there: list[list[Seen]], here: list[list[Seen]], of_id: str | None = None
 ) -> None:
-    """The mappings take each record `there` to the offset of the equal record `here`, in order, and leave no offset out."""
+    """The mappings take each record `there` to the offset of the equal record `here`, in order, and leave no
+    offset out."""
     mappings = link.mappings(topic, of_id)
     for partition, expected in enumerate(there):
         records = mappings.get(partition, [])

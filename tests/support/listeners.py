@@ -1,4 +1,5 @@
-"""Brokers that are none: listeners on the loopback that answer each kind of request as they are told, or do not answer at all."""
+"""Brokers that are none: listeners on the loopback that answer each kind of request as they are told, or do
+not answer at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Starts brokers of any version since 2.0 from Maven Central: with a ZooKeeper of theirs before Kafka 3.3, by themselves from then on.
+"""Starts brokers of any version since 2.0 from Maven Central: with a ZooKeeper of theirs before Kafka 3.3, by
+themselves from then on.
 
 with VersionCluster("2.8.2") as source: ... source.bootstrap_servers ...
 """
@@ -19,8 +20,8 @@ KRAFT_SINCE = (3, 3)
 
 
 class VersionCluster(Cluster):
-    """A Kafka cluster of one node of a version, as verbatim.local.kafka_cluster.Cluster. With ZooKeeper, that listens on the port that is a controller's otherwise,
-    and goes on while the node is restarted."""
+    """A Kafka cluster of one node of a version, as verbatim.local.kafka_cluster.Cluster. With ZooKeeper, that
+    listens on the port that is a controller's otherwise, and goes on while the node is restarted."""
 
     def __init__(
         self,

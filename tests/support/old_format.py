@@ -1,4 +1,5 @@
-"""Writes messages of the formats before record batches (magic 0 and 1), as the clients and brokers of that time did. By hand: nothing else does any more."""
+"""Writes messages of the formats before record batches (magic 0 and 1), as the clients and brokers of that
+time did. By hand: nothing else does any more."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ def compressed(
     xerial: bool = True,
     places: Sequence[int] | None = None,
 ) -> bytes:
-    """Records from an offset on, as one message of the last one's offset. `places` are theirs, from 0 on, where compaction has left gaps."""
+    """Records from an offset on, as one message of the last one's offset. `places` are theirs, from 0 on,
+    where compaction has left gaps."""
     places = range(len(records)) if places is None else places
     inner = b"".join(
         message(place + (0 if magic else offset), record, magic)

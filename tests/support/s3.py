@@ -1,4 +1,5 @@
-"""A look-alike of S3 in this process, and the jars with which Hadoop speaks to it. Whoever asserts something is elsewhere."""
+"""A look-alike of S3 in this process, and the jars with which Hadoop speaks to it. Whoever asserts something
+is elsewhere."""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
-"""A cluster with Kafka's own authorizer and SCRAM over TLS: users, rights, and what was denied. Whoever asserts something is elsewhere.
+"""A cluster with Kafka's own authorizer and SCRAM over TLS: users, rights, and what was denied. Whoever
+asserts something is elsewhere.
 
-Tests look after it through the plain listener, whose clients may do everything; users come in through the other one.
+Tests look after it through the plain listener, whose clients may do everything; users come in through the
+other one.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ _DENIED = re.compile(
 
 
 class Right(NamedTuple):
-    """One permission: (READ, "TOPIC", "orders"); a name that ends with `*` is a prefix, `kafka-cluster` the cluster."""
+    """One permission: (READ, "TOPIC", "orders"); a name that ends with `*` is a prefix, `kafka-cluster` the
+    cluster."""
 
     operation: str
     resource: str
@@ -77,7 +80,8 @@ class SecuredCluster(Cluster):
         return f"{HOST}:{self._secure_port}"
 
     def user(self, name: str) -> dict[str, str]:
-        """Make a user without any right, and return the client properties (in Kafka's spelling) to come in with."""
+        """Make a user without any right, and return the client properties (in Kafka's spelling) to come in
+        with."""
         password = self._passwords.setdefault(name, secrets.token_hex(16))
         change = UserScramCredentialUpsertion(
             name, ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096), password.encode()
@@ -110,7 +114,8 @@ class SecuredCluster(Cluster):
             self._change(user, rights, AclPermissionType.DENY, False)
 
     def _change(self, user: str, rights: Sequence[Right], permission: AclPermissionType, there: bool) -> None:
-        """Make rules, or take them away, and wait until the authorizer goes by it: that is later than the answer."""
+        """Make rules, or take them away, and wait until the authorizer goes by it: that is later than the
+        answer."""
         if not rights:
             return
         admin = self._admin()

@@ -1,4 +1,5 @@
-"""Hypothesis strategies shared by the tests: records, frames, control records, hostile JSON. They only make values; tests judge."""
+"""Hypothesis strategies shared by the tests: records, frames, control records, hostile JSON. They only make
+values; tests judge."""
 
 from __future__ import annotations
 
@@ -130,7 +131,8 @@ _CONTROL_FIELDS = {
 
 @st.composite
 def control_records(draw: st.DrawFn) -> dict[str, object]:
-    """A well-formed control record of any kind (with more fields than the kind needs: newer releases may add some)."""
+    """A well-formed control record of any kind (with more fields than the kind needs: newer releases may add
+    some)."""
     return {"kind": draw(st.sampled_from(CONTROL_KINDS)), **draw(st.fixed_dictionaries(_CONTROL_FIELDS))}
 
 

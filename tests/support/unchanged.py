@@ -1,4 +1,5 @@
-"""All of a cluster that a command could have changed, and that it has not; what it is compared after is the test's part."""
+"""All of a cluster that a command could have changed, and that it has not; what it is compared after is the
+test's part."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ def everything(bootstrap: str) -> dict[str, dict[Any, Any]]:
 
 
 def assert_unchanged(bootstrap: str, before: dict[str, dict[Any, Any]]) -> None:
-    """That nothing is new, gone or other than before; a group may be gone, whose empty ones Kafka forgets by itself."""
+    """That nothing is new, gone or other than before; a group may be gone, whose empty ones Kafka forgets by
+    itself."""
     after = everything(bootstrap)
     for what, found in before.items():
         gone = found.keys() - after[what].keys()

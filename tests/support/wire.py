@@ -1,4 +1,5 @@
-"""Writes records that librdkafka can't write, such as with a timestamp of 0: one Produce request, by hand, to a broker without authentication."""
+"""Writes records that librdkafka can't write, such as with a timestamp of 0: one Produce request, by hand, to
+a broker without authentication."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ NOW = 1_700_000_000_000
 
 
 def produce_at(bootstrap: str, topic: str, values: list[bytes], timestamp: int, partition: int = 0) -> int:
-    """Write records of one timestamp (ms since 1970) as one batch; the offset of the first. Raises OSError, AssertionError."""
+    """Write records of one timestamp (ms since 1970) as one batch; the offset of the first. Raises OSError,
+    AssertionError."""
     admin = AdminClient({"bootstrap.servers": bootstrap})
     metadata = admin.list_topics(topic, timeout=_TIMEOUT_S)
     leader = metadata.brokers[metadata.topics[topic].partitions[partition].leader]

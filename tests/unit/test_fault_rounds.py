@@ -1,4 +1,5 @@
-"""The fault rounds' own judgement: what the checker calls wrong, how faults are dealt, what the proxy reads in a request."""
+"""The fault rounds' own judgement: what the checker calls wrong, how faults are dealt, what the proxy reads
+in a request."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ def mapped() -> list[Mapped]:
 def test_a_group_is_exact_at_the_copy_of_the_record_that_it_would_read_next(
     offset: int, where: tuple[int, int]
 ) -> None:
-    """Behind the last record it may stand before or behind a transaction's marker: there is nothing between to read again or to miss."""
+    """Behind the last record it may stand before or behind a transaction's marker: there is nothing between
+    to read again or to miss."""
     assert bounds(mapped(), offset, end=17) == where
 
 

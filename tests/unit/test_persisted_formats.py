@@ -1,7 +1,9 @@
-"""What the link's topics hold stays readable, byte for byte as it was first written: tests/unit/golden has records as releases wrote them.
+"""What the link's topics hold stays readable, byte for byte as it was first written: tests/unit/golden has
+records as releases wrote them.
 
-Promise: version N reads what version N-1 wrote, and a format that is not new is written as it always was. A golden file is never changed; a new
-format gets a new one. `python -m tests.unit.test_persisted_formats` writes the files that are missing; the state table Spark has written.
+Promise: version N reads what version N-1 wrote, and a format that is not new is written as it always was. A
+golden file is never changed; a new format gets a new one. `python -m tests.unit.test_persisted_formats`
+writes the files that are missing; the state table Spark has written.
 """
 
 from __future__ import annotations
@@ -60,7 +62,8 @@ CONTROL: list[kinds.ControlRecord] = [
     kinds.Pause(("orders",), True),
     kinds.Limit(("orders",), 1000, None),
 ]
-"""Each kind of record, and each form that is written of it. golden/control has others, which early releases wrote, or might have."""
+"""Each kind of record, and each form that is written of it. golden/control has others, which early releases
+wrote, or might have."""
 MAPPINGS = [
     offset_mappings.Mapping("east", "orders", ID, 3, 17, 40, "copy.orders", 3, 99, 20, 1, 0, [[17, 5, 10], [30, 15, 10]]),
     offset_mappings.Mapping("east", "orders", ID, 3, 40, 60, "copy.orders", 3, 120, 0, 0, 20, []),
@@ -130,7 +133,8 @@ STATE_TABLE = Snapshot(
     },
     holes={1: 5},
 )
-"""What golden/state-table says: two folds, the second of partition 1 alone, whose mappings below 5 had been lost before the first."""
+"""What golden/state-table says: two folds, the second of partition 1 alone, whose mappings below 5 had been
+lost before the first."""
 COUNTERS = {"records": 12, "frames": 3, "lag": 7}
 
 

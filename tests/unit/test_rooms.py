@@ -1,4 +1,5 @@
-"""What the rooms promise beyond who imports whom (pyproject.toml, tool.importlinter): pure files stay pure, Spark stays in its rooms, files and classes stay short."""
+"""What the rooms promise beyond who imports whom (pyproject.toml, tool.importlinter): pure files stay pure,
+Spark stays in its rooms, files and classes stay short."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The command `verbatim accept-destination`: an operator's consent to write into a topic at the target that is not, or no longer, the link's own.
+"""The command `verbatim accept-destination`: an operator's consent to write into a topic at the target that
+is not, or no longer, the link's own.
 
-It writes the consent to the control topic; the deduplicator looks at the destination again then. It counts for the topic as it is: one that is
-deleted afterwards needs another one.
+It writes the consent to the control topic; the deduplicator looks at the destination again then. It counts
+for the topic as it is: one that is deleted afterwards needs another one.
 """
 
 from __future__ import annotations
@@ -40,9 +41,11 @@ def known(settings: Settings, state: Control, source_name: str) -> set[str]:
 @click.argument("destinations", nargs=-1, required=True, metavar="DESTINATION...")
 @click.option("--output", type=click.Choice(["text", "json"]), default="text")
 def accept_destination(settings: Settings, destinations: tuple[str, ...], output: str) -> None:
-    """Let the link write into DESTINATIONs that hold records of somebody else's, have too few partitions, or were deleted at the target.
+    """Let the link write into DESTINATIONs that hold records of somebody else's, have too few partitions, or
+    were deleted at the target.
 
-    One that is missing is made again; what was copied into the former one is not copied again. The running deduplicator follows it within seconds.
+    One that is missing is made again; what was copied into the former one is not copied again. The running
+    deduplicator follows it within seconds.
     """
     deadline = Deadline(CALL_S)
     found, control = identity.prepare(settings, False, deadline, make=False, ask_source=False)

@@ -1,7 +1,8 @@
-"""The command `verbatim accept-loss`: an operator's consent to go on although records of a partition are gone.
+"""The command `verbatim accept-loss`: an operator's consent to go on although records of a partition are
+gone.
 
-It writes the consent to the control topic; the replicator then marks the gap in staging and reads on behind it. Nothing is skipped that
-the source or staging still has.
+It writes the consent to the control topic; the replicator then marks the gap in staging and reads on behind
+it. Nothing is skipped that the source or staging still has.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ CALL_S = 30.0
 def resolve(control: Control, key: Key, log_start: int, next_offset: int | None) -> tuple[int | None, int]:
     """The source range [next, to) whose loss is to be accepted; pure.
 
-    `log_start` is the source's, `next_offset` the operator's `--next`, needed only where the state is lost: the source position that the
-    destination has reached. Raises SettingsError where there is nothing to accept.
+    `log_start` is the source's, `next_offset` the operator's `--next`, needed only where the state is lost:
+    the source position that the destination has reached. Raises SettingsError where there is nothing to
+    accept.
     """
     halts = [h for app in (REPLICATOR, DEDUPLICATOR) if (h := control.halts.get((app, key))) is not None]
     if not halts:
@@ -90,7 +92,8 @@ def accept_loss(
 ) -> None:
     """Let a halted partition of TOPIC go on behind records that are gone.
 
-    Says which source offsets are skipped, asks, and writes the consent down. The running replicator follows it within seconds.
+    Says which source offsets are skipped, asks, and writes the consent down. The running replicator follows
+    it within seconds.
     """
     deadline = Deadline(CALL_S)
     for cluster in CLUSTERS:

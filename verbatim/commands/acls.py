@@ -1,6 +1,8 @@
-"""The command `verbatim acls`: the access rules of the copies beside those of their sources, and what would be granted and revoked.
+"""The command `verbatim acls`: the access rules of the copies beside those of their sources, and what would
+be granted and revoked.
 
-Changes nothing. What the rules should be is decided in common/link/acl_sync.py; the deduplicator grants and revokes.
+Changes nothing. What the rules should be is decided in common/link/acl_sync.py; the deduplicator grants and
+revokes.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ HEADINGS = ("TOPIC", "DESTINATION", "ACTION", "PERMISSION", "OPERATION", "PRINCI
 @settings_options
 @click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def acls_command(settings: Settings, output: str) -> None:
-    """Show the access rules of each copy: in step, to be granted, to be revoked, or set by somebody else. Changes nothing.
+    """Show the access rules of each copy: in step, to be granted, to be revoked, or set by somebody else.
+    Changes nothing.
 
     With ACL_SYNC=off it shows what ACL_SYNC=read would do.
     """
@@ -42,7 +45,8 @@ def acls_command(settings: Settings, output: str) -> None:
 
 
 def look(settings: Settings) -> list[dict[str, Any]]:
-    """One mapping for each rule of each copy. Raises LinkRefused without such a link, without the right, or without an authorizer."""
+    """One mapping for each rule of each copy. Raises LinkRefused without such a link, without the right, or
+    without an authorizer."""
     deadline = Deadline(CALL_S)
     found, control = identity.prepare(settings, False, deadline, make=False)
     with closing(control):

@@ -66,7 +66,8 @@ def cutover(
     memory: Path | None,
     output: str,
 ) -> None:
-    """Make sure, step by step, that consumers can go on at the target at exactly the record that they would have read next.
+    """Make sure, step by step, that consumers can go on at the target at exactly the record that they would
+    have read next.
 
     Stop the producers and the consumers of the source first; replicator and deduplicator run. Then:
 
@@ -78,8 +79,8 @@ def cutover(
       verify     source and target are the same, record by record
       still      nothing of this has changed meanwhile
 
-    Refuses on any doubt, and changes nothing but the groups' offsets at the target (one round of `offsets`, where none is running). Once what it
-    names is mended, run it again: it goes on from there.
+    Refuses on any doubt, and changes nothing but the groups' offsets at the target (one round of `offsets`,
+    where none is running). Once what it names is mended, run it again: it goes on from there.
 
     Exit code: 0 consumers may be started at the target, 1 refused, 2 bad settings or not this link.
     """

@@ -33,21 +33,23 @@ if TYPE_CHECKING:
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.pass_context
 def failover(context: click.Context, settings: Settings, wait_s: float, output: str) -> None:
-    """Let consumers go on at the target when the source is gone, and tell what may be missing. Never connects to the source.
+    """Let consumers go on at the target when the source is gone, and tell what may be missing. Never connects
+    to the source.
 
     The replicator and `offsets` are stopped, the deduplicator runs. Then:
 
     \b
       link       it is the link that it was made as
-      stopped    neither replicator nor `offsets` runs: were the source to come back now, nothing below would be certain
-      staging    the deduplicator has delivered all that is staged
-      groups     the last offsets of the source's groups, as `offsets` recorded them, are translated and written
-      missing    what is known of each partition's end
+      stopped    neither replicator nor `offsets` runs: were the source to come back now, nothing below would
+      be certain staging    the deduplicator has delivered all that is staged groups     the last offsets of
+      the source's groups, as `offsets` recorded them, are translated and written missing    what is known of
+      each partition's end
 
-    It may be run again at any time. A group that has members, or is ahead by its own consumption, is left alone.
+    It may be run again at any time. A group that has members, or is ahead by its own consumption, is left
+    alone.
 
-    Exit code: 0 consumers may be started at the target, 1 refused, or a group could not be moved, 2 bad settings or no such link, 3 done, but
-    some partitions stand still.
+    Exit code: 0 consumers may be started at the target, 1 refused, or a group could not be moved, 2 bad
+    settings or no such link, 3 done, but some partitions stand still.
     """
     options = Options(wait_s)
     if output == "text":

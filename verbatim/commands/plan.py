@@ -45,9 +45,10 @@ def _silence() -> Iterator[None]:
 def plan(context: click.Context, settings: Settings, seconds: float, output: str) -> None:
     """Show what the link would do, and what would keep it from doing so. Changes nothing on either cluster.
 
-    Connects to both clusters with the link's settings and goes through all that the applications do before they copy: versions, identity,
-    rights, the link's own topics, destinations and their configuration, origins, halts. What would be made or changed the brokers are asked
-    to validate. Lists the source topics with sizes and rates, and what copying them would cost.
+    Connects to both clusters with the link's settings and goes through all that the applications do before
+    they copy: versions, identity, rights, the link's own topics, destinations and their configuration,
+    origins, halts. What would be made or changed the brokers are asked to validate. Lists the source topics
+    with sizes and rates, and what copying them would cost.
 
     Exit code: 0 nothing stands against it, 1 something would fail, 2 bad settings.
     """

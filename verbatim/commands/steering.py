@@ -1,6 +1,8 @@
-"""The commands `verbatim pause`, `resume`, `limit` and `running`: how a link runs, changed without a restart, and what is in force.
+"""The commands `verbatim pause`, `resume`, `limit` and `running`: how a link runs, changed without a restart,
+and what is in force.
 
-They write to the control topic and read it; the replicator's lanes obey. What the records add up to is common/link/throttling.py's part.
+They write to the control topic and read it; the replicator's lanes obey. What the records add up to is
+common/link/throttling.py's part.
 """
 
 from __future__ import annotations
@@ -36,10 +38,11 @@ _topics = click.argument("topics", nargs=-1, metavar="[TOPIC]...")
 @_topics
 @_output
 def pause(settings: Settings, topics: tuple[str, ...], output: str) -> None:
-    """Stop reading TOPICs at the source: names or regular expressions, none for all, also those that appear later.
+    """Stop reading TOPICs at the source: names or regular expressions, none for all, also those that appear
+    later.
 
-    The running replicator obeys within seconds, one that starts later too. What is staged is still delivered. Exactly where each partition
-    stands it goes on, as long as the source keeps its records.
+    The running replicator obeys within seconds, one that starts later too. What is staged is still delivered.
+    Exactly where each partition stands it goes on, as long as the source keeps its records.
     """
     _steer(settings, topics, output, lambda entries: Pause(entries, True))
 
@@ -73,7 +76,8 @@ def limit(
     none: bool,
     output: str,
 ) -> None:
-    """Let no more than so much be read: of each of the TOPICs (names or regular expressions), or of all topics together.
+    """Let no more than so much be read: of each of the TOPICs (names or regular expressions), or of all
+    topics together.
 
     Replaces the limit that was there. A topic's own comes on top of that of all together.
     """
@@ -110,8 +114,8 @@ def _steer(
 
 
 def checked(settings: Settings, topics: tuple[str, ...], state: Control) -> list[str]:
-    """The entries of the command line. Raises SettingsError for one that is none, and for a name that the link neither copies nor selects:
-    what it selects may be still to come."""
+    """The entries of the command line. Raises SettingsError for one that is none, and for a name that the
+    link neither copies nor selects: what it selects may be still to come."""
     steering = state.steering
     known = {*state.running_topics(), *(entry for entry, _ in (*steering.pauses, *steering.limits))}
     entries = [entry for topic in topics for entry in topic_names.split_entries(topic)]

@@ -1,4 +1,5 @@
-"""The command `verbatim topics`: each source topic, its copy, and what of the copy's configuration is not in step. Changes nothing.
+"""The command `verbatim topics`: each source topic, its copy, and what of the copy's configuration is not in
+step. Changes nothing.
 
 What would be changed is decided in common/link/topic_config_sync.py; the deduplicator does it.
 """
@@ -34,7 +35,8 @@ SYNC_OFF = "TOPIC_CONFIG_SYNC is false"
 @settings_options
 @click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def topics_command(settings: Settings, output: str) -> None:
-    """Show each source topic and its copy, with what the deduplicator would change of the copy's configuration. Changes nothing.
+    """Show each source topic and its copy, with what the deduplicator would change of the copy's
+    configuration. Changes nothing.
 
     Without the source, what is known of its topics is what the replicator has said last.
     """

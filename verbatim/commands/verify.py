@@ -1,4 +1,5 @@
-"""The command `verbatim verify`: options, progress and how a report is shown. What is compared is verify_link's part."""
+"""The command `verbatim verify`: options, progress and how a report is shown. What is compared is
+verify_link's part."""
 
 from __future__ import annotations
 
@@ -62,8 +63,9 @@ def verify(
 ) -> None:
     """Compare source and destination record by record, independently of what the link believes.
 
-    Reads both sides of each partition and compares key, value, headers (order, repetition, null) and timestamp of every record, their
-    order, and whether each offset mapping points at the equal record. It reports what was
+    Reads both sides of each partition and compares key, value, headers (order, repetition, null) and
+    timestamp of every record, their order, and whether each offset mapping points at the equal record. It
+    reports what was
 
     \b
       lost        missing, though later records have arrived (or the mappings say so)
@@ -78,8 +80,8 @@ def verify(
 
     with count and first offsets. Exit code: 0 nothing found, 1 something found, 2 bad settings.
 
-    Of identical records in a row, which one is missing can't be told: it is the last that is named. Of compacted, trimmed or
-    re-created topics it compares what both sides still have, and says so.
+    Of identical records in a row, which one is missing can't be told: it is the last that is named. Of
+    compacted, trimmed or re-created topics it compares what both sides still have, and says so.
     """
     if allow_behind and complete:
         raise SettingsError("--allow-behind: goes with no --complete")
@@ -167,7 +169,8 @@ def as_text(report: LinkReport, allow_behind: bool = False) -> list[str]:
 
 
 def as_json(report: LinkReport, allow_behind: bool = False) -> dict[str, Any]:
-    """The report as JSON: `ok`, `complete` (whether records that have not arrived are a finding), `seconds`, `notes`, and for each of `partitions` its counts, `findings` by class and notes."""
+    """The report as JSON: `ok`, `complete` (whether records that have not arrived are a finding), `seconds`,
+    `notes`, and for each of `partitions` its counts, `findings` by class and notes."""
     return {
         "ok": not report.failed(allow_behind),
         "complete": not allow_behind,

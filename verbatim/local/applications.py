@@ -1,4 +1,5 @@
-"""Runs the applications as an operator does, as processes of their own, and ends them gently or not; reads nothing of Kafka."""
+"""Runs the applications as an operator does, as processes of their own, and ends them gently or not; reads
+nothing of Kafka."""
 
 from __future__ import annotations
 
@@ -44,13 +45,15 @@ def environment(variables: Mapping[str, str], scratch: Path) -> dict[str, str]:
     }
     kept["JAVA_TOOL_OPTIONS"] = f"{kept.get('JAVA_TOOL_OPTIONS', '')} -Djava.io.tmpdir={scratch}".strip()
     if kept.pop("PYTHONDONTWRITEBYTECODE", ""):
-        # Spark starts Python a dozen times for an application; compiling everything each time takes longer than all else.
+        # Spark starts Python a dozen times for an application; compiling everything each time takes longer
+        # than all else.
         kept["PYTHONPYCACHEPREFIX"] = str(cache_folder() / "bytecode")
     return {**kept, **variables, "TMPDIR": str(scratch)}
 
 
 def processes() -> dict[int, tuple[int, str]]:
-    """Every living process: its id -> its parent's, and when it started, by which one is known again when ids are reused."""
+    """Every living process: its id -> its parent's, and when it started, by which one is known again when ids
+    are reused."""
     found = {}
     if Path("/proc/self/stat").exists():
         for entry in Path("/proc").iterdir():
@@ -83,10 +86,11 @@ def descendants(root: int, among: Mapping[int, tuple[int, str]]) -> list[int]:
 
 
 class Application:
-    """An application's console script and its whole family of processes: the driver, Spark's JVM, the lanes' workers.
+    """An application's console script and its whole family of processes: the driver, Spark's JVM, the lanes'
+    workers.
 
-    Its output goes to `<folder>/<name>.log`. `options` are the command line's; `command` stands for the console script of this Python's
-    environment unless given.
+    Its output goes to `<folder>/<name>.log`. `options` are the command line's; `command` stands for the
+    console script of this Python's environment unless given.
     """
 
     def __init__(
@@ -124,7 +128,8 @@ class Application:
         self._process = spawn([*enter, *self._command], self.log)
 
     def ended(self) -> int | None:
-        """The exit code of a driver that is no more, else None. To be called now and then: it remembers the family."""
+        """The exit code of a driver that is no more, else None. To be called now and then: it remembers the
+        family."""
         if self._process is None:
             return None
         now = time.monotonic()
@@ -134,7 +139,8 @@ class Application:
         return self._process.poll()
 
     def kill(self) -> int:
-        """kill -9 of every process, as when a container dies; how many there were. Nothing is left when it returns."""
+        """kill -9 of every process, as when a container dies; how many there were. Nothing is left when it
+        returns."""
         if self._process is None:
             return 0
         family = self._look()
@@ -146,7 +152,8 @@ class Application:
         return len(family)
 
     def kill_driver(self, timeout_s: float) -> bool:
-        """kill -9 of the driver alone; whether all that it had started has ended by itself within `timeout_s`."""
+        """kill -9 of the driver alone; whether all that it had started has ended by itself within
+        `timeout_s`."""
         if self._process is None:
             return True
         self._look()
@@ -175,7 +182,8 @@ class Application:
         return not self._family
 
     def _look(self) -> list[int]:
-        """The family as it lives now. The children of a dead driver are no longer below it, but known from the looks before."""
+        """The family as it lives now. The children of a dead driver are no longer below it, but known from
+        the looks before."""
         there = processes()
         self._family = {
             pid: started for pid, started in self._family.items() if there.get(pid, (0, ""))[1] == started

@@ -1,4 +1,5 @@
-"""The properties of a local broker that is a KRaft controller too: small, quick to show what happens, for trying out alone. Pure."""
+"""The properties of a local broker that is a KRaft controller too: small, quick to show what happens, for
+trying out alone. Pure."""
 
 from __future__ import annotations
 
@@ -11,9 +12,11 @@ from verbatim.local.processes import HOST
 def broker_properties(
     node: int, ports: Mapping[int, tuple[int, int]], data: Path, clients: tuple[int, int] | None = None
 ) -> dict[str, str]:
-    """Of one node of a cluster. `ports`: of each node, the broker's and the controller's; `data`: the node's log folder.
+    """Of one node of a cluster. `ports`: of each node, the broker's and the controller's; `data`: the node's
+    log folder.
 
-    `clients`: (port it listens on, port it tells) of one more listener, for clients that are to come through a proxy.
+    `clients`: (port it listens on, port it tells) of one more listener, for clients that are to come through
+    a proxy.
     """
     broker, controller = ports[node]
     plain = f"PLAINTEXT://{HOST}:{broker}"

@@ -1,9 +1,10 @@
-"""Starts real Kafka clusters on this machine, without Docker, and lets tests hurt them; knows nothing of links.
+"""Starts real Kafka clusters on this machine, without Docker, and lets tests hurt them; knows nothing of
+links.
 
     with Cluster() as source, Cluster(nodes=3) as target: ... source.bootstrap_servers ...
 
-Every node is broker and KRaft controller in one JVM, listening on 127.0.0.1 alone. For trying out, tests and benchmarks:
-without authentication, and with internal topics too small for production.
+Every node is broker and KRaft controller in one JVM, listening on 127.0.0.1 alone. For trying out, tests and
+benchmarks: without authentication, and with internal topics too small for production.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ from common.spark.jars import KAFKA, KAFKA_LOGGING, classpath, java
 from verbatim.local.broker_properties import broker_properties
 from verbatim.local.processes import HOST, free_ports, spawn, tail
 
-# A broker that lives for minutes is ready sooner without the optimising compiler; a benchmark wants FULL_SPEED.
+# A broker that lives for minutes is ready sooner without the optimising compiler; a benchmark wants
+# FULL_SPEED.
 QUICK_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 FULL_SPEED = (
     # As kafka-run-class.sh has them.
@@ -56,19 +58,22 @@ rootLogger.appenderRef.out.ref = out
 
 
 class BrokerError(VerbatimError):
-    """A local broker could not be started, or did not answer in time. The message holds the end of its log."""
+    """A local broker could not be started, or did not answer in time. The message holds the end of its
+    log."""
 
 
 class Cluster:
     """A Kafka cluster of `nodes` brokers, numbered from 1, stopped and ready to start.
 
-    data_folder: where logs and records lie; kept by stop(). A cluster made again over the same folder has the same
-        cluster id, ports and records. None: a temporary folder, removed by stop().
+    data_folder: where logs and records lie; kept by stop(). A cluster made again over the same folder has the
+        same cluster id, ports and records. None: a temporary folder, removed by stop().
     heap: of each broker, as Java writes it. properties: broker properties, over the defaults chosen here.
     jvm_options: QUICK_START, FULL_SPEED, or any of Java's.
-    record_classes: where node 1 writes, when it is stopped gently, an archive of its classes, if it was started without one.
-    clients: node -> (port it listens on, port it tells): one more listener, for clients that are to come through a proxy.
-        Brokers among themselves, and whoever uses `bootstrap_servers`, keep to the other one.
+    record_classes: where node 1 writes, when it is stopped gently, an archive of its classes, if it was
+    started without one.
+    clients: node -> (port it listens on, port it tells): one more listener, for clients that are to come
+        through a proxy. Brokers among themselves, and whoever uses `bootstrap_servers`, keep to the other
+        one.
     """
 
     def __init__(
@@ -98,7 +103,8 @@ class Cluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """`host:port` of every node, comma-separated; known once the cluster has been started, and then fixed."""
+        """`host:port` of every node, comma-separated; known once the cluster has been started, and then
+        fixed."""
         if not self._ports:
             raise BrokerError("the cluster has not been started yet")
         return ",".join(f"{HOST}:{broker}" for broker, _ in self._ports.values())
@@ -118,7 +124,8 @@ class Cluster:
     def start(self, timeout_s: float = 60) -> Self:
         """Start every node that is not running; return once all of them are in the cluster's metadata.
 
-        Raises BrokerError with the end of the log of a node that fails, JarsMissing when there is nothing to run.
+        Raises BrokerError with the end of the log of a node that fails, JarsMissing when there is nothing to
+        run.
         """
         deadline = time.monotonic() + timeout_s
         try:
@@ -156,7 +163,8 @@ class Cluster:
         self._paused.discard(node)
 
     def restart(self, node: int = 1, timeout_s: float = 60) -> None:
-        """Start a node again on its port, with its data, stopping it first if it runs; return once it is back."""
+        """Start a node again on its port, with its data, stopping it first if it runs; return once it is
+        back."""
         deadline = time.monotonic() + timeout_s
         if node in self._processes:
             self._terminate([node], min(10.0, timeout_s))
@@ -269,7 +277,8 @@ class Cluster:
             raise BrokerError(f"node {node} could not be started: {error}") from error
 
     def _wait_ready(self, deadline: float, wanted: Sequence[int] | None = None) -> None:
-        """Wait until the nodes in `wanted` (all) answer for themselves and are in the metadata that they give."""
+        """Wait until the nodes in `wanted` (all) answer for themselves and are in the metadata that they
+        give."""
         waiting = list(wanted or self._ports)
         while waiting:
             node = waiting[0]

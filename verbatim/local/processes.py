@@ -1,4 +1,5 @@
-"""Child processes that never outlive this one, and free ports for them; knows nothing of what runs in them."""
+"""Child processes that never outlive this one, and free ports for them; knows nothing of what runs in
+them."""
 
 from __future__ import annotations
 
@@ -15,17 +16,19 @@ from concurrent.futures import Future
 from pathlib import Path
 
 HOST = "127.0.0.1"
-# Below the range from which Linux takes the ports of outgoing connections (32768 up), or a client that knocks at a
-# stopped server could be given its port, and the server could not come back on it.
+# Below the range from which Linux takes the ports of outgoing connections (32768 up), or a client that knocks
+# at a stopped server could be given its port, and the server could not come back on it.
 _PORTS = range(15000, 32000)
-# The UDP ports of the TCP ports given out last. Nobody uses them: while this process holds them, no other that asks for
-# free ports is given the same, though whom they were given to may listen there only seconds later, or not yet again.
+# The UDP ports of the TCP ports given out last. Nobody uses them: while this process holds them, no other
+# that asks for free ports is given the same, though whom they were given to may listen there only seconds
+# later, or not yet again.
 _given: deque[socket.socket] = deque()
 _MOST_GIVEN = 200
 _LOG_LINES = 15
 
-# Runs between fork and exec in a small interpreter of its own, for Python code in a fork of a process with threads can
-# deadlock. PR_SET_PDEATHSIG (1) is kept across exec. The parent may have died before it was set: hence the look after.
+# Runs between fork and exec in a small interpreter of its own, for Python code in a fork of a process with
+# threads can deadlock. PR_SET_PDEATHSIG (1) is kept across exec. The parent may have died before it was set:
+# hence the look after.
 _LAUNCHER = """\
 import ctypes, os, signal, sys
 if sys.platform == "linux":
@@ -44,10 +47,11 @@ _spawner_pid: int | None = None
 def spawn(
     command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start `command`, its output appended to `log`, out of reach of the terminal's Ctrl-C; `environment` None: this process's.
+    """Start `command`, its output appended to `log`, out of reach of the terminal's Ctrl-C; `environment`
+    None: this process's.
 
-    On Linux the kernel kills it when this process ends, however that happens; elsewhere it has to be stopped. Raises
-    OSError when it can't be started.
+    On Linux the kernel kills it when this process ends, however that happens; elsewhere it has to be stopped.
+    Raises OSError when it can't be started.
     """
     global _jobs, _spawner_pid
     with _lock:
@@ -61,8 +65,9 @@ def spawn(
 
 
 def _serve(jobs: queue.SimpleQueue[_Job]) -> None:
-    # The "parent" of PR_SET_PDEATHSIG is the thread that forked, not the process: a child started from a short-lived
-    # thread (a pool's, say) would be killed as that thread ends. This one lives as long as the process.
+    # The "parent" of PR_SET_PDEATHSIG is the thread that forked, not the process: a child started from a
+    # short-lived thread (a pool's, say) would be killed as that thread ends. This one lives as long as the
+    # process.
     while True:
         command, log, environment, started = jobs.get()
         try:
@@ -97,7 +102,8 @@ def tail(log: Path) -> str:
 def free_ports(count: int) -> list[int]:
     """`count` different ports of 127.0.0.1 that nobody listens on now. Raises OSError when there are too few.
 
-    Nor was any of them given by this function in a process that still lives, unless that was given 200 others since.
+    Nor was any of them given by this function in a process that still lives, unless that was given 200 others
+    since.
     """
     found: list[int] = []
     for port in random.sample(_PORTS, len(_PORTS)):

@@ -1,5 +1,6 @@
-"""Moves consumers from source to target: makes sure of each step before the next, and refuses on any doubt. Writes nothing itself; where no
-`offsets` runs, one round of it does. Options and output are verbatim/commands/cutover.py's part.
+"""Moves consumers from source to target: makes sure of each step before the next, and refuses on any doubt.
+Writes nothing itself; where no `offsets` runs, one round of it does. Options and output are
+verbatim/commands/cutover.py's part.
 """
 
 from __future__ import annotations
@@ -38,8 +39,9 @@ CALL_S = 30.0
 
 @dataclass
 class Options:
-    """`quiet_s`: for so long the source must stand still; `wait_s`: how long each step waits for what it needs; `sample` and `seed`: as of
-    `verify`; `memory`: where the result of a verification is kept for the next run."""
+    """`quiet_s`: for so long the source must stand still; `wait_s`: how long each step waits for what it
+    needs; `sample` and `seed`: as of `verify`; `memory`: where the result of a verification is kept for the
+    next run."""
 
     quiet_s: float = 5.0
     wait_s: float = 60.0

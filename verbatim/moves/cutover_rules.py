@@ -19,8 +19,8 @@ At = tuple[str, int]
 
 
 def moved(before: Mapping[At, int], after: Mapping[At, int], stable: Mapping[At, int]) -> list[str]:
-    """Why the source can't be said to stand still: ends that differ between two looks, partitions that came or went, open transactions
-    (`stable`: last stable offsets, of the second look)."""
+    """Why the source can't be said to stand still: ends that differ between two looks, partitions that came
+    or went, open transactions (`stable`: last stable offsets, of the second look)."""
     out = [
         f"{topic}-{p}: its end has moved from offset {before[(topic, p)]} to {after[(topic, p)]}"
         for topic, p in sorted(before.keys() & after.keys())
@@ -63,7 +63,8 @@ def paused(state: Control, topics: list[str]) -> list[str]:
 
 
 def beyond(link: Link, ends: Mapping[Key, int], names: Mapping[Key, str]) -> list[str]:
-    """Partitions of which more was delivered than the source had: it has gone on since, or its log was cut, and no wait mends that."""
+    """Partitions of which more was delivered than the source had: it has gone on since, or its log was cut,
+    and no wait mends that."""
     return [
         f"{names[key]}: delivered up to offset {known.mapped}, but the source ended at {end}"
         for key, end in ends.items()
@@ -73,8 +74,8 @@ def beyond(link: Link, ends: Mapping[Key, int], names: Mapping[Key, str]) -> lis
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """`due`: to be written by a round of `offsets`; `doubts`: what keeps them from going on exactly where they stopped; `inexact`: how
-    many partitions would read some records again, where that is accepted."""
+    """`due`: to be written by a round of `offsets`; `doubts`: what keeps them from going on exactly where
+    they stopped; `inexact`: how many partitions would read some records again, where that is accepted."""
 
     due: list[GroupKey]
     doubts: list[str]
@@ -84,7 +85,8 @@ class Groups:
 def judge_groups(
     rows: list[Row], in_use: Mapping[str, bool], accept_redelivery: bool, unmoved: Sequence[Unmoved] = ()
 ) -> Groups:
-    """`in_use`: source groups -> whether they have members there; `unmoved`: those that would be left behind."""
+    """`in_use`: source groups -> whether they have members there; `unmoved`: those that would be left
+    behind."""
     due, inexact = [], 0
     doubts = [
         f"group {shown(group)} has members at the source: stop its consumers"
@@ -113,7 +115,8 @@ def judge_groups(
 def judge_comparison(
     partitions: Sequence[PartitionReport], rows: Sequence[Row]
 ) -> tuple[list[str], list[str]]:
-    """What a comparison found, and stands against the move; and what does not: records that the target has no more, and every group has read."""
+    """What a comparison found, and stands against the move; and what does not: records that the target has no
+    more, and every group has read."""
     doubts: list[str] = []
     told: list[str] = []
     for p in partitions:

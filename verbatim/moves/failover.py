@@ -1,5 +1,6 @@
-"""Lets consumers go on at the target when the source is gone: all that is staged is delivered, the groups' last offsets are translated and
-written, and what may be missing is told. Never connects to the source. Options and output are verbatim/commands/failover.py's part.
+"""Lets consumers go on at the target when the source is gone: all that is staged is delivered, the groups'
+last offsets are translated and written, and what may be missing is told. Never connects to the source.
+Options and output are verbatim/commands/failover.py's part.
 """
 
 from __future__ import annotations
@@ -45,9 +46,11 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """What is known of the end of a source partition. `delivered`: every source offset below it is at the destination, none at or above it;
-    None: not known. `known_to`: offsets below it are known to have been there (a group has read them, or they are staged and held back).
-    `newest_ms`: the largest timestamp among the last records at the destination, in ms since 1970, where they are of this partition alone. `why`: why it stands still."""
+    """What is known of the end of a source partition. `delivered`: every source offset below it is at the
+    destination, none at or above it; None: not known. `known_to`: offsets below it are known to have been
+    there (a group has read them, or they are staged and held back). `newest_ms`: the largest timestamp among
+    the last records at the destination, in ms since 1970, where they are of this partition alone. `why`: why
+    it stands still."""
 
     topic: str
     partition: int
@@ -66,8 +69,8 @@ class Missing:
 
 
 def missing(link: Link, rows: list[Row], newest: Mapping[At, int | None]) -> list[Missing]:
-    """What may be missing of each partition of each topic, of one that was made again under its newest id; and of older ones only if they
-    stand still. `newest`: by destination. Pure."""
+    """What may be missing of each partition of each topic, of one that was made again under its newest id;
+    and of older ones only if they stand still. `newest`: by destination. Pure."""
     last: dict[str, str] = {standing.topic: key[0] for key, standing in link.partitions.items()}
     read: dict[Key, int] = {}
     for row in rows:
@@ -147,7 +150,8 @@ class Failover:
 
     def _stopped(self, standings: Standings, step: Step) -> None:
         def look() -> list[str]:
-            # With the source back in the middle of it, it would not be certain any more what is missing, or where a group stands.
+            # With the source back in the middle of it, it would not be certain any more what is missing, or
+            # where a group stands.
             return [
                 f"the {name} still runs, or has died within the last seconds: stop it"
                 if name == "replicator"

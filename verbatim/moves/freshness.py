@@ -1,6 +1,8 @@
-"""How new what was copied is: timestamps of the last records at the destination, and of what the replicator last wrote down. Decides nothing.
+"""How new what was copied is: timestamps of the last records at the destination, and of what the replicator
+last wrote down. Decides nothing.
 
-The admin client's question for the largest timestamp would not do: it counts the markers of transactions, whose time is that of the copying.
+The admin client's question for the largest timestamp would not do: it counts the markers of transactions,
+whose time is that of the copying.
 """
 
 from __future__ import annotations
@@ -22,13 +24,15 @@ if TYPE_CHECKING:
 At = tuple[str, int]
 """Topic, partition."""
 SPANS = (20, 1000)
-"""Offsets looked at, at the end of each partition; the second time only where the first found markers alone."""
+"""Offsets looked at, at the end of each partition; the second time only where the first found markers
+alone."""
 
 
 def newest_records(
     settings: Settings, admin: AdminClient, partitions: list[At], deadline: Deadline
 ) -> dict[At, int | None]:
-    """The largest timestamp (ms since 1970) among the last records of each partition; None where there are none."""
+    """The largest timestamp (ms since 1970) among the last records of each partition; None where there are
+    none."""
     found: dict[At, int | None] = dict.fromkeys(partitions)
     bounds = topics.bounds(admin, partitions, deadline, committed=True)
     with closing(reader_of(settings)) as reader:
@@ -45,7 +49,8 @@ def newest_records(
 
 
 def last_staged(settings: Settings, admin: AdminClient, deadline: Deadline) -> int | None:
-    """When the replicator last wrote down a position (ms since 1970): what the source had below it was staged then. None if it never did."""
+    """When the replicator last wrote down a position (ms since 1970): what the source had below it was staged
+    then. None if it never did."""
     topic = settings.positions_topic
     low, end = clients.watermarks(admin, topic, 0, deadline)
     newest: int | None = None

@@ -1,8 +1,9 @@
-"""Where each source partition of a link stands: staged, delivered, halted. Reads the link's own topics, never the source; decides nothing
-about the copying.
+"""Where each source partition of a link stands: staged, delivered, halted. Reads the link's own topics, never
+the source; decides nothing about the copying.
 
-What is delivered is told by the offset mappings. Of a partition that was idle for longer than they are kept they say nothing; then the
-replicator's position does, once the deduplicator has come to the end of staging and holds nothing back: all that is staged is delivered.
+What is delivered is told by the offset mappings. Of a partition that was idle for longer than they are kept
+they say nothing; then the replicator's position does, once the deduplicator has come to the end of staging
+and holds nothing back: all that is staged is delivered.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A source partition. `mapped` is the source position that the mappings reach, `staged` the one that the replicator has written down;
-    None where they do not tell. `stuck` says why it stands still. `held` is where what staging holds back begins at the source."""
+    """A source partition. `mapped` is the source position that the mappings reach, `staged` the one that the
+    replicator has written down; None where they do not tell. `stuck` says why it stands still. `held` is
+    where what staging holds back begins at the source."""
 
     topic: str
     topic_id: str
@@ -46,8 +48,8 @@ class Standing:
         return f"{self.topic}-{self.partition}"
 
     def delivered(self, drained: bool) -> int | None:
-        """The source position up to which all is at the destination; None where that can't be told. `drained`: the deduplicator has read
-        all of staging, looked at after `staged` was."""
+        """The source position up to which all is at the destination; None where that can't be told.
+        `drained`: the deduplicator has read all of staging, looked at after `staged` was."""
         if self.mapped is not None:
             return self.mapped
         if drained and self.stuck is None and self.staged is not None:
@@ -125,8 +127,9 @@ class Standings:
     def look(self, deadline: Deadline) -> Link:
         """Raises KafkaTimeout, KafkaException, StateError.
 
-        In this order: the positions first, for what they speak of is in staging by then; then staging's ends, and how far the
-        deduplicator is; what it holds back is in the control topic before its position moves past it; the mappings last.
+        In this order: the positions first, for what they speak of is in staging by then; then staging's ends,
+        and how far the deduplicator is; what it holds back is in the control topic before its position moves
+        past it; the mappings last.
         """
         staged = {key: position.next for key, position in self._positions.refresh(deadline).items()}
         staging = self._staging(deadline)
@@ -138,14 +141,16 @@ class Standings:
         return Link(stand(state, mapped, staged), staging)
 
     def settled(self, deadline: Deadline) -> bool:
-        """Whether no transaction is open at the mappings: of one that is being committed, the markers come one after the other."""
+        """Whether no transaction is open at the mappings: of one that is being committed, the markers come
+        one after the other."""
         s = self._settings
         latest = {(s.mappings_topic, p): OffsetSpec.latest() for p in range(s.staging_partitions)}
         stable = topics.offsets(self._admin, latest, deadline, committed=True)
         return stable == topics.offsets(self._admin, latest, deadline)
 
     def led(self, application: str, deadline: Deadline) -> bool:
-        """Whether any instance of an application takes part in its election: runs, or has died so lately that nobody knows yet."""
+        """Whether any instance of an application takes part in its election: runs, or has died so lately that
+        nobody knows yet."""
         return self._groups.members(deadline).get(
             f"{self._settings.application_name}.{application}.leader", False
         )

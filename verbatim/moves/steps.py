@@ -1,4 +1,5 @@
-"""Steps of a move, one after the other: each says what it found, or why the move stops there. Knows nothing of Kafka."""
+"""Steps of a move, one after the other: each says what it found, or why the move stops there. Knows nothing
+of Kafka."""
 
 from __future__ import annotations
 
@@ -15,12 +16,14 @@ LOOK_S = 0.25
 
 
 class Doubt(VerbatimError):
-    """Something is not as a move needs it. Nothing is undone; once it is mended, the command goes on from there."""
+    """Something is not as a move needs it. Nothing is undone; once it is mended, the command goes on from
+    there."""
 
 
 @dataclass
 class Step:
-    """`state`: done, kept (a former run's result still holds) or refused. `found` is what it came to, for people."""
+    """`state`: done, kept (a former run's result still holds) or refused. `found` is what it came to, for
+    people."""
 
     name: str
     state: Literal["done", "kept", "refused"] = "done"

@@ -1,5 +1,5 @@
-"""Clients that change nothing, for code that would: what it asks for is judged by the brokers, remembered, and from then on told as if it
-were so. So a plan is made by the very code that will act on it.
+"""Clients that change nothing, for code that would: what it asks for is judged by the brokers, remembered,
+and from then on told as if it were so. So a plan is made by the very code that will act on it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ _ON_TOPIC: Any = ConfigSource.DYNAMIC_TOPIC_CONFIG.value
 
 @dataclass
 class Pretended:
-    """What would have been changed: topics made (name -> as asked for), partitions a topic has grown to, configuration set (None: unset)."""
+    """What would have been changed: topics made (name -> as asked for), partitions a topic has grown to,
+    configuration set (None: unset)."""
 
     topics: dict[str, NewTopic] = field(default_factory=dict)
     partitions: dict[str, int] = field(default_factory=dict)
@@ -74,8 +75,8 @@ def _refusing(method: str) -> Callable[..., NoReturn]:
 
 
 class PretendingAdmin(AdminClient):
-    """An admin client that only reads. What can be validated by the brokers is (rights, policies, replication factor, configuration);
-    anything else that would change a cluster is refused here."""
+    """An admin client that only reads. What can be validated by the brokers is (rights, policies, replication
+    factor, configuration); anything else that would change a cluster is refused here."""
 
     def __init__(self, config: clients.Config) -> None:
         with clients.making("admin client", config):
@@ -212,7 +213,8 @@ def _changed(found: dict[str, ConfigEntry], changes: Mapping[str, str | None]) -
 class PretendedControl(ControlLog):
     """The control topic as it is now, if `there`; what is appended stays in memory.
 
-    Where it is not there, no consumer is made: a consumer's group makes the broker make the topic that groups are kept in.
+    Where it is not there, no consumer is made: a consumer's group makes the broker make the topic that groups
+    are kept in.
     """
 
     def __init__(self, settings: Settings, there: bool) -> None:

@@ -18,7 +18,8 @@ GROUPS_TOPIC = "__consumer_offsets"
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """What the brokers tell of a topic. `operations` None: they do not say. `replicas`: the fewest that one of its partitions has."""
+    """What the brokers tell of a topic. `operations` None: they do not say. `replicas`: the fewest that one
+    of its partitions has."""
 
     operations: frozenset[str] | None
     replicas: int
@@ -41,7 +42,8 @@ def of_topics(client: AdminClient, names: Iterable[str], deadline: Deadline) -> 
 
 
 def has_groups(client: AdminClient, which: str, deadline: Deadline) -> bool:
-    """Whether a cluster is known to have the topic in which groups are kept: where it has not, asking for a group makes it."""
+    """Whether a cluster is known to have the topic in which groups are kept: where it has not, asking for a
+    group makes it."""
     if GROUPS_TOPIC in topics.names(client, which, deadline):
         return True
     # One that may not be seen is there all the same where there are groups.

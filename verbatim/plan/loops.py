@@ -1,7 +1,9 @@
-"""Whether a link in the other direction would take copies back: seen where the control topic of that link can be read at the source.
+"""Whether a link in the other direction would take copies back: seen where the control topic of that link can
+be read at the source.
 
-Links know nothing of each other, and the topics of a link lie on its target: those of one in the other direction on this one's source. Only
-`verbatim plan` looks, and it warns: a link that has been moved away from leaves the same traces as one that runs.
+Links know nothing of each other, and the topics of a link lie on its target: those of one in the other
+direction on this one's source. Only `verbatim plan` looks, and it warns: a link that has been moved away from
+leaves the same traces as one that runs.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ if TYPE_CHECKING:
 ENDING = ".control"
 ANSWER_S = 5.0
 AT_A_TIME = 8
-"""Readers, one for each topic: one that goes on from topic to topic waits for most of a second until its client has heard of the next."""
+"""Readers, one for each topic: one that goes on from topic to topic waits for most of a second until its
+client has heard of the next."""
 
 
 def copied_back(
@@ -37,7 +40,8 @@ def copied_back(
     copies: Mapping[str, str],
     deadline: Deadline,
 ) -> list[str]:
-    """A line for each topic of `copies` (source topic -> destination) whose records would come back into a topic that the link copies.
+    """A line for each topic of `copies` (source topic -> destination) whose records would come back into a
+    topic that the link copies.
 
     `clusters` are the ids of source and target. Raises KafkaTimeout, LinkRefused.
     """

@@ -1,5 +1,6 @@
-"""Finds out what a link would do, and what would keep it from doing so, by running the production driver code with clients that change
-nothing (verbatim/plan/dry_run_clients.py). What is shown is verbatim/plan/report.py's part.
+"""Finds out what a link would do, and what would keep it from doing so, by running the production driver code
+with clients that change nothing (verbatim/plan/dry_run_clients.py). What is shown is
+verbatim/plan/report.py's part.
 """
 
 from __future__ import annotations

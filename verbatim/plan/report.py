@@ -12,8 +12,9 @@ Action = Literal["make", "grow", "there", "refused"]
 
 @dataclass
 class TopicPlan:
-    """A source topic and where it goes. `records`: offsets that it holds; `to_copy`: of those, not staged yet (both at most: offsets
-    without records count); `record_bytes`: mean of a few, not compressed; `rate`: offsets a second; `copies`: replicas at the target."""
+    """A source topic and where it goes. `records`: offsets that it holds; `to_copy`: of those, not staged yet
+    (both at most: offsets without records count); `record_bytes`: mean of a few, not compressed; `rate`:
+    offsets a second; `copies`: replicas at the target."""
 
     topic: str
     topic_id: str
@@ -32,7 +33,8 @@ class TopicPlan:
 
 @dataclass
 class Change:
-    """Something that the link would make or change, on the target unless `at` says else. In `config`, None stands for the cluster's default."""
+    """Something that the link would make or change, on the target unless `at` says else. In `config`, None
+    stands for the cluster's default."""
 
     what: Literal["topic", "partitions", "config"]
     name: str
@@ -55,8 +57,9 @@ class Change:
 
 @dataclass
 class Cost:
-    """In bytes, not compressed; None where the size of records is not known. `copy_bytes`: what is to be copied now; `disk_bytes`: what
-    that takes at the destinations, with all replicas; `disk_bytes_a_day` and `traffic_bytes_a_second` at the present rate."""
+    """In bytes, not compressed; None where the size of records is not known. `copy_bytes`: what is to be
+    copied now; `disk_bytes`: what that takes at the destinations, with all replicas; `disk_bytes_a_day` and
+    `traffic_bytes_a_second` at the present rate."""
 
     records: int
     copy_bytes: float | None
@@ -69,7 +72,8 @@ class Cost:
 
 @dataclass
 class PlanReport:
-    """`failures`: what would make the link refuse, or a partition halt; `warnings`: what may; `notes`: what could not be told."""
+    """`failures`: what would make the link refuse, or a partition halt; `warnings`: what may; `notes`: what
+    could not be told."""
 
     link: str
     source_cluster: str | None = None
@@ -89,9 +93,9 @@ class PlanReport:
 def cost(topics: list[TopicPlan]) -> Cost:
     """What copying costs, of those topics that would be copied.
 
-    Each record crosses the network four times: from the source, to staging, from staging, to the destination; the last three at the
-    target. At the target it is written twice, with all replicas; staging is trimmed each minute in which 4 GiB
-    came together, and every ten minutes.
+    Each record crosses the network four times: from the source, to staging, from staging, to the destination;
+    the last three at the target. At the target it is written twice, with all replicas; staging is trimmed
+    each minute in which 4 GiB came together, and every ten minutes.
     """
     copied = [t for t in topics if t.refused is None]
     unknown = sorted(t.topic for t in copied if t.record_bytes is None and t.records)

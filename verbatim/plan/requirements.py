@@ -1,4 +1,5 @@
-"""Whether both clusters allow and take what a link needs: rights, groups, in-sync replicas, the size of requests. Changes nothing."""
+"""Whether both clusters allow and take what a link needs: rights, groups, in-sync replicas, the size of
+requests. Changes nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ CALL_S = 30.0
 
 @dataclass
 class Requirements:
-    """Puts into a report what is not met of what its topics need. Raises VerbatimError, KafkaException where that can't be told."""
+    """Puts into a report what is not met of what its topics need. Raises VerbatimError, KafkaException where
+    that can't be told."""
 
     settings: Settings
     source: AdminClient

@@ -1,7 +1,7 @@
 """A short look at what source topics hold: how many records, how fast they grow, how large they are.
 
-Kafka tells the size of a log only by DescribeLogDirs, which this client does not have: records are counted in offsets, and the size of a
-record is that of a few at the end of each topic.
+Kafka tells the size of a log only by DescribeLogDirs, which this client does not have: records are counted in
+offsets, and the size of a record is that of a few at the end of each topic.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ ANSWER_S = 5.0
 def rates(
     admin: AdminClient, partitions: list[At], seconds: float, deadline: Deadline
 ) -> tuple[dict[At, tuple[int, int]], dict[At, float]]:
-    """(log start, end) of each partition, and by how many offsets a second it grows: two looks, some seconds apart."""
+    """(log start, end) of each partition, and by how many offsets a second it grows: two looks, some seconds
+    apart."""
     if not partitions:
         return {}, {}
     began, first = time.monotonic(), topics.bounds(admin, partitions, deadline)
@@ -54,7 +55,8 @@ def size_of(message: Received) -> int:
 def sizes(
     settings: Settings, group: str, ends: dict[At, tuple[int, int]], deadline: Deadline
 ) -> dict[str, float]:
-    """Mean size of the last records of each topic's longest partition, in bytes; what there is no time for stays unknown.
+    """Mean size of the last records of each topic's longest partition, in bytes; what there is no time for
+    stays unknown.
 
     Raises VerbatimError where it can't be read."""
     longest: dict[str, At] = {}

@@ -1,4 +1,5 @@
-"""What the quick start says and shows: rich on a terminal, plain lines elsewhere; measures and decides nothing."""
+"""What the quick start says and shows: rich on a terminal, plain lines elsewhere; measures and decides
+nothing."""
 
 from __future__ import annotations
 
@@ -76,7 +77,8 @@ class Lines(Display):
 
 
 class Screen(Display):
-    """On a terminal: figures that rich keeps up to date, below what happened. `since`: the display that it goes on from."""
+    """On a terminal: figures that rich keeps up to date, below what happened. `since`: the display that it
+    goes on from."""
 
     def __init__(self, total: int, since: Display | None = None, console: Console | None = None) -> None:
         super().__init__(since.began if since is not None else None)
@@ -127,7 +129,8 @@ def seconds(value: float | None) -> str:
 
 
 def verdict(report: LinkReport, records: int, kills: int) -> tuple[str, bool]:
-    """The outcome in one line, and whether it is good: all `records` that were written are at the destination, once and in order."""
+    """The outcome in one line, and whether it is good: all `records` that were written are at the
+    destination, once and in order."""
     count = {
         kind: sum(p.findings[kind].count for p in report.partitions if kind in p.findings) for kind in Kind
     }
@@ -155,7 +158,8 @@ def next_steps(
     ports: Mapping[str, int],
     logs: Iterable[Path],
 ) -> list[str]:
-    """Commands to try while everything runs. `variables`: of the link; `pids` and health `ports` by application."""
+    """Commands to try while everything runs. `variables`: of the link; `pids` and health `ports` by
+    application."""
     source = variables["KAFKA_CLUSTERS_SOURCE_BOOTSTRAP_SERVERS"]
     target = variables["KAFKA_CLUSTERS_DESTINATION_BOOTSTRAP_SERVERS"]
     topic, prefix = variables["KAFKA_CLUSTERS_SOURCE_TOPIC"], command_prefix()

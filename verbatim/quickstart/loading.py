@@ -1,4 +1,5 @@
-"""Fills the quick start's source topic: a backlog at once, the rest as it would arrive live; remembers when it wrote what."""
+"""Fills the quick start's source topic: a backlog at once, the rest as it would arrive live; remembers when
+it wrote what."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ _FLUSH_S = 60.0
 
 
 class History:
-    """When which offset was written, to the millisecond: written by the loader's thread, read by any other."""
+    """When which offset was written, to the millisecond: written by the loader's thread, read by any
+    other."""
 
     def __init__(self, partitions: int) -> None:
         self._offsets = [array("q") for _ in range(partitions)]
@@ -49,7 +51,8 @@ class History:
 
 
 class Loader:
-    """Writes the records in a thread of its own, with partitions of our choice, so that offsets are known as they are written.
+    """Writes the records in a thread of its own, with partitions of our choice, so that offsets are known as
+    they are written.
 
     A tenth at once; the others from `go_live` on, over `live_s`; the last tenth not before `let_finish`.
     """

@@ -35,13 +35,15 @@ _TOPICS_EVERY_S = 0.5
 _CALL_S = 10.0
 
 WrittenAt = Callable[[int, int], float | None]
-"""(partition, offset) -> when that source record was written, on time.monotonic's clock; None where it is not known."""
+"""(partition, offset) -> when that source record was written, on time.monotonic's clock; None where it is not
+known."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """A moment of a link. `rate`: delivered records/s over the last RATE_S. `delay_s`: from the source to a read-committed reader of
-    the destination: the median of what arrived in the last DELAY_S, else the age of the oldest record that waits, else None."""
+    """A moment of a link. `rate`: delivered records/s over the last RATE_S. `delay_s`: from the source to a
+    read-committed reader of the destination: the median of what arrived in the last DELAY_S, else the age of
+    the oldest record that waits, else None."""
 
     source_end: int = 0
     staged: int = 0
@@ -108,7 +110,8 @@ class Tally:
             while recent and now - recent[0][0] > age:
                 recent.popleft()
         rate = sum(records for _, records in self._deliveries) / RATE_S
-        # What is delivered was staged, and what is staged is at the source: none of these is asked at the same moment.
+        # What is delivered was staged, and what is staged is at the source: none of these is asked at the
+        # same moment.
         staged = max(sum(self._positions.values()), self.delivered)
         duplicates = self.counter("deduplicator", "duplicates")
         return Progress(max(source_end, staged), staged, self.delivered, duplicates, rate, self._delay(now))

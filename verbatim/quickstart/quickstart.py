@@ -1,7 +1,9 @@
-"""The command `verbatim quickstart`: two real clusters, both applications, a load, a kill, a verdict; leaves nothing behind.
+"""The command `verbatim quickstart`: two real clusters, both applications, a load, a kill, a verdict; leaves
+nothing behind.
 
-Clusters are verbatim.local.kafka_cluster', processes verbatim.local.applications', the load verbatim.quickstart.loading's, the comparison verify_link's, the
-words display's. Here is what happens when, and that it is undone.
+Clusters are verbatim.local.kafka_cluster', processes verbatim.local.applications', the load
+verbatim.quickstart.loading's, the comparison verify_link's, the words display's. Here is what happens when,
+and that it is undone.
 """
 
 from __future__ import annotations
@@ -77,9 +79,10 @@ def quickstart(
 ) -> None:
     """See it work, on this machine, in a minute or two: needs nothing but Java 17.
 
-    Starts two real Kafka clusters on 127.0.0.1, writes records to the first (the 336,776 flights that left New York in 2013, with keys,
-    headers and timestamps), copies them to the second with both applications as they run in production, kills the replicator
-    half-way (kill -9) and starts it again, waits until everything has arrived, and compares both sides record by record.
+    Starts two real Kafka clusters on 127.0.0.1, writes records to the first (the 336,776 flights that left
+    New York in 2013, with keys, headers and timestamps), copies them to the second with both applications as
+    they run in production, kills the replicator half-way (kill -9) and starts it again, waits until
+    everything has arrived, and compares both sides record by record.
 
     Exit code: 0 everything arrived once and in order, 1 it did not.
     """
@@ -117,7 +120,8 @@ class Quickstart:
         self._scratch = self._folder / "tmp"
         self._undo.callback(self._remove)
         self._classes = {name: self._scratch / f"{name}.jsa" for name in ("target", "deduplicator")}
-        """What the JVMs that load most write at their end, where they were started without an archive of classes."""
+        """What the JVMs that load most write at their end, where they were started without an archive of
+        classes."""
         # Native libraries that a JVM unpacks, and its figures for jps, stay behind when it is killed.
         options = (*QUICK_START, f"-Djava.io.tmpdir={self._scratch}", "-XX:-UsePerfData")
         self._source = Cluster(data_folder=self._folder / "source", jvm_options=options)
@@ -163,7 +167,8 @@ class Quickstart:
                     )
 
     def lay_by_classes(self) -> None:
-        """Keep which classes the JVMs have loaded, for all that start later; ends both applications and the target. Once: later it does nothing."""
+        """Keep which classes the JVMs have loaded, for all that start later; ends both applications and the
+        target. Once: later it does nothing."""
         kept = {
             "target": kafka_cluster.class_data_archive(),
             "deduplicator": class_archive.of_spark(jars.classpath(jars.DELTA)),
@@ -183,7 +188,8 @@ class Quickstart:
                 self._display.event(f"they could not be kept: {error}")
 
     def close(self) -> None:
-        """End everything that was started, and remove what was made, the last first, also when some of it fails."""
+        """End everything that was started, and remove what was made, the last first, also when some of it
+        fails."""
         self._undo.close()
 
     # one after the other
@@ -199,8 +205,8 @@ class Quickstart:
     def _start_clusters(self, read: Callable[[], Records]) -> Records:
         """Both at once; the input is looked through meanwhile."""
         both = ThreadPoolExecutor(2, thread_name_prefix="cluster")
-        # Pushed in this order: stop what runs, which makes a cluster fail that is just starting; wait until none can start any
-        # more; stop what had come up in between.
+        # Pushed in this order: stop what runs, which makes a cluster fail that is just starting; wait until
+        # none can start any more; stop what had come up in between.
         self._undo.callback(self._stop_clusters)
         self._undo.callback(both.shutdown, wait=True, cancel_futures=True)
         self._undo.callback(self._stop_clusters)
@@ -214,7 +220,8 @@ class Quickstart:
         return records
 
     def _start_link(self, records: Records) -> Settings:
-        """Make the source topic, start the applications, and write the backlog while they come up. Returns settings for our clients."""
+        """Make the source topic, start the applications, and write the backlog while they come up. Returns
+        settings for our clients."""
         self._ports = dict(zip(APPLICATIONS, free_ports(len(APPLICATIONS)), strict=True))
         self._variables = {
             "APPLICATION_NAME": LINK,
@@ -227,7 +234,8 @@ class Quickstart:
         }
         settings = _quiet(loading.load(environ=self._variables))
         admin = clients.admin(settings.client_config("source", "admin"))
-        # The flights are of 2013: by age they would be deleted at once, and each week of theirs would begin a segment.
+        # The flights are of 2013: by age they would be deleted at once, and each week of theirs would begin a
+        # segment.
         config = {"retention.ms": "-1", "segment.ms": _FOREVER_MS}
         topics.create(admin, records.topic, PARTITIONS, 1, config, Deadline(_CALL_S))
         for name in APPLICATIONS:
@@ -311,7 +319,8 @@ class Quickstart:
     # while it runs
 
     def _until(self, reached: Callable[[Progress], bool], within_s: float | None = None) -> Progress:
-        """Show progress until `reached`. Raises VerbatimError when something has ended or stands still, TimeoutError after `within_s`."""
+        """Show progress until `reached`. Raises VerbatimError when something has ended or stands still,
+        TimeoutError after `within_s`."""
         assert self._meter is not None and self._loader is not None
         began = moved_at = time.monotonic()
         seen = (-1, -1, -1)
@@ -366,7 +375,8 @@ def _quiet(settings: Settings) -> Settings:
 
 @contextlib.contextmanager
 def _ended_by_signals() -> Iterator[Callable[[], None]]:
-    """Ctrl-C, SIGTERM and a closed terminal interrupt, once: what is yielded makes them do nothing any more."""
+    """Ctrl-C, SIGTERM and a closed terminal interrupt, once: what is yielded makes them do nothing any
+    more."""
     done = False
 
     def interrupt(number: int, frame: FrameType | None) -> None:

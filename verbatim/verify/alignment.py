@@ -1,4 +1,5 @@
-"""Finds where the records of two sides begin to agree, where one side's head is deleted, or was never copied. Pure."""
+"""Finds where the records of two sides begin to agree, where one side's head is deleted, or was never copied.
+Pure."""
 
 from __future__ import annotations
 
@@ -14,8 +15,9 @@ from verbatim.verify.gone import Gone
 class Alignment:
     """Takes from both sides what lies before the first place where they agree.
 
-    `lenient`: whether the source, and whether the destination, may hold records at its head which the other no longer has or never had; those
-    of the source are handed to `gone`. `window`: how many records of each side are looked at together."""
+    `lenient`: whether the source, and whether the destination, may hold records at its head which the other
+    no longer has or never had; those of the source are handed to `gone`. `window`: how many records of each
+    side are looked at together."""
 
     source: Side
     destination: Side
@@ -73,10 +75,11 @@ class Alignment:
 
 
 def anchor(known: Side, other: Side) -> tuple[int, int] | None:
-    """Where what is at hand of `known` begins to agree with `other`, as (index in known, index in other); None: not in sight yet.
+    """Where what is at hand of `known` begins to agree with `other`, as (index in known, index in other);
+    None: not in sight yet.
 
-    Sought with a record that each holds once: in a run of equal records any shift would fit. Agreement up to where a side ends
-    counts, agreement up to the last record at hand does not."""
+    Sought with a record that each holds once: in a run of equal records any shift would fit. Agreement up to
+    where a side ends counts, agreement up to the last record at hand does not."""
     ours, theirs = Counter(known.digests), Counter(other.digests)
     once = [i for i, record in enumerate(known.digests) if ours[record] == 1]
     where = {record: j for j, record in enumerate(other.digests) if theirs[record] == 1}
@@ -90,7 +93,8 @@ def anchor(known: Side, other: Side) -> tuple[int, int] | None:
             return i, j
     if once and not other.ended:
         return None
-    # Nothing but repetition. Agreement up to an end contradicts neither side, and the latest place skips most.
+    # Nothing but repetition. Agreement up to an end contradicts neither side, and the latest place skips
+    # most.
     ends = list(_agreeing_to_the_end(known.digests, other.digests))
     longest = max(ends, key=lambda j: (min(len(known), len(other) - j), j), default=None)
     if longest is None:
@@ -102,7 +106,8 @@ def anchor(known: Side, other: Side) -> tuple[int, int] | None:
 
 
 def _agreeing_to_the_end(known: list[bytes], other: list[bytes]) -> Iterator[int]:
-    """Places in `other` from which it agrees with the beginning of `known` up to the last record at hand of either."""
+    """Places in `other` from which it agrees with the beginning of `known` up to the last record at hand of
+    either."""
     return (
         j for j in range(len(other)) if common_prefix(known, other, 0, j) == min(len(known), len(other) - j)
     )

@@ -1,4 +1,5 @@
-"""Which part of a source partition and of its destination can be compared, and windows of it for a sample. Pure."""
+"""Which part of a source partition and of its destination can be compared, and windows of it for a sample.
+Pure."""
 
 from __future__ import annotations
 
@@ -34,8 +35,9 @@ def common_part(
     earliest: bool,
     others: Collection[str],
 ) -> Plan:
-    """What of both sides can be compared, and notes of what can't. `ours` and `theirs` are (log start, end) of source and destination; `origin`
-    where copying began, if that is known; `earliest`: it began at the log's start, where nothing else was said; `others`: earlier ids of the topic."""
+    """What of both sides can be compared, and notes of what can't. `ours` and `theirs` are (log start, end)
+    of source and destination; `origin` where copying began, if that is known; `earliest`: it began at the
+    log's start, where nothing else was said; `others`: earlier ids of the topic."""
     if origin is None and entry.complete:
         origin = entry.start
     begin, target_begin = max(ours[0], origin or 0), theirs[0]
@@ -76,7 +78,8 @@ def can_sample(report: PartitionReport, plan: Plan, runs: Runs | None) -> bool:
 
 
 def windows(report: PartitionReport, plan: Plan, runs: Runs, fraction: float, seed: int) -> Iterator[Plan]:
-    """A share of the source's offsets, SAMPLE_OFFSETS at a time, and what of the destination belongs to each; one at least."""
+    """A share of the source's offsets, SAMPLE_OFFSETS at a time, and what of the destination belongs to each;
+    one at least."""
     # A sample that can be drawn again, from the seed that was printed.
     chance = random.Random(f"{seed}/{report.topic}/{report.partition}")  # noqa: S311
     begins = range(plan.source[0], plan.source[1], SAMPLE_OFFSETS)

@@ -1,8 +1,10 @@
-"""Compares a compacted topic, where both sides may have dropped different records. Pure: batches in, findings out.
+"""Compares a compacted topic, where both sides may have dropped different records. Pure: batches in, findings
+out.
 
-What can be promised there is less: for each key the latest record that survives agrees, a destination record equals a source record
-or its source record may be gone, and what both sides still have stands in the same order. Keys are split over several passes, each
-with its own reading of both sides, so that memory stays bounded however many keys there are."""
+What can be promised there is less: for each key the latest record that survives agrees, a destination record
+equals a source record or its source record may be gone, and what both sides still have stands in the same
+order. Keys are split over several passes, each with its own reading of both sides, so that memory stays
+bounded however many keys there are."""
 
 from __future__ import annotations
 
@@ -40,8 +42,9 @@ def compare_compacted(
     trimmed: bool = False,
     keys_per_pass: int = KEYS_PER_PASS,
 ) -> PartitionReport:
-    """`read` begins a new reading of both sides; `records` is an upper bound of the records of the longer one, which says how
-    many passes it takes. `trimmed`: the source also deletes by age, so a key it no longer has proves nothing."""
+    """`read` begins a new reading of both sides; `records` is an upper bound of the records of the longer
+    one, which says how many passes it takes. `trimmed`: the source also deletes by age, so a key it no longer
+    has proves nothing."""
     report.note(NOTE)
     passes = max(1, -(-records // keys_per_pass))
     for number in range(passes):
@@ -81,7 +84,8 @@ def _one_pass(
     delivered_below: int | None,
     trimmed: bool,
 ) -> None:
-    # By key: the latest offset and record. Every record is kept once more by content, to place the destination's in the order.
+    # By key: the latest offset and record. Every record is kept once more by content, to place the
+    # destination's in the order.
     latest: dict[bytes, tuple[int, bytes]] = {}
     places: dict[bytes, int] = {}
     for offsets, digests in source:

@@ -1,20 +1,24 @@
-"""Compares the records of a source partition with those of its destination, in one streaming pass with bounded memory.
+"""Compares the records of a source partition with those of its destination, in one streaming pass with
+bounded memory.
 
-Pure: it is given batches of (offsets, digests) and knows nothing of Kafka. Reading is the part of verbatim/verify/reading.py, offset
-mappings of mappings.py, compacted topics of compacted.py. It shares no code with the applications it checks.
+Pure: it is given batches of (offsets, digests) and knows nothing of Kafka. Reading is the part of
+verbatim/verify/reading.py, offset mappings of mappings.py, compacted topics of compacted.py. It shares no
+code with the applications it checks.
 
-How it decides. As long as both sides agree, whole lists of digests are compared. Where they differ, both sides are read
-ahead by up to `window` records and the nearest place is sought from which they agree again (`resync`). What lies between is a
-gap: inside it the longest common subsequence counts as in order, and each record that is left over is judged by its content:
+How it decides. As long as both sides agree, whole lists of digests are compared. Where they differ, both
+sides are read ahead by up to `window` records and the nearest place is sought from which they agree again
+(`resync`). What lies between is a gap: inside it the longest common subsequence counts as in order, and each
+record that is left over is judged by its content:
 
     destination record, equal to a source record that is missing      reordered
     destination record, equal to a source record that has been met    duplicated
     source and destination record left over at the same place         altered
-    source record left over                                           lost, or behind when nothing later has arrived
-    destination record left over                                      foreign
-    source record before all that the destination still has           gone-at-target (gone.py)
+    source record left over                                           lost, or behind when nothing later has
+    arrived destination record left over                                      foreign source record before all
+    that the destination still has           gone-at-target (gone.py)
 
-Identical records are legal, so of a run of equal records that is one short, it is the last that is called lost.
+Identical records are legal, so of a run of equal records that is one short, it is the last that is called
+lost.
 """
 
 from __future__ import annotations
@@ -39,8 +43,9 @@ NEAR = 48
 def digest(
     timestamp_ms: int, key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes | None]] | None
 ) -> bytes:
-    """48 bytes that are equal exactly when timestamp, key, value and headers are: 8 + 12 + 16 + 12, each part by itself,
-    so that it can be said what was altered. Null and empty differ; no headers and an empty list are one thing on the wire."""
+    """48 bytes that are equal exactly when timestamp, key, value and headers are: 8 + 12 + 16 + 12, each part
+    by itself, so that it can be said what was altered. Null and empty differ; no headers and an empty list
+    are one thing on the wire."""
     return (
         timestamp_ms.to_bytes(8, "big", signed=True)
         + (_ABSENT if key is None else blake2b(key, digest_size=12).digest())
@@ -96,8 +101,8 @@ class Finding:
 
 @dataclass
 class PartitionReport:
-    """What was found in one partition. `behind` counts source records at the end that are not at the destination yet; below the source offset
-    `gone_to` are those that it has no more."""
+    """What was found in one partition. `behind` counts source records at the end that are not at the
+    destination yet; below the source offset `gone_to` are those that it has no more."""
 
     topic: str
     partition: int
@@ -190,11 +195,13 @@ def resync(
     prefer_altered: bool = False,
     ended: bool = False,
 ) -> tuple[int, int] | None:
-    """The nearest (i, j) from which `confirm` records agree, or all that one side still has; None when there is none.
+    """The nearest (i, j) from which `confirm` records agree, or all that one side still has; None when there
+    is none.
 
-    Nearby, the longest agreement wins, so that a run of equal records does not hide where it was broken. `prefer_altered`
-    decides between equally good ones for i == j: the record at the head is one the source has never had. `ended`: both are
-    all that there is, so a place from which both end together is the best."""
+    Nearby, the longest agreement wins, so that a run of equal records does not hide where it was broken.
+    `prefer_altered` decides between equally good ones for i == j: the record at the head is one the source
+    has never had. `ended`: both are all that there is, so a place from which both end together is the
+    best."""
     found: list[tuple[int, int, int]] = []
     rest = max(len(source), len(destination))
     for cost in range(1, NEAR + 1):
@@ -223,7 +230,8 @@ def resync(
 def _resync_far(
     source: Sequence[bytes], destination: Sequence[bytes], confirm: int
 ) -> tuple[int, int] | None:
-    """As `resync`, with an index of the sequences of `confirm` records, for blocks that are lost or inserted."""
+    """As `resync`, with an index of the sequences of `confirm` records, for blocks that are lost or
+    inserted."""
     length = min(confirm, len(source), len(destination))
     if length == 0:
         return None
@@ -299,7 +307,8 @@ def similar(one: bytes, other: bytes) -> bool:
 
 
 class Pending:
-    """Records that wait for their counterpart, by content, oldest first. Bounded: what is pushed out is final."""
+    """Records that wait for their counterpart, by content, oldest first. Bounded: what is pushed out is
+    final."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -334,7 +343,8 @@ class Pending:
 
 
 class History:
-    """The source records met last, by content. Costs nothing until the first difference: it is indexed on demand."""
+    """The source records met last, by content. Costs nothing until the first difference: it is indexed on
+    demand."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

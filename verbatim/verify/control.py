@@ -1,7 +1,8 @@
-"""What `verbatim verify` takes from the control topic: where copying began, and which partitions stand still. Pure, and takes nothing from the
-applications that it checks.
+"""What `verbatim verify` takes from the control topic: where copying began, and which partitions stand still.
+Pure, and takes nothing from the applications that it checks.
 
-Links may share the topic, and others may write to it: what names another link, or none that can be read, is left out.
+Links may share the topic, and others may write to it: what names another link, or none that can be read, is
+left out.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from verbatim.verify.comparison import Kind, PartitionReport
 
 
 def plain_id(topic_id: str) -> str:
-    """A topic id in one spelling: librdkafka writes base64 with + and /, Kafka's tools the url-safe - and _."""
+    """A topic id in one spelling: librdkafka writes base64 with + and /, Kafka's tools the url-safe - and
+    _."""
     return topic_id.rstrip("=").replace("+", "-").replace("/", "_")
 
 
@@ -29,7 +31,8 @@ class Halt(NamedTuple):
 
 @dataclass
 class Said:
-    """`origins`: where copying began, by topic, topic id and partition; `topic_ids`: all that a topic has had."""
+    """`origins`: where copying began, by topic, topic id and partition; `topic_ids`: all that a topic has
+    had."""
 
     link: str
     origins: dict[tuple[str, str, int], int] = field(default_factory=dict)
@@ -40,7 +43,8 @@ class Said:
     """Topic id -> why nothing may be written to its destination."""
 
     def add(self, offset: int, value: bytes | None) -> None:
-        """Take in a record. Raises VerbatimError for one of this link that is damaged: what it says can't be guessed."""
+        """Take in a record. Raises VerbatimError for one of this link that is damaged: what it says can't be
+        guessed."""
         try:
             record = orjson.loads(value or b"")
         except orjson.JSONDecodeError:

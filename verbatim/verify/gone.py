@@ -1,4 +1,5 @@
-"""What the destination of a partition no longer has, though the source still does, for `verbatim verify`. Pure: batches in, findings out."""
+"""What the destination of a partition no longer has, though the source still does, for `verbatim verify`.
+Pure: batches in, findings out."""
 
 from __future__ import annotations
 
@@ -13,9 +14,11 @@ DETAIL = "the destination's log begins behind it: retention there, or somebody, 
 class Gone:
     """Takes source records that lie before all that the destination has.
 
-    `delivered_below`: what lies below that source offset has been there (None: not known, then it counts so); what does not is behind.
-    `copied_from`: below it nothing was ever copied. `source_keeps_from_ms`: what is older the source is about to delete itself (None: nothing);
-    it goes segment by segment, so that of two logs with one retention either may have more for a while. `overdue`: how many of these there were.
+    `delivered_below`: what lies below that source offset has been there (None: not known, then it counts so);
+    what does not is behind.
+    `copied_from`: below it nothing was ever copied. `source_keeps_from_ms`: what is older the source is about
+    to delete itself (None: nothing); it goes segment by segment, so that of two logs with one retention
+    either may have more for a while. `overdue`: how many of these there were.
     """
 
     report: PartitionReport

@@ -1,4 +1,5 @@
-"""Verifies a link: reads what is known of it, has each partition compared, collects the reports. Prints nothing."""
+"""Verifies a link: reads what is known of it, has each partition compared, collects the reports. Prints
+nothing."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ class LinkReport:
 
 @dataclass
 class Options:
-    """`sample`: fraction of the offsets to compare, None for all; `timeout_s`: for each answer of a cluster."""
+    """`sample`: fraction of the offsets to compare, None for all; `timeout_s`: for each answer of a
+    cluster."""
 
     topics: tuple[str, ...] = ()
     sample: float | None = None

@@ -1,7 +1,9 @@
-"""Judges the offset mappings of one source partition: are they a strictly monotone bijection, and do they point at equal records?
+"""Judges the offset mappings of one source partition: are they a strictly monotone bijection, and do they
+point at equal records?
 
-Pure: runs come as three columns, the records as verbatim/verify/partition.py pairs them. Reading and parsing is the part of
-verbatim/verify/reading.py. It shares no code with the applications that write or use the mappings."""
+Pure: runs come as three columns, the records as verbatim/verify/partition.py pairs them. Reading and parsing
+is the part of verbatim/verify/reading.py. It shares no code with the applications that write or use the
+mappings."""
 
 from __future__ import annotations
 
@@ -22,8 +24,9 @@ _CHUNK = 1_000_000
 class Runs:
     """The runs of one source partition under one topic id, in the order in which they were written.
 
-    `source[i] + k` went to `destination[i] + k` for every k below `length[i]`. `start` and `next`: the range of source
-    offsets that the mapping records cover; `complete`: the first of them is the partition's origin."""
+    `source[i] + k` went to `destination[i] + k` for every k below `length[i]`. `start` and `next`: the range
+    of source offsets that the mapping records cover; `complete`: the first of them is the partition's
+    origin."""
 
     source: Column
     destination: Column
@@ -36,7 +39,8 @@ class Runs:
         return len(self.source)
 
     def destination_of(self, offsets: Column) -> Column:
-        """The mapped destination offset of each source offset, -1 where there is none. The runs must be sorted."""
+        """The mapped destination offset of each source offset, -1 where there is none. The runs must be
+        sorted."""
         return _translate(self.source, self.destination, self.length, offsets)
 
     def first_at_or_after(self, source_offset: int) -> int | None:
@@ -64,8 +68,9 @@ def _first_at_or_after(begins: Column, images: Column, lengths: Column, offset: 
 
 
 def check_shape(runs: Runs, report: PartitionReport) -> bool:
-    """Reports each run that does not begin beyond the end of the one before it, on either side: then a source offset is covered
-    twice, or the mapping is not monotone. Returns whether the runs are sound and can be searched."""
+    """Reports each run that does not begin beyond the end of the one before it, on either side: then a source
+    offset is covered twice, or the mapping is not monotone. Returns whether the runs are sound and can be
+    searched."""
     sound = True
     for begin in range(0, len(runs), _CHUNK):
         window = slice(begin, min(begin + _CHUNK + 1, len(runs)))
@@ -92,9 +97,10 @@ def check_shape(runs: Runs, report: PartitionReport) -> bool:
 class MappingCheck:
     """Follows a comparison and checks that each mapped offset points at the equal record.
 
-    A pair of the comparison that is the mapping's too needs no more. Where identical records let the comparison pair others, the
-    record at the mapped offset is looked up among the last `window` destination records, or awaited. `exact` is off for
-    compacted topics: there a mapped destination record may be gone."""
+    A pair of the comparison that is the mapping's too needs no more. Where identical records let the
+    comparison pair others, the record at the mapped offset is looked up among the last `window` destination
+    records, or awaited. `exact` is off for compacted topics: there a mapped destination record may be
+    gone."""
 
     def __init__(
         self, runs: Runs, report: PartitionReport, *, window: int = 60_000, exact: bool = True

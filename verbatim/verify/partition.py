@@ -1,4 +1,5 @@
-"""Walks through one partition with the tools of verbatim/verify/comparison.py and fills its report. Pure as well: batches in, findings out."""
+"""Walks through one partition with the tools of verbatim/verify/comparison.py and fills its report. Pure as
+well: batches in, findings out."""
 
 from __future__ import annotations
 
@@ -34,10 +35,11 @@ _WITHOUT: tuple[tuple[str, Callable[[bytes], bytes]], ...] = (
 class Comparison:
     """Compares the two sides of one partition.
 
-    `delivered_below`: the mappings say that every source offset below it has been delivered, so a missing one is lost and not
-    behind. `lenient_source` / `lenient_destination`: that side may hold records at its head which the other no longer
-    has or never had; they are skipped up to the first place where both agree, those of the source handed to `gone`. Memory: `window` records of each side,
-    `history` source records, and as many pending ones, at about 130 B each."""
+    `delivered_below`: the mappings say that every source offset below it has been delivered, so a missing one
+    is lost and not behind. `lenient_source` / `lenient_destination`: that side may hold records at its head
+    which the other no longer has or never had; they are skipped up to the first place where both agree, those
+    of the source handed to `gone`. Memory: `window` records of each side, `history` source records, and as
+    many pending ones, at about 130 B each."""
 
     def __init__(
         self,
@@ -93,7 +95,8 @@ class Comparison:
     # Finding the way
 
     def _resolve(self) -> None:
-        """Both heads differ: sets aside what must be passed to agree again, or a part of it where no such place is in sight."""
+        """Both heads differ: sets aside what must be passed to agree again, or a part of it where no such
+        place is in sight."""
         source, destination, window = self._source, self._destination, self._window
         if not source.fill(window) or not destination.fill(window):
             return
@@ -127,7 +130,8 @@ class Comparison:
             self._set_aside(max(1, len(source) - keep), 0)
 
     def _pair_altered(self) -> bool:
-        """Where one part of every record is altered (a destination that sets its own timestamps), pairs by the others."""
+        """Where one part of every record is altered (a destination that sets its own timestamps), pairs by
+        the others."""
         source, destination = self._source, self._destination
         for _, without in _WITHOUT:
             one, other = [without(r) for r in source.digests], [without(r) for r in destination.digests]
@@ -305,7 +309,8 @@ def _pairs_between(
     s_digests: list[bytes],
     d_digests: list[bytes],
 ) -> dict[int, int]:
-    """Pairs what is left over on both sides, from each of the places `ordered` where they agree to the next."""
+    """Pairs what is left over on both sides, from each of the places `ordered` where they agree to the
+    next."""
     pairs: dict[int, int] = {}
     before = (-1, -1)
     for bound in [*ordered, (len(s_digests), len(d_digests))]:
@@ -319,7 +324,8 @@ def _pairs_between(
 def _altered_pairs(
     ours: list[int], theirs: list[int], s_digests: list[bytes], d_digests: list[bytes], positional: bool
 ) -> dict[int, int]:
-    """Pairs, in order, what is left over at one place: one by one when as many are left on both sides, else by likeness."""
+    """Pairs, in order, what is left over at one place: one by one when as many are left on both sides, else
+    by likeness."""
     if positional:
         return dict(zip(ours, theirs, strict=True))
     pairs: dict[int, int] = {}

@@ -1,4 +1,5 @@
-"""Verifies one partition of a link: chooses what of both sides can be compared and by what, and runs the comparison. Prints nothing."""
+"""Verifies one partition of a link: chooses what of both sides can be compared and by what, and runs the
+comparison. Prints nothing."""
 
 from __future__ import annotations
 
@@ -50,9 +51,11 @@ class Pair:
 class LinkContext:
     """What is known of a link before its partitions are compared.
 
-    `destinations`: by source topic, of those that are compared. `clusters`: the cluster ids of source and target, where records are judged by
-    their provenance. `sample`: fraction and seed. `ends`: where the destinations' partitions ended before the mappings were read, where several
-    source topics may meet. `together`: destination -> the source topics whose name the settings make that, also those that are not compared."""
+    `destinations`: by source topic, of those that are compared. `clusters`: the cluster ids of source and
+    target, where records are judged by their provenance. `sample`: fraction and seed. `ends`: where the
+    destinations' partitions ended before the mappings were read, where several source topics may meet.
+    `together`: destination -> the source topics whose name the settings make that, also those that are not
+    compared."""
 
     source: Cluster
     destination: Cluster
@@ -66,7 +69,8 @@ class LinkContext:
     together: dict[str, set[str]]
 
     def bounds(self, pair: Pair) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Both sides' (log start, end); the destination's first, so that all it holds is below the source's end."""
+        """Both sides' (log start, end); the destination's first, so that all it holds is below the source's
+        end."""
         theirs = self.destination.bounds(*pair.to) if pair.is_there else (0, 0)
         ours = self.source.bounds(*pair.at) if pair.partition < pair.state.partitions else (0, 0)
         return ours, theirs
@@ -78,7 +82,8 @@ class LinkContext:
 
 
 def check_partition(link: LinkContext, pair: Pair) -> PartitionReport:
-    """Compares a partition, from the beginning again where retention was quicker. Raises LogStartMoved where it always is."""
+    """Compares a partition, from the beginning again where retention was quicker. Raises LogStartMoved where
+    it always is."""
     for _ in range(_ATTEMPTS - 1):
         with suppress(LogStartMoved):
             return _checked(link, pair)
@@ -181,7 +186,8 @@ class _PartitionCheck:
         return gone
 
     def _await_end(self, end: int) -> None:
-        """The markers of one transaction reach the partitions one after the other: the mappings can be visible first."""
+        """The markers of one transaction reach the partitions one after the other: the mappings can be
+        visible first."""
         give_up = time.monotonic() + _VISIBLE_S
         while self._pair.is_there and time.monotonic() < give_up:
             if self._link.destination.bounds(*self._pair.to)[1] >= end:
@@ -219,7 +225,8 @@ class _PartitionCheck:
         )
 
     def _among_others(self, others: set[str]) -> None:
-        """Notes what the comparison goes by, and looks once in each destination partition for records that are nobody's."""
+        """Notes what the comparison goes by, and looks once in each destination partition for records that
+        are nobody's."""
         link, (target, partition), report = self._link, self._pair.to, self._report
         report.note(
             f"meets {', '.join(sorted(others))} in its destination: which record is whose, the mappings tell"

@@ -1,4 +1,5 @@
-"""What `verbatim verify` expects of a link with PROVENANCE_HEADERS: which records are its own, and the one header that it adds.
+"""What `verbatim verify` expects of a link with PROVENANCE_HEADERS: which records are its own, and the one
+header that it adds.
 
 Pure, and takes nothing from the applications that it checks, not even the header's name.
 """

@@ -1,5 +1,5 @@
-"""Reads what `verbatim verify` compares: records, offset mappings and origins. Judges nothing, and takes no code for frames,
-state or mappings from the applications it checks: the JSON is parsed here by itself."""
+"""Reads what `verbatim verify` compares: records, offset mappings and origins. Judges nothing, and takes no
+code for frames, state or mappings from the applications it checks: the JSON is parsed here by itself."""
 
 from __future__ import annotations
 
@@ -42,7 +42,8 @@ _LONGEST_TRANSACTION_MS = 120_000
 
 
 class LogStartMoved(VerbatimError):
-    """The log start passed the offset that was to be read next: retention was quicker. Begin the partition anew."""
+    """The log start passed the offset that was to be read next: retention was quicker. Begin the partition
+    anew."""
 
 
 @dataclass
@@ -57,7 +58,8 @@ class TopicState:
 
 
 class Cluster:
-    """One cluster with an admin client and a consumer that reads one partition range at a time, without a group."""
+    """One cluster with an admin client and a consumer that reads one partition range at a time, without a
+    group."""
 
     def __init__(self, settings: Settings, which: Literal["source", "destination"], timeout_s: float) -> None:
         self.which = which
@@ -154,7 +156,8 @@ class Cluster:
         what = f"offsets of {topic}/{partition}"
         offset = int(self._call(what, lambda: future.result(self._timeout_s)).offset)
         if offset < 0:
-            # The client tells OFFSET_INVALID, and no error, where a leader did not answer in time: a log would pass for an empty one.
+            # The client tells OFFSET_INVALID, and no error, where a leader did not answer in time: a log
+            # would pass for an empty one.
             raise KafkaTimeout(f"{self.which} cluster: {what}: its leader did not answer")
         return offset
 
@@ -168,7 +171,8 @@ class Cluster:
         while True:
             messages: list[Message] = []
             ended = False
-            # consume(n, timeout) would wait for n messages or the whole time-out, at the end of each partition.
+            # consume(n, timeout) would wait for n messages or the whole time-out, at the end of each
+            # partition.
             first = consumer.poll(0.5)
             for message in [] if first is None else [first, *consumer.consume(wanted, 0)]:
                 error = message.error()
@@ -213,7 +217,8 @@ class Cluster:
     def records(
         self, topic: str, partition: int, begin: int, end: int, prepare: Prepare | None = None
     ) -> Iterator[Batch]:
-        """Offsets and digests of the records; with `prepare`, of those that it has compared, by the headers that it gives."""
+        """Offsets and digests of the records; with `prepare`, of those that it has compared, by the headers
+        that it gives."""
         for messages in self.messages(topic, partition, begin, end):
             if prepare is None:
                 yield (
@@ -231,7 +236,8 @@ class Cluster:
 
 
 def _timestamp_ms(message: Message) -> int:
-    """What Kafka has of a record. The client says 0, and of no type, where a record of an old format has none, which is -1."""
+    """What Kafka has of a record. The client says 0, and of no type, where a record of an old format has
+    none, which is -1."""
     kind, ms = message.timestamp()
     return -1 if kind == TIMESTAMP_NOT_AVAILABLE else ms
 
@@ -254,17 +260,19 @@ class PartitionMappings:
 
 
 class Mappings:
-    """All offset mappings of a link, read once. Runs beyond a million are spilled to temporary files, and searched there."""
+    """All offset mappings of a link, read once. Runs beyond a million are spilled to temporary files, and
+    searched there."""
 
     def __init__(self, cluster_id: str, topics: dict[str, tuple[str, str]], several: bool = False) -> None:
-        """`topics`: source topic → (its current topic id, its destination topic). `several`: what other source topics have in these
-        destinations is wanted too."""
+        """`topics`: source topic → (its current topic id, its destination topic). `several`: what other
+        source topics have in these destinations is wanted too."""
         self._cluster_id = cluster_id
         self._topics = topics
         self.several = several
         self._destinations = {destination for _, destination in topics.values()}
         self._others: dict[tuple[str, int], dict[tuple[str, int], str]] = {}
-        """Destination topic and partition -> where the runs lie of what is not compared there -> its source topic."""
+        """Destination topic and partition -> where the runs lie of what is not compared there -> its source
+        topic."""
         self.whole_from_ms = 0.0
         """None of the records written since then has expired."""
         self._whole_from: dict[tuple[str, int], int] = {}
@@ -279,7 +287,8 @@ class Mappings:
         self._directory.cleanup()
 
     def add(self, value: bytes, first_of_log: bool, time_ms: int = 0) -> None:
-        """Takes one mapping record, written at `time_ms`. `first_of_log`: the mappings partition still begins at its first offset."""
+        """Takes one mapping record, written at `time_ms`. `first_of_log`: the mappings partition still begins
+        at its first offset."""
         m = orjson.loads(value)
         if m["cluster"] != self._cluster_id:
             return
@@ -300,7 +309,8 @@ class Mappings:
             self._whole_from[at] = min(first, self._whole_from.get(at, first))
 
     def others(self, destination: str, partition: int) -> list[Runs]:
-        """The runs in a destination partition of what is no source topic any more, or goes elsewhere by now."""
+        """The runs in a destination partition of what is no source topic any more, or goes elsewhere by
+        now."""
         places = sorted(self._others.get((destination, partition), ()))
         return [runs for place in places if (runs := self.runs(*place)) is not None]
 
@@ -311,7 +321,8 @@ class Mappings:
         }
 
     def known_from(self, destination: str, partition: int) -> int | None:
-        """The offset of a destination partition from which on no mapping has expired; None where that is not known."""
+        """The offset of a destination partition from which on no mapping has expired; None where that is not
+        known."""
         return self._whole_from.get((destination, partition)) if self.whole_from_ms else 0
 
     def _add_own(self, m: dict[str, Any], first_of_log: bool) -> None:
@@ -385,7 +396,8 @@ def read_mappings(cluster: Cluster, topic: str, mappings: Mappings) -> None:
     partitions = range(state.partitions if state else 0)
     bounds = {p: cluster.bounds(topic, p) for p in partitions}
     if mappings.several:
-        # Records may be visible at their destination a moment before their mapping is: what is pending there is waited for.
+        # Records may be visible at their destination a moment before their mapping is: what is pending there
+        # is waited for.
         bounds = {p: (bounds[p][0], cluster.high_watermark(topic, p)) for p in partitions}
         starts = [_written_from(cluster, topic, p, *bounds[p]) for p in partitions if bounds[p][0] > 0]
         mappings.whole_from_ms = max(starts, default=0.0)
@@ -403,7 +415,8 @@ def read_mappings(cluster: Cluster, topic: str, mappings: Mappings) -> None:
 
 
 def _written_from(cluster: Cluster, topic: str, partition: int, begin: int, end: int) -> float:
-    """When the first record of a partition was written that is still there, and well after; infinite where there is none."""
+    """When the first record of a partition was written that is still there, and well after; infinite where
+    there is none."""
     first = next(iter(cluster.messages(topic, partition, begin, end)), None)
     # A transaction that began earlier may have been written down later.
     return first[0].timestamp()[1] + _LONGEST_TRANSACTION_MS if first else float("inf")

@@ -1,7 +1,8 @@
-"""Tells the records of several source topics in one destination apart, for `verbatim verify`: by the offset mappings, and by nothing else.
+"""Tells the records of several source topics in one destination apart, for `verbatim verify`: by the offset
+mappings, and by nothing else.
 
-Pure: runs and batches in, batches and findings out. What no mapping leads to belongs to none of the sources: somebody else wrote it, or it was
-delivered twice.
+Pure: runs and batches in, batches and findings out. What no mapping leads to belongs to none of the sources:
+somebody else wrote it, or it was delivered twice.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class Claims:
         return [bool(one) for one in found]
 
     def check_apart(self, report: PartitionReport) -> None:
-        """Reports each run that begins where another one has not ended: two records can't be at one offset."""
+        """Reports each run that begins where another one has not ended: two records can't be at one
+        offset."""
         for at in (np.flatnonzero(self._begins[1:] < self._reach[:-1]) + 1).tolist():
             report.add(Kind.MAPPING, None, int(self._begins[at]), "several source records are mapped to it")
 
@@ -57,7 +59,8 @@ def claimed(batches: Iterable[Batch], claims: Claims) -> Iterator[Batch]:
 def report_unclaimed(
     batches: Iterable[Batch], claims: Claims, known_from: int | None, report: PartitionReport
 ) -> None:
-    """Reports the records that no run leads to. Below `known_from` (None: everywhere) their mappings may have expired."""
+    """Reports the records that no run leads to. Below `known_from` (None: everywhere) their mappings may have
+    expired."""
     unmapped, first = 0, 0
     for offsets, _ in batches:
         for offset, mine in zip(offsets, claims.hold(offsets), strict=True):
@@ -77,7 +80,8 @@ def report_unclaimed(
 def leave_out_unmapped(
     plan: Plan, runs: Runs | None, known_from: int | None, report: PartitionReport
 ) -> None:
-    """Where mappings may have expired, what lies before the first that is there can't be told from others' records."""
+    """Where mappings may have expired, what lies before the first that is there can't be told from others'
+    records."""
     if known_from == 0:
         return
     begin = plan.source[1] if runs is None else max(plan.source[0], runs.start)
@@ -89,8 +93,8 @@ def leave_out_unmapped(
 
 
 def visible_below(runs: Runs, stable: int, end: int, report: PartitionReport) -> int:
-    """The source offset below which all is to be seen at the destination, whose last stable offset and end are given: what lies behind an open
-    transaction of another source is committed, and nobody sees it yet."""
+    """The source offset below which all is to be seen at the destination, whose last stable offset and end
+    are given: what lies behind an open transaction of another source is committed, and nobody sees it yet."""
     hidden = runs.first_source_at_or_after(stable)
     # Behind the end it is not hidden but gone, with its log.
     if hidden is None or int(runs.destination[-1] + runs.length[-1]) > end:

@@ -1,4 +1,5 @@
-"""Access rules of topics as the admin client reads, grants and revokes them. Which ones is decided in common/link/acl_sync.py."""
+"""Access rules of topics as the admin client reads, grants and revokes them. Which ones is decided in
+common/link/acl_sync.py."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ _PATTERNS = (ResourcePatternType.LITERAL, ResourcePatternType.PREFIXED)
 
 
 def topic_acls(client: AdminClient, which: str, deadline: Deadline) -> set[Acl]:
-    """All rules on topics of a cluster; `which` is source or target, for errors. Raises LinkRefused without the right, or an authorizer."""
+    """All rules on topics of a cluster; `which` is source or target, for errors. Raises LinkRefused without
+    the right, or an authorizer."""
     any_text: Any = None  # which the client takes for any, but not by its types
     everything = AclBindingFilter(
         ResourceType.TOPIC,
@@ -42,7 +44,8 @@ def topic_acls(client: AdminClient, which: str, deadline: Deadline) -> set[Acl]:
         return list(future_result(client.describe_acls(everything, request_timeout=timeout), timeout + 1))
 
     def may_ask(timeout: float) -> bool:
-        # A broker that has just started could abort the process here (docs/internals/client-libraries.md); one has just answered.
+        # A broker that has just started could abort the process here (docs/internals/client-libraries.md);
+        # one has just answered.
         asked = client.describe_cluster(include_authorized_operations=True, request_timeout=timeout)
         return AclOperation.DESCRIBE in (future_result(asked, timeout + 1).authorized_operations or ())
 
@@ -50,7 +53,8 @@ def topic_acls(client: AdminClient, which: str, deadline: Deadline) -> set[Acl]:
     try:
         found = retrying(what, ask, deadline)
         if not found:
-            # A denial comes out of the client as no rules at all (librdkafka 2.16): taken for that, all copied rules would be taken back.
+            # A denial comes out of the client as no rules at all (librdkafka 2.16): taken for that, all
+            # copied rules would be taken back.
             if not retrying(what, may_ask, deadline):
                 raise LinkRefused(f"{what}: not allowed; grant DESCRIBE on the cluster")
             found = retrying(what, ask, deadline)  # it may have been allowed since

@@ -1,4 +1,5 @@
-"""Appends records to the first partition of a topic and waits until they are safe; knows nothing of what they say."""
+"""Appends records to the first partition of a topic and waits until they are safe; knows nothing of what they
+say."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from common.ports import Deadline
 
 
 class Appender:
-    """A producer, made when there is something to write, and another one after each failure. For one thread at a time."""
+    """A producer, made when there is something to write, and another one after each failure. For one thread
+    at a time."""
 
     def __init__(self, topic: str, config: clients.Config, **own: Any) -> None:
         """`config` and `own` as for `kafka.producer`."""
@@ -26,8 +28,8 @@ class Appender:
     def append(self, records: Sequence[tuple[bytes | None, bytes | None]], timeout_s: float) -> list[int]:
         """Append records (key, value) in order; their offsets.
 
-        Raises LinkRefused where the topic may not be written, KafkaTimeout, KafkaException. Then some may be there, and others may come later,
-        in this order.
+        Raises LinkRefused where the topic may not be written, KafkaTimeout, KafkaException. Then some may be
+        there, and others may come later, in this order.
         """
         deadline = Deadline(timeout_s)
         if self._producer is None:

@@ -1,4 +1,5 @@
-"""Kafka clients as this project uses them: configuration that correctness needs, bounded calls, retries. No protocol here."""
+"""Kafka clients as this project uses them: configuration that correctness needs, bounded calls, retries. No
+protocol here."""
 
 from __future__ import annotations
 
@@ -33,9 +34,10 @@ client_log.addFilter(Folding())
 
 CONNECT_S = 5.0
 _BASE = {"socket.keepalive.enable": True, "reconnect.backoff.ms": 20}
-"""Of every client, where its user says nothing else. librdkafka allows itself half of `reconnect.backoff.ms` between two new connections, the
-first one included: with its 100 ms, 50 ms passed between a client's bootstrap and its first connection to a leader. The pause between attempts
-at a broker that is gone grows to the same ten seconds from either."""
+"""Of every client, where its user says nothing else. librdkafka allows itself half of `reconnect.backoff.ms`
+between two new connections, the first one included: with its 100 ms, 50 ms passed between a client's
+bootstrap and its first connection to a leader. The pause between attempts at a broker that is gone grows to
+the same ten seconds from either."""
 
 T = TypeVar("T")
 Config = Mapping[str, Any]
@@ -46,9 +48,9 @@ ProducedHeaders = list[tuple[str, str | bytes | None]]
 class Received(Protocol):
     """A message as a consumer hands it out.
 
-    The client calls optional whatever a Message made by hand may leave out. A record, and the end of a partition, come with topic,
-    partition and offset; only an error that concerns no partition has none of them. Lists are cast, as a whole: thousands of messages
-    a second allow no call for each.
+    The client calls optional whatever a Message made by hand may leave out. A record, and the end of a
+    partition, come with topic, partition and offset; only an error that concerns no partition has none of
+    them. Lists are cast, as a whole: thousands of messages a second allow no call for each.
     """
 
     def __len__(self) -> int: ...
@@ -65,7 +67,8 @@ class Received(Protocol):
 
 @contextlib.contextmanager
 def making(what: str, config: Config) -> Iterator[None]:
-    """A client is made: where the library refuses its properties, raises SettingsError. (Most of that is found before: common/kafka/client/cluster_check.py.)"""
+    """A client is made: where the library refuses its properties, raises SettingsError. (Most of that is
+    found before: common/kafka/client/cluster_check.py.)"""
     try:
         yield
     except KafkaException as error:
@@ -97,7 +100,8 @@ def consumer(config: Config, **own: Any) -> Consumer:
 
 
 def reader(config: Config, **own: Any) -> Consumer:
-    """A consumer of committed records that reads up to an end that is there: it never waits for more, and hears of each partition's end."""
+    """A consumer of committed records that reads up to an end that is there: it never waits for more, and
+    hears of each partition's end."""
     return consumer(
         config,
         isolation_level="read_committed",
@@ -108,7 +112,8 @@ def reader(config: Config, **own: Any) -> Consumer:
 
 
 def producer(config: Config, **own: Any) -> Producer:
-    """A producer that is idempotent, leaves no gap behind a failed message, and never gives a message up by itself.
+    """A producer that is idempotent, leaves no gap behind a failed message, and never gives a message up by
+    itself.
 
     `message.timeout.ms=0` matters: librdkafka's gapless guarantee leaves out messages that timed out.
     """
@@ -137,14 +142,14 @@ def producer(config: Config, **own: Any) -> Producer:
 
 
 def connect(client: Producer | Consumer, topic: str, deadline: Deadline) -> None:
-    """Wait until a client is connected, if it can be, by asking for a topic that is there. For idempotent producers, and for consumers that
-    are not assigned their partitions as soon as they are made.
+    """Wait until a client is connected, if it can be, by asking for a topic that is there. For idempotent
+    producers, and for consumers that are not assigned their partitions as soon as they are made.
 
-    librdkafka (2.16) asks for its producer id at once, and where no connection is up at that moment, again after half a second: so
-    long took the first record of nearly every producer. The second question is not answered through the
-    connection to a bootstrap server, which the client gives up after the first; until another one is up, an id can't be asked for.
-    A consumer looks once a second which topics it has been assigned and has not heard of: where it was connected before, it often fetches
-    nothing until then.
+    librdkafka (2.16) asks for its producer id at once, and where no connection is up at that moment, again
+    after half a second: so long took the first record of nearly every producer. The second question is not
+    answered through the connection to a bootstrap server, which the client gives up after the first; until
+    another one is up, an id can't be asked for. A consumer looks once a second which topics it has been
+    assigned and has not heard of: where it was connected before, it often fetches nothing until then.
     """
     with contextlib.suppress(KafkaException):
         for _ in range(2):
@@ -161,9 +166,11 @@ def read(client: Consumer, timeout_s: float, most: int) -> list[Received]:
 
 
 def admin(config: Config) -> AdminClient:
-    """An admin client that finds its way again, whatever becomes of the brokers (common/ports/reconnecting_admin.py).
+    """An admin client that finds its way again, whatever becomes of the brokers
+    (common/ports/reconnecting_admin.py).
 
-    Where a provider gives the tokens one serves all: each would take a second to be made (`oauth_tokens.for_library`).
+    Where a provider gives the tokens one serves all: each would take a second to be made
+    (`oauth_tokens.for_library`).
     """
     return _shared_admin(tuple(config.items())) if oauth_tokens.PROVIDER in config else _new_admin(config)
 
@@ -181,8 +188,9 @@ def _new_admin(config: Config) -> AdminClient:
 def admin_config(config: Config) -> dict[str, Any]:
     """What an admin client needs to find its way when the broker that it takes for the controller is gone.
 
-    Descriptions are asked of the controller that the last metadata named, which with KRaft is any broker. When that one dies, the client
-    waits for it to come back until its metadata is renewed: after five minutes by default, and an idle client has no other reason to.
+    Descriptions are asked of the controller that the last metadata named, which with KRaft is any broker.
+    When that one dies, the client waits for it to come back until its metadata is renewed: after five minutes
+    by default, and an idle client has no other reason to.
     """
     return {**_BASE, "topic.metadata.refresh.interval.ms": 3000, **oauth_tokens.for_library(config)}
 
@@ -190,8 +198,8 @@ def admin_config(config: Config) -> dict[str, Any]:
 def found_offset(offset: int) -> int:
     """An offset as the admin client tells it, if it is one; -1 is, where a timestamp was asked for.
 
-    While a partition has no leader, the client's answer may be OFFSET_INVALID instead of an error: taken for a log's end, a sound log
-    would look truncated. Raises KafkaException, a retriable one.
+    While a partition has no leader, the client's answer may be OFFSET_INVALID instead of an error: taken for
+    a log's end, a sound log would look truncated. Raises KafkaException, a retriable one.
     """
     if offset < -1:
         raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE))
@@ -206,8 +214,8 @@ def watermarks(client: AdminClient, topic: str, partition: int, deadline: Deadli
     at = TopicPartition(topic, partition)
 
     def ask(timeout: float) -> tuple[int, int]:
-        # A client that has not heard of the topic yet may sit for one to three seconds before it asks (librdkafka 2.16, one try in eight);
-        # one that has described it asks at once.
+        # A client that has not heard of the topic yet may sit for one to three seconds before it asks
+        # (librdkafka 2.16, one try in eight); one that has described it asks at once.
         described = client.describe_topics(TopicCollection([topic]), request_timeout=timeout)[topic]
         future_result(described, timeout + 1)
         asked = [

@@ -1,7 +1,10 @@
-"""The first look at a cluster, before anything else is asked of it: do its brokers let this client in, and can they be reached where they say.
+"""The first look at a cluster, before anything else is asked of it: do its brokers let this client in, and
+can they be reached where they say.
 
-The client library tries again whatever fails, and in the end says "timed out". So one client is made here whose errors are listened to, and what they
-leave open is asked of the listeners (common/kafka/client/listener_check.py). What may pass by itself is waited for; what may not ends the look at once.
+The client library tries again whatever fails, and in the end says "timed out". So one client is made here
+whose errors are listened to, and what they leave open is asked of the listeners
+(common/kafka/client/listener_check.py). What may pass by itself is waited for; what may not ends the look at
+once.
 """
 
 from __future__ import annotations
@@ -51,9 +54,10 @@ def cluster_id(
 ) -> str:
     """The cluster's id, once all kinds of clients that the link has there are let in.
 
-    Raises SettingsError where a client can't be made, LinkRefused where the brokers don't let it in and won't by themselves, KafkaTimeout where
-    nothing was reached by the deadline: each with the variable, the address, what happened and what to do. The last is logged once, too, long before.
-    `tell` gets a line for each broker that is away while others are not.
+    Raises SettingsError where a client can't be made, LinkRefused where the brokers don't let it in and won't
+    by themselves, KafkaTimeout where nothing was reached by the deadline: each with the variable, the
+    address, what happened and what to do. The last is logged once, too, long before. `tell` gets a line for
+    each broker that is away while others are not.
     """
     # A topic that may be described: a question about any other is one that brokers write down as denied.
     topic = settings.control_topic if cluster == "destination" else None
@@ -153,7 +157,8 @@ class _Look:
         return [reason._replace(passing=True) for reason in reasons] if sure else []
 
     def _elsewhere(self, found: ClusterMetadata | None = None) -> list[Reason]:
-        """Why nothing can be asked of the brokers that the cluster names. Where some of them are away, that is told once it has answered."""
+        """Why nothing can be asked of the brokers that the cluster names. Where some of them are away, that
+        is told once it has answered."""
         brokers = self._brokers
         with ThreadPoolExecutor(MOST_ASKED) as pool:
             looked = zip(brokers, pool.map(unreachable, brokers), strict=True)
@@ -196,9 +201,11 @@ class _Look:
 
     def _hear(self, error: KafkaError) -> None:
         if found := _LEARNT.match(error.str()):
-            # A client that was told where brokers are keeps to these, and asks nobody of bootstrap.servers any more.
+            # A client that was told where brokers are keeps to these, and asks nobody of bootstrap.servers
+            # any more.
             self._brokers[(found[1].strip("[]"), int(found[2]))] = int(found[3])
-        # The last one comes last. What is said of a certificate or a token is said once, or seldom, so nothing is forgotten.
+        # The last one comes last. What is said of a certificate or a token is said once, or seldom, so
+        # nothing is forgotten.
         self._heard.pop(error.code(), None)
         self._heard[error.code()] = _AGE.sub("", _AGE.sub("", error.str()))
 
@@ -260,7 +267,8 @@ class _Look:
             self._wait_for_token(deadline)
 
     def _wait_for_token(self, deadline: Deadline) -> None:
-        """The one that the connections will use. Who gives tokens may be away for a while, and is waited for, as brokers are."""
+        """The one that the connections will use. Who gives tokens may be away for a while, and is waited for,
+        as brokers are."""
         provided = oauth_tokens.PROVIDER in self._config
         tokens = oauth_tokens.of(self._config)
         while True:

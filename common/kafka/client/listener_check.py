@@ -1,6 +1,8 @@
-"""Why a listener does not let a client in: what it speaks, set beside the client's properties. Asks, and decides nothing but the words.
+"""Why a listener does not let a client in: what it speaks, set beside the client's properties. Asks, and
+decides nothing but the words.
 
-The client library tells of some of this, in words of its own; of plaintext to a TLS listener, and of a missing SASL, only that it was disconnected.
+The client library tells of some of this, in words of its own; of plaintext to a TLS listener, and of a
+missing SASL, only that it was disconnected.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ ANSWER_S = 2.5
 
 
 class Reason(NamedTuple):
-    """`setting` is the end of a variable's name, `words` say what happened and what to do; `passing`: it may be over by itself."""
+    """`setting` is the end of a variable's name, `words` say what happened and what to do; `passing`: it may
+    be over by itself."""
 
     setting: str
     words: str
@@ -34,14 +37,16 @@ class Reason(NamedTuple):
 
 
 class _Spoken(NamedTuple):
-    """`tls`: whether the listener speaks it; None where it answers neither way. `mechanisms` of SASL; None where they were not told."""
+    """`tls`: whether the listener speaks it; None where it answers neither way. `mechanisms` of SASL; None
+    where they were not told."""
 
     tls: bool | None
     mechanisms: list[str] | None = None
 
 
 def why(config: Mapping[str, Any], address: Address, heard: Mapping[int, str]) -> Reason | None:
-    """Why a client with these properties is not let in there; None where nothing stands against it. Takes up to four times ANSWER_S.
+    """Why a client with these properties is not let in there; None where nothing stands against it. Takes up
+    to four times ANSWER_S.
 
     `heard`: what the client library said last, by the code of the error.
     """
@@ -58,7 +63,8 @@ def why(config: Mapping[str, Any], address: Address, heard: Mapping[int, str]) -
         what = "does not speak TLS" if tls else "speaks TLS"
         words = f"{at} {what}, and security.protocol is {wanted}: set {_protocol(not tls, sasl)}, or give the port of another listener"
         return Reason("PROPERTIES_SECURITY_PROTOCOL", words, False)
-    # With TLS 1.3 a broker refuses a client's certificate when the handshake is over for the client: its alert comes as a failed receive.
+    # With TLS 1.3 a broker refuses a client's certificate when the handshake is over for the client: its
+    # alert comes as a failed receive.
     alert = next((words for words in heard.values() if "tls alert" in words), None)
     if (words_heard := heard.get(KafkaError._SSL, alert)) is not None:
         return _handshake(config, address, words_heard)
@@ -122,7 +128,8 @@ def _speaks(config: Mapping[str, Any], address: Address, tls: bool) -> _Spoken:
 
 
 def _asked(to: Access, address: Address) -> tuple[int, list[str]]:
-    """Which mechanisms of SASL a listener knows: a question that each answers before it knows who asks, also one without SASL."""
+    """Which mechanisms of SASL a listener knows: a question that each answers before it knows who asks, also
+    one without SASL."""
     deadline = Deadline(ANSWER_S)
     with closing(Connection(to, address)) as connection:
         return protocol.mechanisms(connection.ask(protocol.SASL_HANDSHAKE, [protocol.text("?")], deadline))

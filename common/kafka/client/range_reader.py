@@ -1,4 +1,5 @@
-"""Reads given ranges of a topic to their ends, committed records only; what the records mean is the caller's business."""
+"""Reads given ranges of a topic to their ends, committed records only; what the records mean is the caller's
+business."""
 
 from __future__ import annotations
 
@@ -19,11 +20,12 @@ TIMEOUT_S = 60.0
 def records(
     reader: Consumer, topic: str, ranges: Mapping[int, tuple[int, int]], timeout_s: float = TIMEOUT_S
 ) -> Iterator[Received]:
-    """Every committed record of the ranges, each partition's in order; returns once each partition's end is reached.
+    """Every committed record of the ranges, each partition's in order; returns once each partition's end is
+    reached.
 
-    The last offsets of a range may be markers or aborted records, which never arrive: there the end-of-partition event,
-    whose offset is the position reached, stands for them. Raises StateError when a start is below the log start (the
-    records are gone), KafkaTimeout when nothing has moved for `timeout_s`.
+    The last offsets of a range may be markers or aborted records, which never arrive: there the
+    end-of-partition event, whose offset is the position reached, stands for them. Raises StateError when a
+    start is below the log start (the records are gone), KafkaTimeout when nothing has moved for `timeout_s`.
     """
     missing = {p: end for p, (start, end) in ranges.items() if start < end}
     if not missing:

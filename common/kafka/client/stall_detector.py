@@ -1,7 +1,7 @@
 """Notices that a consumer has gone silent: records stand behind its position, and none of them comes.
 
-librdkafka may cease to fetch a partition, for good and without a word, when its leader changes (its issue 4492; seen in fault rounds with
-2.16). What reads on until it is told to stop would wait for ever.
+librdkafka may cease to fetch a partition, for good and without a word, when its leader changes (its issue
+4492; seen in fault rounds with 2.16). What reads on until it is told to stop would wait for ever.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ Positions = Mapping[tuple[str, int], int]
 
 
 class StallDetector:
-    """Asked often, it looks every `look_s`: at the positions, and at the ends that brokers tell meanwhile. Never waits for a broker."""
+    """Asked often, it looks every `look_s`: at the positions, and at the ends that brokers tell meanwhile.
+    Never waits for a broker."""
 
     def __init__(self, admin: AdminClient, look_s: float = LOOK_S) -> None:
         self._admin = admin
@@ -33,7 +34,8 @@ class StallDetector:
         self._asked: Mapping[TopicPartition, Any] = {}
 
     def found(self, positions: Callable[[], Positions]) -> list[tuple[str, int]]:
-        """Partitions that have not moved since the last look, at which an end beyond was known already: between two and three looks old."""
+        """Partitions that have not moved since the last look, at which an end beyond was known already:
+        between two and three looks old."""
         now = ports.monotonic()
         if now < self._look_at:
             return []
@@ -59,7 +61,8 @@ class StallDetector:
         return sorted(silent)
 
     def _answers(self) -> dict[tuple[str, int], int]:
-        """What was asked at the last look. Of whom nobody answers it is not known whether anything is there."""
+        """What was asked at the last look. Of whom nobody answers it is not known whether anything is
+        there."""
         ends = {}
         for at, future in self._asked.items():
             with contextlib.suppress(KafkaException, TimeoutError):

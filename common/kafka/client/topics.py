@@ -73,7 +73,8 @@ def describe(client: AdminClient, topics: list[str], deadline: Deadline) -> dict
 def not_writable(
     client: AdminClient, topics: list[str], deadline: Deadline, ids: dict[str, str] | None = None
 ) -> set[str]:
-    """Those of the topics, which are there, to which this client may not write. `ids` gets the topic ids of those that are there."""
+    """Those of the topics, which are there, to which this client may not write. `ids` gets the topic ids of
+    those that are there."""
     hidden: set[str] = set()
     found = descriptions(client, topics, deadline, rights=True, hidden=hidden)
     if ids is not None:
@@ -92,7 +93,8 @@ def descriptions(
     rights: bool = False,
     hidden: set[str] | None = None,
 ) -> dict[str, TopicDescription]:
-    """What the brokers tell of those of the topics that exist; with `rights`, what this client may do with each too.
+    """What the brokers tell of those of the topics that exist; with `rights`, what this client may do with
+    each too.
 
     A topic that may not be described is put into `hidden`; without that, raises LinkRefused.
     """
@@ -279,7 +281,8 @@ def alter(client: AdminClient, name: str, changes: Mapping[str, str | None], dea
 def offsets(
     client: AdminClient, specs: dict[tuple[str, int], OffsetSpec], deadline: Deadline, committed: bool = False
 ) -> dict[tuple[str, int], int]:
-    """Offsets by OffsetSpec (earliest, latest, for a timestamp: -1 where there is none), of each partition's leader.
+    """Offsets by OffsetSpec (earliest, latest, for a timestamp: -1 where there is none), of each partition's
+    leader.
 
     `committed`: latest is the last stable offset instead of the high watermark.
     """

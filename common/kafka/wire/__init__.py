@@ -1,1 +1,2 @@
-"""Kafka's protocol, spoken directly: connections, record batches, a consumer and a transactional producer of them."""
+"""Kafka's protocol, spoken directly: connections, record batches, a consumer and a transactional producer of
+them."""

@@ -1,11 +1,13 @@
-"""A consumer that hands out what brokers send as it is: record batches, and the records of small ones as Arrow columns. Decides nothing of frames.
+"""A consumer that hands out what brokers send as it is: record batches, and the records of small ones as
+Arrow columns. Decides nothing of frames.
 
-The client library makes an object of each record, and unpacks each batch to do so. Here a batch of some size stays as its producer wrote it, and
-costs the same whatever is in it.
+The client library makes an object of each record, and unpacks each batch to do so. Here a batch of some size
+stays as its producer wrote it, and costs the same whatever is in it.
 
-As there, committed records only, in order, none left out in silence: a position outside of the log, and a log with another history than
-what was read (it is asked with the leader epoch of the last record), are events; nothing of the partition comes after them. Topics are
-asked for by id where the broker knows that (`by_name`). For one thread: `read` sends, waits (common/kafka/wire/fetch_sessions.py) and takes apart.
+As there, committed records only, in order, none left out in silence: a position outside of the log, and a log
+with another history than what was read (it is asked with the leader epoch of the last record), are events;
+nothing of the partition comes after them. Topics are asked for by id where the broker knows that (`by_name`).
+For one thread: `read` sends, waits (common/kafka/wire/fetch_sessions.py) and takes apart.
 """
 
 from __future__ import annotations
@@ -27,9 +29,11 @@ from common.kafka.wire.fetch_sessions import FetchSessions, Position
 from common.kafka.wire.record_batch import BatchError
 
 WHOLE_BYTES = 64 << 10
-"""From this size on a batch stays whole. Smaller ones become records, which phase 2 makes larger batches of: each costs a request there."""
+"""From this size on a batch stays whole. Smaller ones become records, which phase 2 makes larger batches of:
+each costs a request there."""
 JUST_ASKED_S = 0.004
-"""How long to wait at least for an answer to what was just asked: who does not wait at all has waited before, and cuts what there is now."""
+"""How long to wait at least for an answer to what was just asked: who does not wait at all has waited before,
+and cuts what there is now."""
 UNKNOWN_S = 2.0
 """For how long a topic may be unknown to a broker that has not heard of it yet."""
 _ELSEWHERE = frozenset(
@@ -116,7 +120,8 @@ class BatchConsumer:
         return found
 
     def by_name(self) -> bool:
-        """Whether any broker was asked for topics by their names: what it sent may be of a topic that was made again."""
+        """Whether any broker was asked for topics by their names: what it sent may be of a topic that was
+        made again."""
         return self._sessions.by_name
 
     def more_comes(self) -> bool:
@@ -151,7 +156,8 @@ class BatchConsumer:
     def _take_part(self, at: Position, part: Part, now: float) -> Iterator[Chunk | Event]:
         error = part.error
         if at.replica is not None and (error or part.diverges is not None):
-            # A follower may be behind: to it a position that the leader has is outside of the log, or in another history.
+            # A follower may be behind: to it a position that the leader has is outside of the log, or in
+            # another history.
             self._sessions.back_to_leader(at, now)
             return
         if not error and part.preferred >= 0:

@@ -1,12 +1,15 @@
-"""A transactional producer of record batches. What goes into its transactions, and when they are clean, is left to others.
+"""A transactional producer of record batches. What goes into its transactions, and when they are clean, is
+left to others.
 
-A frame's records become a batch at once (common/kafka/wire/record_batch.py), which goes into a socket as it is (common/kafka/wire/batch_sender.py); the broker's answer
-tells where it lies. The calls have the names and errors of `confluent_kafka.Producer`.
+A frame's records become a batch at once (common/kafka/wire/record_batch.py), which goes into a socket as it
+is (common/kafka/wire/batch_sender.py); the broker's answer tells where it lies. The calls have the names and
+errors of `confluent_kafka.Producer`.
 
-Nothing is sent twice that may have been taken. A request whose answer does not come ends the producer, and so does a commit of what was refused in
-part: its transaction is unclean, and the next producer fences it, after which the broker takes nothing more that was sent by this one. Only what an
-answer says was not done is asked for again: by a coordinator that is not ready or could not be connected to, while a transaction before this one is
-being completed.
+Nothing is sent twice that may have been taken. A request whose answer does not come ends the producer, and so
+does a commit of what was refused in part: its transaction is unclean, and the next producer fences it, after
+which the broker takes nothing more that was sent by this one. Only what an answer says was not done is asked
+for again: by a coordinator that is not ready or could not be connected to, while a transaction before this
+one is being completed.
 """
 
 from __future__ import annotations
@@ -76,8 +79,8 @@ class BatchProducer:
         group: str,
         in_each: Sequence[Partition] = (),
     ) -> None:
-        """`group` is whose offsets its transactions commit; `in_each` are partitions that each of them writes to which writes anything: they are
-        registered with the first others, by one request."""
+        """`group` is whose offsets its transactions commit; `in_each` are partitions that each of them writes
+        to which writes anything: they are registered with the first others, by one request."""
         self._brokers = BrokerConnections(config)
         self._codec = str(config.get("compression.type", COMPRESSION))
         self._may_choose = "compression.type" not in config
@@ -96,7 +99,7 @@ class BatchProducer:
         self._registered: set[Partition] = set()
         self._with_offsets = False
         self._gap = False
-        """Whether batches were forgotten that have had their numbers: those of a next transaction would be out of order."""
+        """Whether batches with numbers were forgotten: those of a next transaction would be out of order."""
         self._ended: KafkaException | None = None
 
     def __len__(self) -> int:
@@ -111,7 +114,7 @@ class BatchProducer:
         return self._number, self._epoch
 
     def init_transactions(self, timeout: float = 30.0) -> None:
-        """Fence all that had the transactional id before, and end what they had under way. May be tried again."""
+        """Fence all that had the transactional id before, and end what they had open. May be tried again."""
         deadline = Deadline(timeout)
         body = [protocol.init_producer_id(self._id, self._timeout_ms)]
 
@@ -141,7 +144,8 @@ class BatchProducer:
                 self._batches.blame_unanswered()
                 raise self._end(KafkaError(KafkaError._TIMED_OUT, "records were not acknowledged in time"))
         if self._batches.refusal is not None:
-            # What its owner produced last, such as mappings, is sent by the flush above: nobody else looks at its reports.
+            # What was produced last, such as mappings, the flush above has sent: nobody else looks at its
+            # reports.
             raise self._end(self._batches.refusal)
         self._finish(True, deadline)
 
@@ -223,8 +227,9 @@ class BatchProducer:
         reported: Reported,
         most_bytes: int | None = None,
     ) -> None:
-        """Produce records of a partition as one batch, behind all that were produced there before. `most_bytes`: what its topic takes; a batch that
-        is larger is compressed in other ways, for the source may have taken a record because it was compressed well."""
+        """Produce records of a partition as one batch, behind all that were produced there before.
+        `most_bytes`: what its topic takes; a batch that is larger is compressed in other ways, for the source
+        may have taken a record because it was compressed well."""
         sequence = self._sequence((topic, partition), records.count)
         ways = [(self._codec, self._level), *(record_batch.HARDER if self._may_choose else ())]
         pieces, tried = record_batch.seal_within(
@@ -248,18 +253,19 @@ class BatchProducer:
         return sequence
 
     def take_part(self, partitions: Collection[Partition], timeout: float, in_each: bool) -> None:
-        """Make partitions part of the transaction though nothing goes there: its end puts a marker there. `in_each`: those of each transaction too."""
+        """Make partitions part of the transaction though nothing goes there: its end puts a marker there.
+        `in_each`: those of each transaction too."""
         self._must_go_on()
         deadline = Deadline(timeout)
         self._batches.reach_leaders(partitions, deadline)
         self._register([*partitions, *(self._in_each if in_each else ())], deadline)
 
     def commit_of_predecessor(self, number: int, epoch: int, timeout: float) -> None:
-        """Commit what an earlier producer of this transactional id has under way, which has not been fenced yet."""
+        """Commit what an earlier producer of this transactional id has open, and that was not fenced yet."""
         self._coordinators.commit(number, epoch, timeout)
 
     def flush(self, timeout: float = 30.0) -> int:
-        """Send what waits, and wait until all is acknowledged; how many batches are not when the time is over."""
+        """Send what waits, and wait until all is acknowledged; how many batches are not in that time."""
         self._must_go_on()
         deadline = Deadline(timeout)
         self._batch_singles()
@@ -284,11 +290,11 @@ class BatchProducer:
         return self._batches.refused
 
     def blame_unanswered(self) -> None:
-        """Those who wait have waited long enough for the answers that are due: `refused` has their partitions."""
+        """What is due is waited for no longer: `refused` has the partitions of those who owe it."""
         self._batches.blame_unanswered()
 
     def known_transaction(self, transactional_id: str, timeout: float) -> KnownTransaction | None:
-        """What the cluster knows of a transactional id, this one's or another; None: nothing, or nothing that may be told."""
+        """What the cluster knows of any transactional id; None: nothing, or nothing that may be told."""
         return self._coordinators.known_transaction(transactional_id, timeout)
 
     def open_transactions(self, partitions: Collection[Partition], timeout: float) -> OpenTransactions:
@@ -325,7 +331,8 @@ class BatchProducer:
         if not new:
             return
         if lost := self._batches.reconnected(new):
-            # Its leader may have died before it had the marker of the transaction before this one, whose end would decide that one too.
+            # Its leader may have died before it had the marker of the transaction before this one, whose end
+            # would decide that one too.
             words = (
                 "its leader was reached by another connection before; what is open there is looked at first"
             )

@@ -1,8 +1,10 @@
-"""Batches on their way to the leaders of their partitions: what waits, what is in flight, what was not taken. Knows nothing of transactions.
+"""Batches on their way to the leaders of their partitions: what waits, what is in flight, what was not taken.
+Knows nothing of transactions.
 
-Nothing is sent twice that may have been taken: a request whose answer does not come ends the producer. Only what an answer says was not done is
-sent again: by a broker that does not lead a partition, or has not heard of it yet. A batch keeps its number in its partition's sequence then, so those
-behind it that were on their way are refused until it comes; and a broker that has it already knows it by that number.
+Nothing is sent twice that may have been taken: a request whose answer does not come ends the producer. Only
+what an answer says was not done is sent again: by a broker that does not lead a partition, or has not heard
+of it yet. A batch keeps its number in its partition's sequence then, so those behind it that were on their
+way are refused until it comes; and a broker that has it already knows it by that number.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ SEND_BYTES = 256 << 10
 REQUEST_BYTES = 8 << 20
 REQUEST_S = 30.0
 PATIENCE_S = 5.0
-"""How long a partition without a leader, a broker that can't be reached, or a transaction that is being completed is waited for: longer than an
-election takes. All that goes with it stands still meanwhile."""
+"""How long a partition without a leader, a broker that can't be reached, or a transaction that is being
+completed is waited for: longer than an election takes. All that goes with it stands still meanwhile."""
 AGAIN_S = 0.05
 """Before what a broker did not take is sent to whoever leads now."""
 
@@ -43,10 +45,11 @@ _ELSEWHERE = frozenset(
         KafkaError.NOT_LEADER_FOR_PARTITION,
     }
 )
-"""Said by a broker that does not lead the partition, or does no longer: then it may have appended the batch before, and the next leader may have
-copied it (a request that waits for its replicas is answered so when the leader changes). What is sent again has the same sequence number, so whoever has
-it answers with its offset and appends nothing, as long as it is one of the producer's last five; of an older one it says OUT_OF_ORDER, which is an
-unclean end."""
+"""Said by a broker that does not lead the partition, or does no longer: then it may have appended the batch
+before, and the next leader may have copied it (a request that waits for its replicas is answered so when the
+leader changes). What is sent again has the same sequence number, so whoever has it answers with its offset
+and appends nothing, as long as it is one of the producer's last five; of an older one it says OUT_OF_ORDER,
+which is an unclean end."""
 _OUT_OF_ORDER = KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
@@ -61,7 +64,8 @@ class Batch:
 
 
 class BatchSender:
-    """For one thread. `register` makes partitions part of the transaction; `end` ends the producer, and gives what to raise."""
+    """For one thread. `register` makes partitions part of the transaction; `end` ends the producer, and gives
+    what to raise."""
 
     def __init__(
         self,
@@ -85,7 +89,8 @@ class BatchSender:
         self._by: dict[Partition, Connection] = {}
         """By which connection something went to a partition last."""
         self.refusal: KafkaError | None = None
-        """Of the first batch of this transaction that was refused: reports go to their batches, and a commit must know without them."""
+        """Of the first batch of this transaction that was refused: reports go to their batches, and a commit
+        must know without them."""
         self.refused: dict[Partition, KafkaError] = {}
         """The partitions for which it has ended, or could not begin, a transaction: what was said of each."""
 
@@ -126,7 +131,8 @@ class BatchSender:
         self._sent = {}
 
     def blame_unanswered(self) -> None:
-        """Those who wait have waited long enough for the answers that are due: `refused` has their partitions."""
+        """Those who wait have waited long enough for the answers that are due: `refused` has their
+        partitions."""
         due = [batch.at for sent in self._sent.values() for some in sent for batch in some]
         self.blame([*due, *self._again], KafkaError(KafkaError._TIMED_OUT, "was not acknowledged in time"))
 
@@ -162,7 +168,8 @@ class BatchSender:
 
     def _send(self, deadline: Deadline) -> None:
         """Send all batches that wait: of each partition one a request, as Kafka wants it."""
-        # First: once one is registered that takes no marker, the transaction can't end, and with it none of this transactional id begins.
+        # First: once one is registered that takes no marker, the transaction can't end, and with it none of
+        # this transactional id begins.
         self.reach_leaders(self._waiting, deadline)
         self._register(self._waiting, deadline)
         while ready := [(at, some) for at, some in self._waiting.items() if at not in self._again]:

@@ -1,6 +1,8 @@
-"""Which brokers could not be reached or did not answer lately: when each is tried again, for how long, and what is said of it. No I/O but log lines.
+"""Which brokers could not be reached or did not answer lately: when each is tried again, for how long, and
+what is said of it. No I/O but log lines.
 
-One of them for a process: whoever is made later, such as the producer that fences after an unclean end, begins with what was learnt before.
+One of them for a process: whoever is made later, such as the producer that fences after an unclean end,
+begins with what was learnt before.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from common import ports
 log = logging.getLogger(__name__)
 
 FIRST_S, MOST_S = 2.0, 10.0
-"""How long a first try may take, TCP, TLS, SASL and ApiVersions together; twice as long each time that it was too short, for a broker that is slow."""
+"""How long a first try may take, TCP, TLS, SASL and ApiVersions together; twice as long each time that it was
+too short, for a broker that is slow."""
 LEAST_PAUSE_S, MOST_PAUSE_S = 0.1, 5.0
 SUMMARY_S = 60.0
 FORGET_S = 60.0
@@ -67,7 +70,8 @@ class BrokerTries:
             log.debug("broker %s: %s", at, why)
 
     def worked(self, address: Address, purpose: str) -> None:
-        """It has answered. One that answers questions, but breaks with each request for records, is not well."""
+        """It has answered. One that answers questions, but breaks with each request for records, is not
+        well."""
         # Nearly always nothing is wrong with any of them, and this is asked for each answer.
         if not self._of:
             return
@@ -95,7 +99,8 @@ class BrokerTries:
         return min(MOST_S, FIRST_S * (1 << min(self.tries(address), 10)))
 
     def in_order(self, addresses: Iterable[Address]) -> list[Address]:
-        """Each once: those that are well as they come, then the others, from the one that failed the longest ago on."""
+        """Each once: those that are well as they come, then the others, from the one that failed the longest
+        ago on."""
         now = ports.monotonic()
 
         def failed_at(address: Address) -> float:

@@ -1,6 +1,8 @@
-"""Connections to the brokers of a cluster, made when they are needed; who leads which partition and who coordinates. Decides nothing.
+"""Connections to the brokers of a cluster, made when they are needed; who leads which partition and who
+coordinates. Decides nothing.
 
-For one thread, and for the requests of common/kafka/wire/protocol.py. What takes a deadline waits; the rest never does.
+For one thread, and for the requests of common/kafka/wire/protocol.py. What takes a deadline waits; the rest
+never does.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ __all__ = [
 ]
 
 NEXT_BROKER_S = 1.0
-"""Where a broker has not answered for so long what any of them could, TCP, TLS and SASL included, the next one is asked beside it."""
+"""Where a broker has not answered for so long what any of them could, TCP, TLS and SASL included, the next
+one is asked beside it."""
 IDLE_S = 5.0
 """Idle for longer, a connection is looked at before it is used: brokers close what was idle for long."""
 
@@ -71,8 +74,8 @@ class BrokerConnections:
     # connecting
 
     def usable(self, line: Line, now: float) -> bool:
-        """Whether a request can be sent to a broker now: connects where there is no connection, goes on with one that is not ready, and leaves alone
-        who failed lately or has said to. Waits for nothing."""
+        """Whether a request can be sent to a broker now: connects where there is no connection, goes on with
+        one that is not ready, and leaves alone who failed lately or has said to. Waits for nothing."""
         address = line[0]
         if line not in self._connections and now < TRIES.next_at(address):
             return False
@@ -150,8 +153,8 @@ class BrokerConnections:
         return answer
 
     def to_ask(self) -> list[Address]:
-        """Brokers in the order in which to ask what any of them can answer: the connected ones, those that are known, those that were given; of
-        each kind in any order; last those that failed lately."""
+        """Brokers in the order in which to ask what any of them can answer: the connected ones, those that
+        are known, those that were given; of each kind in any order; last those that failed lately."""
         connected = [address for address, purpose in self._connections if purpose == CONTROL]
         known, given = [*self._addresses.values()], [*self._access.bootstrap]
         random.shuffle(known)
@@ -212,7 +215,8 @@ class BrokerConnections:
         }
 
     def find_leaders(self, partitions: Iterable[Partition], deadline: Deadline) -> None:
-        """Learn the leaders that are not known, however often it takes. Raises KafkaException at the deadline."""
+        """Learn the leaders that are not known, however often it takes. Raises KafkaException at the
+        deadline."""
         pause = 0.05
         while unknown := [at for at in partitions if self.leader(at) is None]:
             errors = self.describe({topic for topic, _ in unknown}, deadline)
@@ -243,8 +247,9 @@ class BrokerConnections:
 
 
 class Question:
-    """A request that any broker can answer. It is asked of one, and where that takes long, of the next one beside it, until one has answered: a
-    broker that accepts connections and is silent costs a second, and one that is merely slow answers in the end. Waits for nothing."""
+    """A request that any broker can answer. It is asked of one, and where that takes long, of the next one
+    beside it, until one has answered: a broker that accepts connections and is silent costs a second, and one
+    that is merely slow answers in the end. Waits for nothing."""
 
     def __init__(self, brokers: BrokerConnections, api: Api, body: Sequence[Buffer]) -> None:
         self._brokers = brokers
@@ -299,7 +304,8 @@ class Question:
         return answer
 
     def give_up(self) -> None:
-        """Whoever has not answered has failed, if it had its time; what comes from it now would be taken for an answer to something else."""
+        """Whoever has not answered has failed, if it had its time; what comes from it now would be taken for
+        an answer to something else."""
         now = ports.monotonic()
         for line, since in self._asked.items():
             late = self._brokers[line].late()

@@ -1,4 +1,5 @@
-"""What came of a partition and is in no frame yet, in chunks: whole record batches, or records as Arrow columns. Pure."""
+"""What came of a partition and is in no frame yet, in chunks: whole record batches, or records as Arrow
+columns. Pure."""
 
 from __future__ import annotations
 
@@ -21,8 +22,9 @@ Whole = tuple[BatchHeader, pa.Buffer]
 
 @dataclass(slots=True)
 class Chunk:
-    """What came of a partition, as far as `next`, the position behind it: whole batches, or records as a batch of common.kafka.wire.records.ROWS, or neither
-    where nothing but markers and aborted records came. `leader_epoch` is that of all of it."""
+    """What came of a partition, as far as `next`, the position behind it: whole batches, or records as a
+    batch of common.kafka.wire.records.ROWS, or neither where nothing but markers and aborted records came.
+    `leader_epoch` is that of all of it."""
 
     topic: str
     partition: int
@@ -33,7 +35,8 @@ class Chunk:
     apart: int = field(default=0, compare=False)
     """Up to where the records of its first batch are rows of another chunk, before it."""
     left: int = field(default=0, compare=False)
-    """Of its bytes, those that are in no frame yet, while it is among others. Of headers the average counts, which is another one for what is left."""
+    """Of its bytes, those that are in no frame yet, while it is among others. Of headers the average counts,
+    which is another one for what is left."""
 
     @property
     def count(self) -> int:
@@ -80,7 +83,8 @@ class Chunks:
         self.count = self.bytes = 0
 
     def cut(self, most_records: int, most_bytes: int, whole: bool) -> FrameContents:
-        """Take so much from the front, and a record or a whole batch at least. Without `whole`, batches are taken apart."""
+        """Take so much from the front, and a record or a whole batch at least. Without `whole`, batches are
+        taken apart."""
         if not whole or self._chunks[0].apart:
             self._take_apart()
         first = self._chunks[0]

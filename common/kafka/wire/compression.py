@@ -1,4 +1,5 @@
-"""What a Kafka batch's records are compressed with, and how they are unpacked: a piece at a time, and never more than is allowed. Pure."""
+"""What a Kafka batch's records are compressed with, and how they are unpacked: a piece at a time, and never
+more than is allowed. Pure."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ def allow(size: int) -> None:
 
 
 def pieces(packed: pa.Buffer, codec: int) -> Iterator[Any]:
-    """What records unpack into: bytes or buffers, one behind the other. Raises BatchError, and whatever Arrow does."""
+    """What records unpack into: bytes or buffers, one behind the other. Raises BatchError, and whatever Arrow
+    does."""
     name = codec_name(codec)
     if name == "none":
         yield packed
@@ -58,7 +60,8 @@ def pieces(packed: pa.Buffer, codec: int) -> Iterator[Any]:
 
 
 def unpacked(packed: pa.Buffer, codec: int, most: int | None = None) -> bytes:
-    """All of it. Raises BatchError, TooManyAtOnce where it is more than `most` bytes, and whatever Arrow does."""
+    """All of it. Raises BatchError, TooManyAtOnce where it is more than `most` bytes, and whatever Arrow
+    does."""
     out, size = [], 0
     for piece in pieces(packed, codec):
         size += len(piece)

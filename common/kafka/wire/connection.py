@@ -1,7 +1,9 @@
-"""A connection to a broker, for the requests of common/kafka/wire/protocol.py: opened, renewed, requests answered in order. Decides nothing.
+"""A connection to a broker, for the requests of common/kafka/wire/protocol.py: opened, renewed, requests
+answered in order. Decides nothing.
 
-Each request is sent once. Where its answer does not come the connection is given up, and so is what the request was part of: nothing here tries
-again behind its owner's back. What waits takes a Deadline; all else goes on as far as it can, and says what it waits for. For one thread.
+Each request is sent once. Where its answer does not come the connection is given up, and so is what the
+request was part of: nothing here tries again behind its owner's back. What waits takes a Deadline; all else
+goes on as far as it can, and says what it waits for. For one thread.
 """
 
 from __future__ import annotations
@@ -36,8 +38,8 @@ MOST_PIECES = 512
 TELL_S = 60.0
 """A quota that is used up is told so often."""
 _SESSION_SHARE = 0.8
-"""After this share of its session's life a connection authenticates again before it is used for anything new (KIP-368). A broker cuts it at the first
-request that comes later than the session's end."""
+"""After this share of its session's life a connection authenticates again before it is used for anything new
+(KIP-368). A broker cuts it at the first request that comes later than the session's end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +99,13 @@ def wait_for(what: Iterable[Waits], within_s: float) -> None:
 class Connection:
     """A connection that is being opened or is up, and its requests that are not answered yet, in order.
 
-    Raises KafkaException from whatever goes on with it: `_TRANSPORT` or `_TIMED_OUT` where the broker can't be reached, `_AUTHENTICATION` where it
-    does not let one in. Then it is closed.
+    Raises KafkaException from whatever goes on with it: `_TRANSPORT` or `_TIMED_OUT` where the broker can't
+    be reached, `_AUTHENTICATION` where it does not let one in. Then it is closed.
     """
 
     def __init__(self, to: Access, address: tuple[str, int], tries: int = 0) -> None:
-        """`tries`: how many have failed there. Of a name with several addresses each begins with another one."""
+        """`tries`: how many have failed there. Of a name with several addresses each begins with another
+        one."""
         self.address = address
         self._tries = tries
         self._to = to
@@ -115,7 +118,8 @@ class Connection:
         self._in_flight: deque[tuple[Api, int]] = deque()
         self._unsent: deque[memoryview] = deque()
         self.begun = self.used = ports.monotonic()
-        """When it was begun to be opened, or to authenticate again; when something was sent or received last."""
+        """When it was begun to be opened, or to authenticate again; when something was sent or received
+        last."""
         self.quiet_until = 0.0
         """A quota is used up: the broker takes nothing from this client before."""
         self._told_at = float("-inf")
@@ -226,8 +230,8 @@ class Connection:
             raise UnsupportedVersion(KafkaError(KafkaError.UNSUPPORTED_VERSION, words))
 
     def send(self, api: Api, body: Sequence[Buffer], deadline: Deadline | None) -> None:
-        """Send a request, on a connection that is ready. Without a deadline nothing is waited for: what the socket does not take at once goes
-        out as `complete` is asked."""
+        """Send a request, on a connection that is ready. Without a deadline nothing is waited for: what the
+        socket does not take at once goes out as `complete` is asked."""
         try:
             self._begin(api, body)
             while self._unsent and deadline is not None:
@@ -283,8 +287,8 @@ class Connection:
         return bool(poll.poll(within_s * 1000))
 
     def complete(self) -> bool:
-        """Whether all of an answer has come, or the end of the connection; waits for nothing. A broker sends the records of an answer to Fetch
-        behind its beginning, from their file."""
+        """Whether all of an answer has come, or the end of the connection; waits for nothing. A broker sends
+        the records of an answer to Fetch behind its beginning, from their file."""
         try:
             return self._go_on()
         except OSError:
@@ -358,7 +362,8 @@ class Connection:
         return self.answer(deadline)
 
     def fresh(self) -> bool:
-        """Whether a connection on which nothing is in flight can be used for something new: it is up, and no broker has closed it."""
+        """Whether a connection on which nothing is in flight can be used for something new: it is up, and no
+        broker has closed it."""
         return self.fileno() >= 0 and not self._in_flight and not self.answered()
 
     def ended(self) -> bool:

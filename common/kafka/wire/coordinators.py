@@ -1,4 +1,5 @@
-"""Asks the coordinators of a transactional id and of a group, again while they are not ready, or others coordinate by now."""
+"""Asks the coordinators of a transactional id and of a group, again while they are not ready, or others
+coordinate by now."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ _NOT_READY = _MOVED | {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
 }
 _UNKNOWN_ID = frozenset({105, KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED})
-"""TRANSACTIONAL_ID_NOT_FOUND, which the client has no name for; and whoever may use an id may describe it, so of one that may not be described
-nobody has made use."""
+"""TRANSACTIONAL_ID_NOT_FOUND, which the client has no name for; and whoever may use an id may describe it, so
+of one that may not be described nobody has made use."""
 
 
 class Coordinators:
@@ -85,7 +86,8 @@ class Coordinators:
         self.until_ready("EndTxn", ask, protocol.TRANSACTION, deadline)
 
     def known_transaction(self, transactional_id: str, timeout: float) -> KnownTransaction | None:
-        """What the cluster knows of a transactional id, this one's or another; None: nothing, or nothing that may be told."""
+        """What the cluster knows of a transactional id, this one's or another; None: nothing, or nothing that
+        may be told."""
         deadline = Deadline(timeout)
         found: list[KnownTransaction] = []
 

@@ -1,9 +1,11 @@
-"""What a broker sent of one partition, taken apart: each batch checked before anything is believed of it, then told apart into chunks. Pure.
+"""What a broker sent of one partition, taken apart: each batch checked before anything is believed of it,
+then told apart into chunks. Pure.
 
-A batch's checksum covers neither its length nor its offset. A wrong length shows, for the checksum is of other bytes then, or of more than have come.
-An offset is right where it is the position that is expected. It may lie behind that, since compaction leaves gaps, and before it where reading begins in
-the middle of a batch: then the batch behind it must fit, or the log end where it does. Where neither tells, it is fetched once more, with room
-for the batch behind it.
+A batch's checksum covers neither its length nor its offset. A wrong length shows, for the checksum is of
+other bytes then, or of more than have come. An offset is right where it is the position that is expected. It
+may lie behind that, since compaction leaves gaps, and before it where reading begins in the middle of a
+batch: then the batch behind it must fit, or the log end where it does. Where neither tells, it is fetched
+once more, with room for the batch behind it.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from common.kafka.wire.record_decoder import UNPACKED_BYTES as UNPACKED_BYTES
 from common.kafka.wire.records import MAX_RECORDS
 
 LEAST_BYTES = UNPACKED_BYTES // 8
-"""With less of that left, of what one look at the answers may unpack, nothing more is: it is fetched again, by smaller requests."""
+"""With less of that left, of what one look at the answers may unpack, nothing more is: it is fetched again,
+by smaller requests."""
 ROOM_BYTES = 1 << 20
 _DELETE_HORIZON = 0x40
 """Compaction has written when tombstones may go where the first time stood (KIP-534)."""
@@ -68,7 +71,8 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The batches that are believed, in order; what is wrong with the one behind them; and which one has to be looked at again."""
+    """The batches that are believed, in order; what is wrong with the one behind them; and which one has to
+    be looked at again."""
 
     batches: list[Found]
     wrong: BatchError | None = None
@@ -119,7 +123,8 @@ def chunks(
 def checked(
     data: pa.Buffer, offset: int, aligned: bool, doubted: tuple[int, int] | None, most: int
 ) -> Checked:
-    """The sound batches of an answer from an offset on. `most`: where the log ended when the answer was made; there may be more in it since."""
+    """The sound batches of an answer from an offset on. `most`: where the log ended when the answer was made;
+    there may be more in it since."""
     sound, wrong, claimed = _sound(data)
     taken: list[Found] = []
     for number, (at, header) in enumerate(sound):
@@ -139,7 +144,8 @@ def checked(
 
 
 def _sound(data: pa.Buffer) -> tuple[list[Found], BatchError | None, int | None]:
-    """The batches up to the first that is not what its checksum is of, what is wrong with that, and the offset that it claims."""
+    """The batches up to the first that is not what its checksum is of, what is wrong with that, and the
+    offset that it claims."""
     sound: list[Found] = []
     try:
         for at, header in record_batch.headers(data, old=True):
@@ -155,7 +161,8 @@ def _sound(data: pa.Buffer) -> tuple[list[Found], BatchError | None, int | None]
 
 
 def _placed(header: BatchHeader, offset: int, follows: int | None, aligned: bool, first: bool) -> str | None:
-    """Whether a batch lies where it says ("": yes), with an offset expected and what the batch behind it says. None: that can't be told."""
+    """Whether a batch lies where it says ("": yes), with an offset expected and what the batch behind it
+    says. None: that can't be told."""
     begin, end = header.base_offset, header.next_offset
     if begin == offset and (aligned or follows is None or follows >= end):
         return ""
@@ -174,9 +181,11 @@ def _placed(header: BatchHeader, offset: int, follows: int | None, aligned: bool
 def committed(
     batches: Iterable[Found], aborted: Iterable[Aborted], position: int = 0
 ) -> Iterator[tuple[int, BatchHeader, bool]]:
-    """The batches that reach beyond a position: where each begins, its header, and whether it has records that are committed.
+    """The batches that reach beyond a position: where each begins, its header, and whether it has records
+    that are committed.
 
-    As Kafka's consumer tells them apart: an aborted transaction's producer is one from its first offset on, up to its marker.
+    As Kafka's consumer tells them apart: an aborted transaction's producer is one from its first offset on,
+    up to its marker.
     """
     coming = sorted(aborted, key=lambda one: one.first_offset)
     ended: set[int] = set()
@@ -234,7 +243,8 @@ def _groups(
 
 
 def _whole(header: BatchHeader, position: int, codecs: Collection[int]) -> bool:
-    """Whether a batch may be handed on as it is: nothing is missing in it, its times are its producer's, and a frame may have as many records."""
+    """Whether a batch may be handed on as it is: nothing is missing in it, its times are its producer's, and
+    a frame may have as many records."""
     return (
         header.magic == 2
         and header.count == header.last_offset_delta + 1
@@ -247,7 +257,8 @@ def _whole(header: BatchHeader, position: int, codecs: Collection[int]) -> bool:
 
 
 def _chunk(at: Place, group: _Group, data: pa.Buffer, budget: Budget) -> tuple[Chunk | None, bool]:
-    """A group as a chunk, or as much of it as the budget has room for (None: nothing), and whether that is all."""
+    """A group as a chunk, or as much of it as the budget has room for (None: nothing), and whether that is
+    all."""
     chunk = Chunk(at.topic, at.partition, group.next, group.epoch, group.wholes)
     aligned, at.aligned = at.aligned, True
     if not group.small:

@@ -1,8 +1,11 @@
-"""Fetch requests and their answers. Pure: bytes in, bytes out; what an answer means is left to common/kafka/wire/batch_consumer.py.
+"""Fetch requests and their answers. Pure: bytes in, bytes out; what an answer means is left to
+common/kafka/wire/batch_consumer.py.
 
-Version 13 is the first that asks for topics by id (Kafka 3.1, KIP-516): a topic that was deleted and made again is another one to it. Version 12,
-which brokers before that know, says names instead, and is the same in all else: who asks by it has to confirm the ids. What the partitions of a session have in common with the request before need not be said again (KIP-227), and a log that has diverged from what was read
-is told (KIP-595's DivergingEpoch).
+Version 13 is the first that asks for topics by id (Kafka 3.1, KIP-516): a topic that was deleted and made
+again is another one to it. Version 12, which brokers before that know, says names instead, and is the same in
+all else: who asks by it has to confirm the ids. What the partitions of a session have in common with the
+request before need not be said again (KIP-227), and a log that has diverged from what was read is told
+(KIP-595's DivergingEpoch).
 """
 
 from __future__ import annotations
@@ -27,8 +30,9 @@ Topic = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A partition as a session is told of it: the offset to read from, the leader epoch of the record before, and that of the leader that is meant (-1:
-    not known). A broker that has heard of another leader refuses then, instead of serving what it follows (KIP-320)."""
+    """A partition as a session is told of it: the offset to read from, the leader epoch of the record before,
+    and that of the leader that is meant (-1: not known). A broker that has heard of another leader refuses
+    then, instead of serving what it follows (KIP-320)."""
 
     offset: int
     last_epoch: int
@@ -46,8 +50,9 @@ class Aborted:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a broker answers about one partition. `records` is a piece of the answer; `diverges` says where the log's history parted from what was
-    read (None: it did not); `preferred` is the broker to read from instead, nearer to the rack that was told (-1: this one)."""
+    """What a broker answers about one partition. `records` is a piece of the answer; `diverges` says where
+    the log's history parted from what was read (None: it did not); `preferred` is the broker to read from
+    instead, nearer to the rack that was told (-1: this one)."""
 
     error: int
     high_watermark: int
@@ -80,7 +85,8 @@ def _by_topic(partitions: Collection[Topic]) -> dict[str, list[int]]:
 
 
 def canonical(topic_id: str) -> str:
-    """A topic id as it is spelled here, of one that common.kafka.client.topics.id_text has spelled: 22 letters of base64."""
+    """A topic id as it is spelled here, of one that common.kafka.client.topics.id_text has spelled: 22
+    letters of base64."""
     return str(uuid.UUID(bytes=base64.urlsafe_b64decode(topic_id + "==")))
 
 
@@ -95,7 +101,8 @@ def fetch(
     rack: str = "",
     names: Mapping[str, str] | None = None,
 ) -> bytes:
-    """Ask for committed records; of a session, only what has changed is `wanted`. `rack`: where to read, if a replica is there (KIP-392).
+    """Ask for committed records; of a session, only what has changed is `wanted`. `rack`: where to read, if a
+    replica is there (KIP-392).
 
     `names`: each topic id's name, for FETCH_BY_NAME; None: for FETCH."""
     out = [struct.pack(">iiiibii", -1, wait_ms, least_bytes, most_bytes, 1, session, epoch)]
@@ -132,7 +139,8 @@ def _spelled(topic: str, names: Mapping[str, str] | None) -> bytes:
 
 
 def fetched(answer: Answer, ids: Mapping[str, str] | None = None) -> Fetched:
-    """`ids`: each topic name's id, for an answer to FETCH_BY_NAME; a name that is not among them was not asked for. Raises MalformedAnswer."""
+    """`ids`: each topic name's id, for an answer to FETCH_BY_NAME; a name that is not among them was not
+    asked for. Raises MalformedAnswer."""
     answer.tags()
     _, error, session = answer.take("ihi")
     parts: dict[Topic, Part] = {}

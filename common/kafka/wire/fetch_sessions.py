@@ -1,7 +1,9 @@
-"""What is asked of each leader, when, and whose answer has come: connections, fetch sessions, leaders that change. What answers mean is left to others.
+"""What is asked of each leader, when, and whose answer has come: connections, fetch sessions, leaders that
+change. What answers mean is left to others.
 
-Every leader is served by itself. Nothing here waits for one of them: a broker that accepts connections and is silent, that refuses them, is slow at
-TLS or dies stops the partitions that it leads, is tried again by itself, and named once (common/kafka/wire/broker_backoff.py). For one thread.
+Every leader is served by itself. Nothing here waits for one of them: a broker that accepts connections and is
+silent, that refuses them, is slow at TLS or dies stops the partitions that it leads, is tried again by
+itself, and named once (common/kafka/wire/broker_backoff.py). For one thread.
 """
 
 from __future__ import annotations
@@ -28,8 +30,8 @@ log = logging.getLogger(__name__)
 FETCH_BYTES = 8 << 20
 LEAST_FETCH_BYTES = 64 << 10
 AHEAD_BYTES = 64 << 10
-"""A broker whose answer has less is asked again when that is waited for, not before: it would answer with the next record alone, and all behind
-that would wait for another one."""
+"""A broker whose answer has less is asked again when that is waited for, not before: it would answer with the
+next record alone, and all behind that would wait for another one."""
 CALL_S = 10.0
 ANSWER_S = 30.0
 """How long a broker may take beyond the time that it may wait for records."""
@@ -43,8 +45,9 @@ _SESSION_LOST = frozenset({70, 71, 106})
 
 @dataclass(slots=True)
 class Position:
-    """Where a partition is read. `end` is the high watermark that was told last; `leader` who is asked for it, `replica` that it is a follower (its
-    id), `leader_epoch` which leader is meant; nobody is asked before `rests_until`."""
+    """Where a partition is read. `end` is the high watermark that was told last; `leader` who is asked for
+    it, `replica` that it is a follower (its id), `leader_epoch` which leader is meant; nobody is asked before
+    `rests_until`."""
 
     key: Topic
     topic: str
@@ -74,7 +77,8 @@ class Position:
 
 @dataclass(slots=True)
 class Session:
-    """What is wanted of a broker, and what it knows of that. `untold`: of these it may know something else."""
+    """What is wanted of a broker, and what it knows of that. `untold`: of these it may know something
+    else."""
 
     number: int = NO_SESSION
     epoch: int = 0
@@ -102,12 +106,14 @@ class FetchSessions:
         self._age_s = int(config.get("metadata.max.age.ms", METADATA_AGE_MS)) / 1000
         self.positions: dict[Topic, Position] = {}
         self.changed: dict[Topic, Position] = {}
-        """Of these something else is wanted than the sessions have, or of another broker; and those that no broker is known to lead."""
+        """Of these something else is wanted than the sessions have, or of another broker; and those that no
+        broker is known to lead."""
         self.sessions: dict[Address, Session] = {}
         self.refusals: list[tuple[list[Position], KafkaError]] = []
         """Partitions whose leader does not let us in; none: who was asked for leaders does not."""
         self.by_name = False
-        """Whether a broker has been asked by the topics' names. For good, then: what it answered may not have been taken yet."""
+        """Whether a broker has been asked by the topics' names. For good, then: what it answered may not have
+        been taken yet."""
         self._look_after = 0.0
         """When leaders may be asked for again."""
         self._question: Question | None = None
@@ -135,7 +141,8 @@ class FetchSessions:
     # asking
 
     def ask(self, now: float, ahead: bool = False) -> bool:
-        """Send a request to each leader that owes no answer and can be asked, `ahead` to those of them that had much; whether there was one."""
+        """Send a request to each leader that owes no answer and can be asked, `ahead` to those of them that
+        had much; whether there was one."""
         self._place()
         self._find_leaders(now)
         if not ahead:
@@ -271,7 +278,8 @@ class FetchSessions:
         session.answer_by = ports.monotonic() + self._wait_ms / 1000 + ANSWER_S
 
     def ask_for_less(self, spent: Budget) -> None:
-        """Ask for as much as can be unpacked at once, going by how this has: what is beyond that would only be sent again."""
+        """Ask for as much as can be unpacked at once, going by how this has: what is beyond that would only
+        be sent again."""
         if spent.exceeded:
             self._asked_bytes = max(
                 LEAST_FETCH_BYTES, fetch_answers.UNPACKED_BYTES * spent.packed // max(1, spent.unpacked)
@@ -301,8 +309,8 @@ class FetchSessions:
     # taking
 
     def answered(self, timeout_s: float, all_within_s: float) -> list[Address]:
-        """Whose answer is there, waiting for one of them; and for all, where they were just asked. Goes on meanwhile with connections and leaders that
-        are wanted."""
+        """Whose answer is there, waiting for one of them; and for all, where they were just asked. Goes on
+        meanwhile with connections and leaders that are wanted."""
         begun = ports.monotonic()
         while True:
             waiting = [a for a, session in self.sessions.items() if session.answer_by is not None]

@@ -1,7 +1,9 @@
-"""What a new connection goes through before its first request: resolution, TCP, TLS; and SASL, then and again. Waits for nothing itself.
+"""What a new connection goes through before its first request: resolution, TCP, TLS; and SASL, then and
+again. Waits for nothing itself.
 
-Each is a generator of what it waits for, so that whoever serves several brokers goes on with the others meanwhile: one that accepts and
-is silent, or is slow at TLS, holds up nobody else. Whose time is up is for the owner to say (common/kafka/wire/connection.py).
+Each is a generator of what it waits for, so that whoever serves several brokers goes on with the others
+meanwhile: one that accepts and is silent, or is slow at TLS, holds up nobody else. Whose time is up is for
+the owner to say (common/kafka/wire/connection.py).
 """
 
 from __future__ import annotations
@@ -34,8 +36,9 @@ Exchange = Callable[[Api, Sequence[Buffer]], Generator[Waits, None, Answer]]
 
 
 def connected(to: Access, address: tuple[str, int], tries: int) -> Generator[Waits, None, socket.socket]:
-    """A socket that is connected, by TLS where that is asked for; it does not block. Of several addresses of the name, each try begins with another
-    one: the first may accept connections and be silent. Raises OSError."""
+    """A socket that is connected, by TLS where that is asked for; it does not block. Of several addresses of
+    the name, each try begins with another one: the first may accept connections and be silent. Raises
+    OSError."""
     host, port = address
     problem = OSError("no address")
     found = yield from _resolved(host, port, to.family)
@@ -59,7 +62,8 @@ def connected(to: Access, address: tuple[str, int], tries: int) -> Generator[Wai
 
 
 def _resolved(host: str, port: int, family: int) -> Generator[Waits, None, list[Any]]:
-    """The addresses of a name. A resolver that is not answered may take half a minute, and can't be asked without waiting: in a thread."""
+    """The addresses of a name. A resolver that is not answered may take half a minute, and can't be asked
+    without waiting: in a thread."""
     try:
         return socket.getaddrinfo(host, port, family, socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     except UnicodeError:
@@ -115,7 +119,8 @@ def _tls(context: ssl.SSLContext, made: socket.socket, host: str) -> Generator[W
 
 
 def authenticated(to: Access, exchange: Exchange) -> Generator[Waits, None, float]:
-    """Prove who one is; for how many seconds that is good. Raises scram.Refused, MalformedAnswer; OSError where no token can be had."""
+    """Prove who one is; for how many seconds that is good. Raises scram.Refused, MalformedAnswer; OSError
+    where no token can be had."""
     assert to.mechanism is not None
     error, known = protocol.mechanisms(
         (yield from exchange(protocol.SASL_HANDSHAKE, [protocol.text(to.mechanism)]))

@@ -1,10 +1,12 @@
-"""Messages of the formats before record batches (magic 0 and 1) to Arrow columns. Pure; they are told apart by `common.kafka.wire.record_batch.headers`.
+"""Messages of the formats before record batches (magic 0 and 1) to Arrow columns. Pure; they are told apart
+by `common.kafka.wire.record_batch.headers`.
 
     message = offset 8, length 4, CRC-32 4, then what that covers:
               magic 1, attributes 1, with magic 1 a timestamp 8, key length 4, key, value length 4, value
 
-Segments written before Kafka 0.11 have them, and topics whose message.format.version was older. The value of a compressed one is such messages,
-and its offset that of the last one; with magic 1 theirs count from 0, with magic 0 they are as in the log. (Kafka's AbstractLegacyRecordBatch.)
+Segments written before Kafka 0.11 have them, and topics whose message.format.version was older. The value of
+a compressed one is such messages, and its offset that of the last one; with magic 1 theirs count from 0, with
+magic 0 they are as in the log. (Kafka's AbstractLegacyRecordBatch.)
 
 Of these a step is made for each record: nobody writes them any more.
 """
@@ -45,9 +47,11 @@ def leading(
     most_bytes: int,
     floor: int = 0,
 ) -> tuple[pa.RecordBatch, int, int]:
-    """As `common.kafka.wire.record_decoder.leading`. A timestamp is -1 and its type 0 where a message has none.
+    """As `common.kafka.wire.record_decoder.leading`. A timestamp is -1 and its type 0 where a message has
+    none.
 
-    floor: what the first record's offset may not be below, for what a compressed message says of its own offset is not checked otherwise.
+    floor: what the first record's offset may not be below, for what a compressed message says of its own
+    offset is not checked otherwise.
     """
     records: list[Record] = []
     size, end = 0, position
@@ -115,7 +119,8 @@ def _sound(inner: pa.Buffer, magic: int) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def _record(data: memoryview, at: int, header: BatchHeader, offset: int, outer: BatchHeader | None) -> Record:
-    """The message that begins there; the times of one inside of another are the other's where a broker has set them."""
+    """The message that begins there; the times of one inside of another are the other's where a broker has
+    set them."""
     key, place = _blob(data, at + _KEY_FROM[header.magic], at + header.size)
     value, place = _blob(data, place, at + header.size)
     if place != at + header.size:
@@ -156,7 +161,8 @@ def _inner(message: pa.Buffer, header: BatchHeader) -> bytes:
 
 
 def _mended(packed: bytes) -> bytes:
-    """An LZ4 frame with the header's checksum as it should be: Java's clients of that time reckoned the magic number in (KAFKA-3160)."""
+    """An LZ4 frame with the header's checksum as it should be: Java's clients of that time reckoned the magic
+    number in (KAFKA-3160)."""
     if len(packed) < 7 or packed[:4] != _LZ4_MAGIC:
         raise BatchError("an LZ4 frame without its beginning")
     end = 6 + (8 if packed[4] & 0x08 else 0)

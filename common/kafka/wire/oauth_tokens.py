@@ -1,6 +1,8 @@
-"""Tokens for SASL/OAUTHBEARER (RFC 7628): fetched in a thread, shared by a process's connections, renewed in time.
+"""Tokens for SASL/OAUTHBEARER (RFC 7628): fetched in a thread, shared by a process's connections, renewed in
+time.
 
-From an OIDC token endpoint (KIP-768), from a Python callable, or made here without a signature, as the client library makes them for tests.
+From an OIDC token endpoint (KIP-768), from a Python callable, or made here without a signature, as the client
+library makes them for tests.
 """
 
 from __future__ import annotations
@@ -67,8 +69,8 @@ class Tokens:
         """Closed when the fetching that goes on has ended; none while none does."""
 
     def current(self) -> Generator[tuple[int, int], None, Token]:
-        """A token that is good; one that is due for renewal is renewed first, if that can be done. Raises OSError where none can be had at the
-        moment, Refused where it is refused."""
+        """A token that is good; one that is due for renewal is renewed first, if that can be done. Raises
+        OSError where none can be had at the moment, Refused where it is refused."""
         while (token := self._usable()) is None:
             with self._told() as hears:
                 yield hears.fileno(), select.POLLIN
@@ -160,8 +162,9 @@ def _shared(given: tuple[tuple[str, str], ...]) -> Tokens:
 def for_library(config: Mapping[str, Any]) -> dict[str, Any]:
     """A client's properties as the client library takes them: a provider of tokens as its callback.
 
-    With a callback confluent_kafka (2.16) sleeps for a whole second in each constructor, before it looks whether the token has been set, which it
-    was at once. From an OIDC endpoint the library therefore fetches its tokens itself.
+    With a callback confluent_kafka (2.16) sleeps for a whole second in each constructor, before it looks
+    whether the token has been set, which it was at once. From an OIDC endpoint the library therefore fetches
+    its tokens itself.
     """
     if PROVIDER not in config:
         return dict(config)

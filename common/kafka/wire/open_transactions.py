@@ -1,7 +1,7 @@
 """Which transactions are open in partitions, asked of their leaders. Decides nothing.
 
-Where a partition's last stable offset is its high watermark, none is: that takes no more rights than writing does. Whose they are is told to whoever
-may read the topic (KIP-664).
+Where a partition's last stable offset is its high watermark, none is: that takes no more rights than writing
+does. Whose they are is told to whoever may read the topic (KIP-664).
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ AGAIN_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class OpenTransactions:
-    """`first`: of each partition that has any, by producer id, the offset at which its transaction begins. `untold`: of which partitions nothing was
-    told, and why; all others have been asked."""
+    """`first`: of each partition that has any, by producer id, the offset at which its transaction begins.
+    `untold`: of which partitions nothing was told, and why; all others have been asked."""
 
     first: dict[Partition, dict[int, int]] = field(default_factory=dict)
     untold: dict[Partition, KafkaError] = field(default_factory=dict)
@@ -38,7 +38,8 @@ def open_transactions(
     found = OpenTransactions()
     if not partitions:
         return found
-    # Not whoever led when it was last asked: of a partition that has no leader that broker may still have something to tell.
+    # Not whoever led when it was last asked: of a partition that has no leader that broker may still have
+    # something to tell.
     for at in partitions:
         brokers.forget_leader_of(at)
     errors = brokers.describe({topic for topic, _ in partitions}, deadline)
@@ -83,7 +84,8 @@ def _ask(
     found.first.update((at, producers) for at, (error, producers) in told.items() if not error and producers)
     denied = [at for at, (error, _) in told.items() if error in NO_RIGHTS]
     _note(found, {at: error for at, (error, _) in told.items() if at not in denied})
-    # Others who write there have something open all the time, but nothing of what was there when the end was asked, for long.
+    # Others who write there have something open all the time, but nothing of what was there when the end was
+    # asked, for long.
     while denied and not deadline.passed():
         ports.sleep(AGAIN_S)
         stable = offsets(denied, True)

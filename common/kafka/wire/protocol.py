@@ -1,8 +1,10 @@
-"""The few requests of Kafka's protocol that Verbatim speaks by itself. Bytes in, bytes out; sockets are common/kafka/wire/connection.py's.
+"""The few requests of Kafka's protocol that Verbatim speaks by itself. Bytes in, bytes out; sockets are
+common/kafka/wire/connection.py's.
 
-All else goes through the client library. It takes and hands out records one by one, though, and what moves whole record batches needs to say so
-itself: see deduplicator/batch_producer.py. Versions are the newest without tagged fields, which all brokers know that Verbatim accepts
-(https://kafka.apache.org/protocol): an answer of such a version has no surprises.
+All else goes through the client library. It takes and hands out records one by one, though, and what moves
+whole record batches needs to say so itself: see deduplicator/batch_producer.py. Versions are the newest
+without tagged fields, which all brokers know that Verbatim accepts (https://kafka.apache.org/protocol): an
+answer of such a version has no surprises.
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ Buffer = bytes | memoryview | Any
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """A kind of request: its number and the version that is spoken here; whether that version has tagged fields (KIP-482); and where an answer
-    says for how many ms the broker wants to be left alone, since a quota is used up (KIP-219)."""
+    """A kind of request: its number and the version that is spoken here; whether that version has tagged
+    fields (KIP-482); and where an answer says for how many ms the broker wants to be left alone, since a
+    quota is used up (KIP-219)."""
 
     name: str
     key: int
@@ -187,7 +190,8 @@ def produce(
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """What became of a batch: an error code (0: none), the offset of its first record, and the broker's words."""
+    """What became of a batch: an error code (0: none), the offset of its first record, and the broker's
+    words."""
 
     error: int
     base_offset: int
@@ -215,8 +219,8 @@ def metadata(topics: Iterable[str]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """Addresses of brokers by id; the leader of each partition, -1 where it has none; the error code of each topic that has one; the epochs of the
-    leaders."""
+    """Addresses of brokers by id; the leader of each partition, -1 where it has none; the error code of each
+    topic that has one; the epochs of the leaders."""
 
     brokers: dict[int, tuple[str, int]]
     leaders: dict[tuple[str, int], int]
@@ -347,8 +351,9 @@ def versions(answer: Answer) -> tuple[int, dict[int, tuple[int, int]]]:
 
 @dataclass(frozen=True, slots=True)
 class KnownTransaction:
-    """What a coordinator knows of a transactional id: the producer that has it, the state of its last transaction, when that began (ms since
-    1970), and its partitions; of one that is being completed, those without a marker."""
+    """What a coordinator knows of a transactional id: the producer that has it, the state of its last
+    transaction, when that began (ms since 1970), and its partitions; of one that is being completed, those
+    without a marker."""
 
     state: str
     number: int
@@ -420,7 +425,8 @@ def describe_producers(partitions: Iterable[tuple[str, int]]) -> bytes:
 
 
 def described_producers(answer: Answer) -> dict[tuple[str, int], tuple[int, dict[int, int]]]:
-    """Of each partition an error code (0: none), and by producer id where the transaction begins that it has open there."""
+    """Of each partition an error code (0: none), and by producer id where the transaction begins that it has
+    open there."""
     found = {}
     answer.tags()
     answer.number("i")

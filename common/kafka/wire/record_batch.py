@@ -1,11 +1,13 @@
-"""Kafka record batches of magic 2 (KIP-98): sealed, told apart, and read. Pure; their records are written by common/kafka/wire/record_encoder.py, and read many
-at a time by common/kafka/wire/record_decoder.py. What is read here is read record by record, with every length checked, since anybody may have written it.
-Messages of the formats before (magic 0 and 1) are only told apart here; common/kafka/wire/message_sets.py reads them.
+"""Kafka record batches of magic 2 (KIP-98): sealed, told apart, and read. Pure; their records are written by
+common/kafka/wire/record_encoder.py, and read many at a time by common/kafka/wire/record_decoder.py. What is
+read here is read record by record, with every length checked, since anybody may have written it. Messages of
+the formats before (magic 0 and 1) are only told apart here; common/kafka/wire/message_sets.py reads them.
 
     batch   = base offset 8, length 4, leader epoch 4, magic 1, CRC-32C 4, then what that covers:
-              attributes 2, last offset delta 4, base timestamp 8, max timestamp 8, producer id 8, epoch 2, sequence 4, count 4, records
-    record  = length, attributes 1, timestamp delta, offset delta, key length, key, value length, value, count of headers, headers
-    header  = name length, name, value length, value
+              attributes 2, last offset delta 4, base timestamp 8, max timestamp 8, producer id 8, epoch 2,
+              sequence 4, count 4, records
+    record  = length, attributes 1, timestamp delta, offset delta, key length, key, value length, value, count
+    of headers, headers header  = name length, name, value length, value
 
 All numbers of a record are zigzag varints; a length of -1 stands for null.
 """
@@ -36,7 +38,8 @@ _LEVELS = {"gzip": 6, "zstd": 3}
 _GREATEST = {"gzip": 9, "zstd": 22}
 """A higher level counts as this, as in the client library."""
 HARDER = (("zstd", None), ("gzip", 9), ("zstd", 19))
-"""What a record that is too large is compressed with before it is refused. The last takes a second for each megabyte or two."""
+"""What a record that is too large is compressed with before it is refused. The last takes a second for each
+megabyte or two."""
 _CODEC, _LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
 _MAGIC = 2
 _LENGTH_FROM = 12
@@ -44,7 +47,8 @@ _LENGTH_FROM = 12
 _CHECKED_FROM = 21
 _OLD_CHECKED_FROM = 16
 _OLD_LEAST = (14, 22)
-"""What an old message's length is at least: checksum, magic, attributes, with magic 1 the time, and the lengths of key and value."""
+"""What an old message's length is at least: checksum, magic, attributes, with magic 1 the time, and the
+lengths of key and value."""
 _OLD_HEADER = struct.Struct(">qiIbb")
 _OLD_TIME = struct.Struct(">q")
 _PREFIX = struct.Struct(">qiibI")
@@ -65,7 +69,8 @@ BatchBuffer = bytes | Any
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """The records section of one batch, not compressed: a pa.Buffer. Timestamps in ms; the base is that of the first record."""
+    """The records section of one batch, not compressed: a pa.Buffer. Timestamps in ms; the base is that of
+    the first record."""
 
     count: int
     base_timestamp: int
@@ -119,7 +124,8 @@ class BatchHeader:
 
 
 class Record(NamedTuple):
-    """A record that was read. Timestamp in ms; its type is 1 CreateTime or 2 LogAppendTime; headers are None where there are none."""
+    """A record that was read. Timestamp in ms; its type is 1 CreateTime or 2 LogAppendTime; headers are None
+    where there are none."""
 
     offset: int
     timestamp: int
@@ -130,7 +136,8 @@ class Record(NamedTuple):
 
 
 def int64(number: int) -> int:
-    """As Java's long would have it: timestamps that lie far apart have a delta that wraps, and adding it wraps back."""
+    """As Java's long would have it: timestamps that lie far apart have a delta that wraps, and adding it
+    wraps back."""
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
@@ -178,8 +185,8 @@ def seal_within(
     producer_epoch: int,
     base_sequence: int,
 ) -> tuple[list[BatchBuffer], str]:
-    """`seal`, for a transaction, with the first of these codecs and levels that makes it no larger than so many bytes, or the last; and, where none
-    does, what has been tried."""
+    """`seal`, for a transaction, with the first of these codecs and levels that makes it no larger than so
+    many bytes, or the last; and, where none does, what has been tried."""
     pieces: list[BatchBuffer] = []
     tried = [f"{len(records.data)} bytes"]
     for codec, level in ways:
@@ -194,7 +201,8 @@ def seal_within(
 def reseal(
     header: BatchHeader, batch: pa.Buffer, producer_id: int, producer_epoch: int, base_sequence: int
 ) -> list[BatchBuffer]:
-    """A batch that another producer has sealed, as one of a transaction of this producer: its records are as they were, to the byte."""
+    """A batch that another producer has sealed, as one of a transaction of this producer: its records are as
+    they were, to the byte."""
     records = batch.slice(HEADER_BYTES)
     checked = _CHECKED.pack(
         header.codec | _TRANSACTIONAL,
@@ -223,7 +231,8 @@ def _compressed(data: pa.Buffer, codec: str, level: int | None) -> list[BatchBuf
 
 
 def _lz4(data: pa.Buffer) -> list[BatchBuffer]:
-    """An LZ4 frame. Its blocks do not refer to each other, since Java's consumers (KafkaLZ4BlockInputStream) refuse those that do, as Arrow's would."""
+    """An LZ4 frame. Its blocks do not refer to each other, since Java's consumers (KafkaLZ4BlockInputStream)
+    refuse those that do, as Arrow's would."""
     codec = pa.Codec("lz4_raw")
     pieces: list[BatchBuffer] = []
     head = _LZ4_HEAD
@@ -254,10 +263,12 @@ def _snappy(data: pa.Buffer) -> list[BatchBuffer]:
 
 
 def headers(data: Any, old: bool = False) -> Iterator[tuple[int, BatchHeader]]:
-    """Where each batch begins, and its header; the last one is left out where it was cut off, as what is fetched may be.
+    """Where each batch begins, and its header; the last one is left out where it was cut off, as what is
+    fetched may be.
 
-    data: bytes or any buffer. old: messages of magic 0 and 1 count as batches of one record, whose offset is the last one of what a compressed
-    one holds. Raises BatchError for an older magic, and for what can't be a batch.
+    data: bytes or any buffer. old: messages of magic 0 and 1 count as batches of one record, whose offset is
+    the last one of what a compressed one holds. Raises BatchError for an older magic, and for what can't be a
+    batch.
     """
     at, end = 0, len(data)
     while end - at >= _CHECKED_FROM:
@@ -303,8 +314,9 @@ def intact(data: pa.Buffer, at: int, header: BatchHeader) -> bool:
 
 
 def must_be_sound(data: pa.Buffer, at: int, header: BatchHeader) -> None:
-    """Raises BatchError unless a batch is what its checksum is of, and counts as it may. What lies before that (base offset, length, leader
-    epoch) the checksum does not cover: its length has been believed by then, its offset is for whoever knows what is before and behind it."""
+    """Raises BatchError unless a batch is what its checksum is of, and counts as it may. What lies before
+    that (base offset, length, leader epoch) the checksum does not cover: its length has been believed by
+    then, its offset is for whoever knows what is before and behind it."""
     where = f"batch at offset {header.base_offset}"
     if not intact(data, at, header):
         raise BatchError(f"{where} fails its checksum")
@@ -317,8 +329,8 @@ def must_be_sound(data: pa.Buffer, at: int, header: BatchHeader) -> None:
 
 
 def decode(data: Any, most_bytes: int | None = None) -> list[Record]:
-    """The records of one whole batch: bytes or any buffer. Raises BatchError where anything in it is not as it must be, and TooManyAtOnce where
-    its records unpack into more than so many bytes."""
+    """The records of one whole batch: bytes or any buffer. Raises BatchError where anything in it is not as
+    it must be, and TooManyAtOnce where its records unpack into more than so many bytes."""
     buffer = pa.py_buffer(data)
     header = next((header for _, header in headers(buffer)), None)
     if header is None or header.size != len(buffer):

@@ -1,8 +1,10 @@
-"""Fetched record batches to Arrow columns, without a Python object for each record. Pure; which batches count is left to the caller.
+"""Fetched record batches to Arrow columns, without a Python object for each record. Pure; which batches count
+is left to the caller.
 
-A batch at a time: its checksum, its records unpacked behind those of the batches before, and where each record begins, which is the only step
-for each record. Then all records of several batches at once, field by field (common/kafka/wire/record_fields.py). What is refused is what
-`common.kafka.wire.record_batch.decode` refuses. The format: `common.kafka.wire.record_batch`.
+A batch at a time: its checksum, its records unpacked behind those of the batches before, and where each
+record begins, which is the only step for each record. Then all records of several batches at once, field by
+field (common/kafka/wire/record_fields.py). What is refused is what `common.kafka.wire.record_batch.decode`
+refuses. The format: `common.kafka.wire.record_batch`.
 """
 
 from __future__ import annotations
@@ -29,14 +31,18 @@ from common.kafka.wire.record_fields import PADDING, Ints, Part, part_of, rows_o
 from common.kafka.wire.records import MAX_OFFSET, MAX_UNPACKED_BYTES, NO_ROWS, encode_rows
 
 MOST_TOGETHER_BYTES = 2 * MAX_UNPACKED_BYTES
-"""What several batches may unpack into. One may do so into half of that, a fetch holds hundreds, and a hostile one has 250 times its size."""
+"""What several batches may unpack into. One may do so into half of that, a fetch holds hundreds, and a
+hostile one has 250 times its size."""
 UNPACKED_BYTES = 32 << 20
-"""What is unpacked at once where there is more time than memory, as `leading` counts it. A lane's memory goes by that, some three or four times."""
+"""What is unpacked at once where there is more time than memory, as `leading` counts it. A lane's memory goes
+by that, some three or four times."""
 RECORD_BYTES = 100
-"""What a record counts for beside its bytes where there is a limit: about what numpy's and Arrow's arrays take for it on the way."""
+"""What a record counts for beside its bytes where there is a limit: about what numpy's and Arrow's arrays
+take for it on the way."""
 
 _FEW = 32
-"""So many records and batches together are read sooner one by one: to begin with all at once takes 0.15 ms."""
+"""So many records and batches together are read sooner one by one: to begin with all at once takes 0.15
+ms."""
 _PART = 8192
 """After so many records their fields are read, while what was unpacked is still in the processor's cache."""
 _LEAST_RECORD = 7
@@ -58,7 +64,8 @@ def columns(data: pa.Buffer | bytes | memoryview, batches: Batches) -> pa.Record
 
     Control batches and aborted ones are for the caller to leave out; a batch without records adds none.
 
-    Timestamps in ms, of type 1 CreateTime or 2 LogAppendTime; the latter are the batch's. Headers are null where a record has none.
+    Timestamps in ms, of type 1 CreateTime or 2 LogAppendTime; the latter are the batch's. Headers are null
+    where a record has none.
 
     Raises BatchError where any batch is damaged, and TooManyAtOnce.
     """
@@ -74,11 +81,12 @@ def columns(data: pa.Buffer | bytes | memoryview, batches: Batches) -> pa.Record
 def leading(
     data: pa.Buffer, batches: Batches, position: int, most_bytes: int
 ) -> tuple[pa.RecordBatch, int, int]:
-    """The first records at or behind a position, of whole batches that are known to be sound: as many as unpack into about so many bytes, but one at
-    least; the position behind them; and about what they took, unpacked.
+    """The first records at or behind a position, of whole batches that are known to be sound: as many as
+    unpack into about so many bytes, but one at least; the position behind them; and about what they took,
+    unpacked.
 
-    Of a batch that alone is more, a part: its other records come when it is read again from that position. Raises BatchError where the first batch
-    is ill-formed; what is sound before another one comes first.
+    Of a batch that alone is more, a part: its other records come when it is read again from that position.
+    Raises BatchError where the first batch is ill-formed; what is sound before another one comes first.
     """
     while True:
         try:
@@ -113,7 +121,8 @@ def _one_by_one(buffer: pa.Buffer, batches: Batches) -> pa.RecordBatch:
 
 
 def _first_one_by_one(buffer: pa.Buffer, batches: Batches, most: int) -> tuple[pa.RecordBatch, int, int]:
-    """The records of as many batches as are not too many, of how many these are, and their bytes. Raises TooManyAtOnce where the first one is."""
+    """The records of as many batches as are not too many, of how many these are, and their bytes. Raises
+    TooManyAtOnce where the first one is."""
     records: list[Record] = []
     size = 0
     for number, (at, header) in enumerate(batches):
@@ -241,7 +250,8 @@ class _Unpacked:
 
 
 def _section(buffer: pa.Buffer, at: int, header: BatchHeader, unpacked: _Unpacked) -> Ints:
-    """Unpack a batch's records; where each of them begins, and the last one ends. That these are their bounds is all that is sure yet.
+    """Unpack a batch's records; where each of them begins, and the last one ends. That these are their bounds
+    is all that is sure yet.
 
     Raises BatchError, and whatever Arrow does.
     """
@@ -263,7 +273,8 @@ def _section(buffer: pa.Buffer, at: int, header: BatchHeader, unpacked: _Unpacke
 
 
 def _bounds(data: memoryview, at: int, count: int) -> Iterator[int]:
-    """Where so many records begin, and the last one ends, if their lengths are well-formed. Each is farther on, whatever the bytes are."""
+    """Where so many records begin, and the last one ends, if their lengths are well-formed. Each is farther
+    on, whatever the bytes are."""
     low, high = _LOW, _HIGH
     for _ in repeat(None, count):
         yield at
@@ -293,7 +304,8 @@ def _bounds(data: memoryview, at: int, count: int) -> Iterator[int]:
 def _windowed(
     buffer: pa.Buffer, at: int, header: BatchHeader, position: int, most: int
 ) -> tuple[pa.RecordBatch, int, int]:
-    """As `leading`, of one batch, whose records are unpacked so many bytes at a time; those below the position are let go."""
+    """As `leading`, of one batch, whose records are unpacked so many bytes at a time; those below the
+    position are let go."""
     try:
         for rows, end, size in _windows(
             buffer.slice(at + HEADER_BYTES, header.size - HEADER_BYTES), header, most

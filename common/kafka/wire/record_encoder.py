@@ -1,8 +1,8 @@
-"""Arrow columns to the records sections of Kafka record batches, a frame at a time and without a step for each record. Pure; what a batch says of itself
-is left to common/kafka/wire/record_batch.py.
+"""Arrow columns to the records sections of Kafka record batches, a frame at a time and without a step for
+each record. Pure; what a batch says of itself is left to common/kafka/wire/record_batch.py.
 
-    record  = length, attributes 1, timestamp delta, offset delta, key length, key, value length, value, count of headers, headers
-    header  = name length, name, value length, value
+    record  = length, attributes 1, timestamp delta, offset delta, key length, key, value length, value, count
+    of headers, headers header  = name length, name, value length, value
 
 All numbers of a record are zigzag varints; a length of -1 stands for null.
 """
@@ -36,10 +36,12 @@ _Lengths = _Ints | int
 
 
 def encode_records(rows: pa.RecordBatch, most_bytes: int, extra: Header | None = None) -> Iterator[Records]:
-    """Rows of `common.kafka.wire.records.ROWS` as records sections of at most `most_bytes`, but for a single record that is larger.
+    """Rows of `common.kafka.wire.records.ROWS` as records sections of at most `most_bytes`, but for a single
+    record that is larger.
 
-    In order, and each section as long as may be. Offset deltas count from 0, whatever the rows' offsets are. `extra` is a header that each record
-    gets behind its own ones. Null and empty lists of headers are the same to Kafka.
+    In order, and each section as long as may be. Offset deltas count from 0, whatever the rows' offsets are.
+    `extra` is a header that each record gets behind its own ones. Null and empty lists of headers are the
+    same to Kafka.
     """
     count = len(rows)
     if count <= _FEW or most_bytes * count < _FEW_OF_MANY * rows.nbytes:
@@ -69,7 +71,8 @@ def _number(number: int) -> bytes:
 
 
 def _one_by_one(rows: pa.RecordBatch, most_bytes: int, extra: Header | None) -> Iterator[Records]:
-    """For a few records, where the other way would spend its time on beginning; and for whatever it can't do."""
+    """For a few records, where the other way would spend its time on beginning; and for whatever it can't
+    do."""
     timestamps = cast("list[int]", rows.column(1).to_pylist())
     keys, values, headers = _items(rows.column(3)), _items(rows.column(4)), _header_pieces(rows, extra)
     sections: list[bytes] = []
@@ -135,7 +138,8 @@ def _encoded_header(name: bytes, value: bytes | None) -> bytes:
 
 
 def _flat_headers(column: pa.Array) -> tuple[_Ints, pa.StructArray]:
-    """All headers one behind the other, and where those of each row begin and end (a bound more than rows)."""
+    """All headers one behind the other, and where those of each row begin and end (a bound more than
+    rows)."""
     count = len(column)
     if column.null_count == count:
         return np.zeros(count + 1, np.int64), column.values.slice(0, 0)
@@ -149,9 +153,10 @@ def _flat_headers(column: pa.Array) -> tuple[_Ints, pa.StructArray]:
     return bounds - bounds[0], column.values.slice(bounds[0], bounds[-1] - bounds[0])
 
 
-# All at once. A section is a row of pieces: a record's numbers, its key, more numbers, its value, and so on. Each piece becomes 16 bytes of an Array
-# of Arrow's binary_view, which holds up to 12 bytes itself and says of more where they lie: so numpy lays the pieces out, and Arrow, casting that
-# to binary, copies each byte once. Views: https://arrow.apache.org/docs/format/Columnar.html#variable-size-binary-view-layout
+# All at once. A section is a row of pieces: a record's numbers, its key, more numbers, its value, and so on.
+# Each piece becomes 16 bytes of an Array of Arrow's binary_view, which holds up to 12 bytes itself and says
+# of more where they lie: so numpy lays the pieces out, and Arrow, casting that to binary, copies each byte
+# once. Views: https://arrow.apache.org/docs/format/Columnar.html#variable-size-binary-view-layout
 
 _INLINE = 12
 _GROUPS = np.array([1 << 7 * groups for groups in range(1, 10)], np.uint64)
@@ -402,7 +407,8 @@ def _varints(numbers: _Ints) -> _Varints:
 
 
 def _packed(columns: Sequence[_Varints]) -> list[_Views]:
-    """Columns of varints that stand side by side as few columns of views: one, but where they might not fit into it."""
+    """Columns of varints that stand side by side as few columns of views: one, but where they might not fit
+    into it."""
     packed: list[_Views] = []
     group: list[_Varints] = []
     largest = 0

@@ -1,8 +1,9 @@
-"""The fields of many records at once: numpy reads the varint at each record's position and moves that on. Pure; where records begin and end is found
-by common/kafka/wire/record_decoder.py.
+"""The fields of many records at once: numpy reads the varint at each record's position and moves that on.
+Pure; where records begin and end is found by common/kafka/wire/record_decoder.py.
 
-Keys and values are told to Arrow as views of what was unpacked, and at the end it copies each byte once. Positions only ever grow, so a record is
-well-formed if each length is at least -1 and its last field ends where the record does: no field needs a look of its own at the record's end.
+Keys and values are told to Arrow as views of what was unpacked, and at the end it copies each byte once.
+Positions only ever grow, so a record is well-formed if each length is at least -1 and its last field ends
+where the record does: no field needs a look of its own at the record's end.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from common.kafka.wire.record_batch import BatchError, BatchHeader
 from common.kafka.wire.records import HEADERS, ROWS
 
 PADDING = 64
-"""Behind the unpacked records: the fields between two lengths take up to 26 bytes, and reading one takes up to 16 from where it begins."""
+"""Behind the unpacked records: the fields between two lengths take up to 26 bytes, and reading one takes up
+to 16 from where it begins."""
 
 _FEW_HEADERS = 12
-"""So many records that still have a header to be read are read sooner one by one: to begin with all at once takes 0.15 ms."""
+"""So many records that still have a header to be read are read sooner one by one: to begin with all at once
+takes 0.15 ms."""
 _LEAST_HEADER = 2
 _HEADER_FIELDS = list(HEADERS.value_type)
 _INLINE = 12
@@ -115,7 +118,8 @@ def _binary(parts: list[_Pieces], unpacked: pa.Buffer) -> pa.Array:
 
 
 def part_of(kept: list[BatchHeader], bounds: list[Ints], buffer: pa.Buffer, size: int) -> Part:
-    """The records of these batches, with their bounds in a buffer of which so many bytes count, and as many as `PADDING` lie behind. Raises BatchError."""
+    """The records of these batches, with their bounds in a buffer of which so many bytes count, and as many
+    as `PADDING` lie behind. Raises BatchError."""
     try:
         return _read(kept, bounds, _Plain(buffer, size))
     except IllFormedError as error:
@@ -174,7 +178,8 @@ class _Plain:
     def __init__(self, buffer: pa.Buffer, size: int) -> None:
         self.buffer, self.size = buffer, size
         self.bytes = np.frombuffer(buffer, np.uint8, size + PADDING)
-        # So many bytes from any place on. They are of a type without an alignment, so numpy gathers them as fast as others.
+        # So many bytes from any place on. They are of a type without an alignment, so numpy gathers them as
+        # fast as others.
         self.pairs = self._gathered(2)
         self.words = self._gathered(8)
         self.views = self._gathered(16)
@@ -186,8 +191,8 @@ class _Plain:
 class _Reader:
     """Reads a field of each record, and moves the positions on. `records` are their numbers, for errors.
 
-    Only behind a length it makes sure not to leave what was unpacked, so what it reads may be padding or another record's. That a position left
-    its own record is for the caller to find out, once.
+    Only behind a length it makes sure not to leave what was unpacked, so what it reads may be padding or
+    another record's. That a position left its own record is for the caller to find out, once.
     """
 
     def __init__(self, plain: _Plain, at: Ints, records: Ints) -> None:
@@ -265,7 +270,8 @@ def _pieces(plain: _Plain, begins: Any, lengths: Any) -> _Pieces:
     if null_count == count:
         return _Pieces(np.zeros((count, 4), np.uint32), nulls, count)
     sizes = np.maximum(lengths, 0) if null_count else lengths
-    # Nobody will see these views, so they may lack what a cast has no use for: a long one's first bytes, and zeros behind a short one.
+    # Nobody will see these views, so they may lack what a cast has no use for: a long one's first bytes, and
+    # zeros behind a short one.
     (short,) = (sizes <= _INLINE).nonzero()
     if len(short) == count:
         # At least the record's own length and its attributes lie before.

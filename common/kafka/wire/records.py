@@ -1,4 +1,5 @@
-"""Records as Arrow columns, and what bounds them: the form in which they pass from the source's batches to the destination's. Pure."""
+"""Records as Arrow columns, and what bounds them: the form in which they pass from the source's batches to
+the destination's. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ except ImportError:  # there is none for this machine
     from zlib import crc32 as crc32
 
 MAX_RECORDS = 1 << 20
-"""No frame is written with more, and one that claims more is none of ours: it would only serve to fill the reader's memory."""
+"""No frame is written with more, and one that claims more is none of ours: it would only serve to fill the
+reader's memory."""
 
 MAX_UNPACKED_BYTES = 128 << 20
 """A larger frame is not compressed: one that would unpack into more is none of ours either."""
@@ -36,14 +38,16 @@ ROWS = pa.schema(
         pa.field("headers", HEADERS),
     ]
 )
-"""Schema of a frame's value: the record's source offset, its timestamp in ms since the epoch and that timestamp's type
-(0 none, 1 CreateTime, 2 LogAppendTime), key and value (null and empty differ), and headers in order (null: none)."""
+"""Schema of a frame's value: the record's source offset, its timestamp in ms since the epoch and that
+timestamp's type (0 none, 1 CreateTime, 2 LogAppendTime), key and value (null and empty differ), and headers
+in order (null: none)."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The records of a frame: `batch` is of `ROWS`. `offsets` ascend: a range, or a list where some are missing. `bytes` is about what keys and
-    values take together, `unpacked` what their whole frame takes, not compressed.
+    """The records of a frame: `batch` is of `ROWS`. `offsets` ascend: a range, or a list where some are
+    missing. `bytes` is about what keys and values take together, `unpacked` what their whole frame takes, not
+    compressed.
 
     Column by column as Python's objects they are there for who asks: for most frames nobody does.
     """

@@ -1,4 +1,5 @@
-"""The client's side of SASL/PLAIN and SASL/SCRAM (RFC 4616, RFC 5802), as Kafka speaks them. Pure; bytes travel elsewhere."""
+"""The client's side of SASL/PLAIN and SASL/SCRAM (RFC 4616, RFC 5802), as Kafka speaks them. Pure; bytes
+travel elsewhere."""
 
 from __future__ import annotations
 
@@ -12,8 +13,9 @@ from common.config.wire_properties import PASSWORD_MECHANISMS
 LEAST_ITERATIONS = 4096
 """RFC 7677's, which Kafka's brokers hold themselves to as well."""
 MOST_ITERATIONS = 1_000_000
-"""Half a second of a core. Who answers decides how long is computed, before it has proved anything: with two milliards, for a quarter of an hour.
-Brokers with KRaft allow 16,384; older ones had no bound, so this is well above what anybody has been told to set (600,000)."""
+"""Half a second of a core. Who answers decides how long is computed, before it has proved anything: with two
+milliards, for a quarter of an hour. Brokers with KRaft allow 16,384; older ones had no bound, so this is well
+above what anybody has been told to set (600,000)."""
 
 
 class Refused(Exception):
@@ -39,7 +41,8 @@ class Client:
         return f"n,,{self._bare}".encode()
 
     def answer(self, token: bytes) -> bytes | None:
-        """What to say to the broker's token; None where it was its last word, and the right one. Raises Refused."""
+        """What to say to the broker's token; None where it was its last word, and the right one. Raises
+        Refused."""
         fields = _fields(token)
         if "e" in fields:
             raise Refused(f"the broker says {fields['e']}")

@@ -18,7 +18,8 @@ _CA_FILES = (
     "/etc/ssl/ca-bundle.pem",
     "/etc/ssl/cert.pem",
 )
-"""Where Linux distributions keep the certificates of public authorities: Debian, Fedora, RHEL, SUSE, Alpine."""
+"""Where Linux distributions keep the certificates of public authorities: Debian, Fedora, RHEL, SUSE,
+Alpine."""
 
 
 def context(config: Mapping[str, Any]) -> ssl.SSLContext:
@@ -58,7 +59,8 @@ def _follow_rules(context: ssl.SSLContext, config: Mapping[str, Any]) -> None:
 
 
 def authorities(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Whose certificates are trusted, as `ssl.create_default_context` takes it: a file, a folder of hashed names, a PEM, or the machine's own."""
+    """Whose certificates are trusted, as `ssl.create_default_context` takes it: a file, a folder of hashed
+    names, a PEM, or the machine's own."""
     place = config.get("ssl.ca.location")
     if place is not None and place != "probe":
         if not Path(place).exists():
@@ -72,7 +74,8 @@ def authorities(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _key_password(config: Mapping[str, Any]) -> str:
-    """Asked for where the key is encrypted; without an answer OpenSSL would ask whoever sits at the terminal."""
+    """Asked for where the key is encrypted; without an answer OpenSSL would ask whoever sits at the
+    terminal."""
     if (password := config.get("ssl.key.password")) is None:
         raise ValueError("the key is encrypted, and ssl.key.password is not set")
     return str(password)

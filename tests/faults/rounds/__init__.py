@@ -1,1 +1,2 @@
-"""Fault rounds: real brokers and processes under load, faults by name and by chance, an independent look at the outcome."""
+"""Fault rounds: real brokers and processes under load, faults by name and by chance, an independent look at
+the outcome."""

@@ -1,6 +1,7 @@
 """What a round left behind, judged by itself: records, mappings and transactions as the brokers hold them.
 
-Nothing here knows frames, state or mappings from the project's code: a consumer reads, json decodes, tests compare.
+Nothing here knows frames, state or mappings from the project's code: a consumer reads, json decodes, tests
+compare.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ def read_mappings(target: str, mappings_topic: str) -> dict[Partition, list[Mapp
 
 
 class Tail:
-    """Follows the mappings, to tell when to look: how far each source partition is said to be delivered. It judges nothing."""
+    """Follows the mappings, to tell when to look: how far each source partition is said to be delivered. It
+    judges nothing."""
 
     def __init__(self, target: str, mappings_topic: str) -> None:
         self._topic = mappings_topic
@@ -118,8 +120,8 @@ class Tail:
 
 
 def check(source: str, target: str, link: str, wanted: Sequence[str], settle_s: float = 20.0) -> Verdict:
-    """Every record of the topics exactly once at the destination, in order, in its partition and byte for byte; mappings that
-    take each to its equal, in order; no transaction left open; nothing halted."""
+    """Every record of the topics exactly once at the destination, in order, in its partition and byte for
+    byte; mappings that take each to its equal, in order; no transaction left open; nothing halted."""
     verdict = Verdict()
     mapped = read_mappings(target, f"{link}.offset-mappings")
     there_now = topics(target)
@@ -168,7 +170,8 @@ def frozen(record: Seen) -> tuple[Any, ...]:
 
 
 def compare_mapped(where: Partition, mapped: list[Mapped], there: list[Seen], here: list[Seen]) -> list[str]:
-    """Mappings cover the source's records without gap or overlap, strictly upwards, and point at equal records."""
+    """Mappings cover the source's records without gap or overlap, strictly upwards, and point at equal
+    records."""
     name = f"{where[0]}-{where[1]}"
     if not mapped:
         return [f"{name}: no mappings"] if there else []
@@ -205,7 +208,8 @@ def compare_mapped(where: Partition, mapped: list[Mapped], there: list[Seen], he
 
 
 def open_transactions(bootstrap: str, wanted: Sequence[str], settle_s: float) -> list[str]:
-    """Partitions whose last stable offset stays below their end. A delivery at work has one open for moments only."""
+    """Partitions whose last stable offset stays below their end. A delivery at work has one open for moments
+    only."""
     deadline = time.monotonic() + settle_s
     waiting: dict[Partition, int] = {}
     for topic in wanted:

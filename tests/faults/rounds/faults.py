@@ -1,4 +1,5 @@
-"""The faults, by name. Each makes its harm, makes sure that it happened, undoes what would not heal by itself, and says what it did.
+"""The faults, by name. Each makes its harm, makes sure that it happened, undoes what would not heal by
+itself, and says what it did.
 
 A fault that could not be brought about raises NotReached: its round is no evidence for it.
 """
@@ -73,7 +74,8 @@ class Scene:
 
 
 def _source(scene: Scene) -> int:
-    """The leader of a source partition; killed or stopped for long it is another then, and it again once it is back and preferred."""
+    """The leader of a source partition; killed or stopped for long it is another then, and it again once it
+    is back and preferred."""
     return scene.world.source.leader(scene.random.choice(scene.topics), 0)
 
 
@@ -146,8 +148,8 @@ def pause_broker(role: str, shortest: float, longest: float, scene: Scene) -> Sa
 
 
 def pause_nodes(side: str, count: int, shortest: float, longest: float, scene: Scene) -> Said:
-    """The same of so many brokers. Of two of three what is left is no quorum, and no partition has the replicas that writing takes; of all, their
-    sessions may be over then, and metadata name none of them."""
+    """The same of so many brokers. Of two of three what is left is no quorum, and no partition has the
+    replicas that writing takes; of all, their sessions may be over then, and metadata name none of them."""
     cluster = _side(scene, side)
     if not cluster.healthy():
         raise NotReached("the cluster had not healed from before")
@@ -156,7 +158,8 @@ def pause_nodes(side: str, count: int, shortest: float, longest: float, scene: S
 
 
 def fill_log(scene: Scene) -> Said:
-    """The file system of one target broker's logs is full: the broker ends, and is started again once there is room."""
+    """The file system of one target broker's logs is full: the broker ends, and is started again once there
+    is room."""
     side = scene.world.target
     if not scene.world.small_log:
         raise NotReached("no broker's logs are on a file system of their own (that takes root)")
@@ -256,8 +259,8 @@ def _with_workers(scene: Scene, application: str) -> Process:
 
 
 def successor(application: str, scene: Scene) -> Said:
-    """The leader stops, for the deduplicator in the middle of a transaction or between two; another instance takes over and works; then
-    the first one wakes up in its old belief."""
+    """The leader stops, for the deduplicator in the middle of a transaction or between two; another instance
+    takes over and works; then the first one wakes up in its old belief."""
     link = scene.link
     _with_workers(scene, application)
     second = link.launch(application, link.starts + 1)
@@ -266,7 +269,8 @@ def successor(application: str, scene: Scene) -> Said:
     try:
         if not wait_for(lambda: "standing by" in second.said(), 2 * REACH_S):
             raise NotReached("the second instance did not come to stand by")
-        # Between two transactions, with frames in hand: nothing but fencing keeps what it does next from counting.
+        # Between two transactions, with frames in hand: nothing but fencing keeps what it does next from
+        # counting.
         inside = scene.random.choice(["mapping-after", "commit-after"])
         where = inside if application == "deduplicator" else "frame-after"
         stopped = _stopped_at(scene, application, where)
@@ -370,7 +374,8 @@ def _provoke(scene: Scene, application: str) -> None:
 
 
 def outlast_transaction(scene: Scene) -> Said:
-    """A delivery stops inside a transaction for longer than the transaction may last, and wakes up when the broker has aborted it."""
+    """A delivery stops inside a transaction for longer than the transaction may last, and wakes up when the
+    broker has aborted it."""
     armed = scene.link.arm("deduplicator", "mapping-after", scene.random.randint(1, 20), "stop")
     pause = TRANSACTION_MS / 1000 + scene.random.uniform(3, 6)
     try:
@@ -493,8 +498,8 @@ def _kill(pids: list[int]) -> None:
 
 
 def commit_arrives_late(scene: Scene) -> Said:
-    """A commit is repeated by the client, and its first request arrives in that producer's next transaction; then the workers die, so
-    that whatever it committed of that transaction is all there is of it."""
+    """A commit is repeated by the client, and its first request arrives in that producer's next transaction;
+    then the workers die, so that whatever it committed of that transaction is all there is of it."""
     proxy = scene.world.target.proxy
     workers = _with_workers(scene, "deduplicator").workers()
     rule = HoldCommit(scene.transactional_ids(), partial(_kill, workers))
@@ -564,8 +569,8 @@ def delete_state(scene: Scene) -> Said:
 
 
 def truncate_state(scene: Scene) -> Said:
-    """Half of the newest file of the state table's log is missing, and the deduplicator starts on that; the operator then takes the
-    damaged table away."""
+    """Half of the newest file of the state table's log is missing, and the deduplicator starts on that; the
+    operator then takes the damaged table away."""
     folder = scene.world.state / scene.link.name / "state"
     newest = _newest(folder / "_delta_log", "*.json")
     if newest is None:
@@ -623,7 +628,8 @@ OF_SPARK = (
 
 
 def deck(long: bool = False, light: bool = False) -> dict[str, Fault]:
-    """Name -> fault. `long` adds pauses of more than a minute, the deliveries' real transaction time-out; `light`: those without Spark."""
+    """Name -> fault. `long` adds pauses of more than a minute, the deliveries' real transaction time-out;
+    `light`: those without Spark."""
     found = _all(long)
     return {name: fault for name, fault in found.items() if not (light and name.startswith(OF_SPARK))}
 

@@ -1,4 +1,5 @@
-"""Consumer groups that move at the source while a round is played, and whether their offsets at the target are exact in the end."""
+"""Consumer groups that move at the source while a round is played, and whether their offsets at the target
+are exact in the end."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ Place = tuple[str, str, int]
 
 
 class Groups:
-    """Commits for some groups, further and further, until stopped; where they are going next is anywhere up to the log's end."""
+    """Commits for some groups, further and further, until stopped; where they are going next is anywhere up
+    to the log's end."""
 
     def __init__(self, source: str, names: Sequence[str], topics: Sequence[str], seed: int) -> None:
         self.committed: dict[Place, int] = {}
@@ -63,7 +65,8 @@ def names(link: str) -> list[str]:
 
 
 def problems(target: str, link: str, committed: Mapping[Place, int], within_s: float) -> list[str]:
-    """Each group stands at the target, in time, at the copy of the record that it would read next at the source."""
+    """Each group stands at the target, in time, at the copy of the record that it would read next at the
+    source."""
     mapped = read_mappings(target, f"{link}.offset-mappings")
     ends = {t: end_offsets(target, t, "read_uncommitted") for t in {topic for _, topic, _ in committed}}
     wrong: dict[Place, str] = {}
@@ -86,7 +89,8 @@ def problems(target: str, link: str, committed: Mapping[Place, int], within_s: f
 
 
 def bounds(mapped: Sequence[Mapped], offset: int, end: int) -> tuple[int, int]:
-    """Where a group at a source offset may stand: at one offset, or where nothing follows at any behind the last record."""
+    """Where a group at a source offset may stand: at one offset, or where nothing follows at any behind the
+    last record."""
     pairs = [(s + i, d + i) for m in mapped for s, d, length in m.runs for i in range(length)]
     index = bisect_left(pairs, (offset, -1))
     if index < len(pairs):

@@ -1,10 +1,11 @@
-"""An application whose lanes are processes of its own instead of Spark's tasks: there in two seconds, so that many faults fit in an hour.
+"""An application whose lanes are processes of its own instead of Spark's tasks: there in two seconds, so that
+many faults fit in an hour.
 
     python -m tests.faults.rounds.light replicator                        stands in for the console script
     python -m tests.faults.rounds.light lane replicator PLAN ROWS         one lane, which the former starts
 
-Driver, election, planner, lanes and deliveries are production's; what Spark does for them is left to the rounds that run it. State lives in
-the mappings alone.
+Driver, election, planner, lanes and deliveries are production's; what Spark does for them is left to the
+rounds that run it. State lives in the mappings alone.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ LANES = 2
 
 
 class ProcessQuery:
-    """Stands in for common.spark.lane_query.LaneQuery: one process a lane, which dies with its driver, as Spark's workers do. Where one
-    fails the epoch has failed, and the others are killed."""
+    """Stands in for common.spark.lane_query.LaneQuery: one process a lane, which dies with its driver, as
+    Spark's workers do. Where one fails the epoch has failed, and the others are killed."""
 
     def __init__(self, application: str, on_epoch: Callable[[list[Any]], None]) -> None:
         self._application = application

@@ -1,4 +1,5 @@
-"""Plays rounds: deals faults, keeps the load up, waits until all is delivered, has it checked, writes down what happened."""
+"""Plays rounds: deals faults, keeps the load up, waits until all is delivered, has it checked, writes down
+what happened."""
 
 from __future__ import annotations
 
@@ -37,9 +38,11 @@ COMPACTED = {"cleanup.policy": "compact", "segment.ms": "200", "min.cleanable.di
 COMPACTED_S = 60.0
 STARTED_S = 120.0
 WENT_ON_S = 180.0
-"""A bound on how long delivery may stand still after a fault is over: a call of the client's that hangs is given up after 120 s."""
+"""A bound on how long delivery may stand still after a fault is over: a call of the client's that hangs is
+given up after 120 s."""
 DRAINED_S = 180.0
-"""A bound on how long it takes until all is delivered, once nothing is written and nothing is broken any more."""
+"""A bound on how long it takes until all is delivered, once nothing is written and nothing is broken any
+more."""
 
 GROUPS_S = 30.0
 """A bound on how long it takes until groups that move no more are exact at the target."""
@@ -86,7 +89,8 @@ class Result:
 
 @dataclass(frozen=True)
 class SourceKind:
-    """What a source topic of a round is like: its batches' codec, whether they are of 64 KiB and more, and whether its log begins with gaps."""
+    """What a source topic of a round is like: its batches' codec, whether they are of 64 KiB and more, and
+    whether its log begins with gaps."""
 
     codec: str
     large: bool
@@ -113,7 +117,8 @@ class SourceKind:
 
 
 def deal(seed: int, rounds: int, names: Sequence[str], singly: bool) -> list[list[list[str]]]:
-    """For each round its steps, for each step the faults that come together. Every fault once before any comes again."""
+    """For each round its steps, for each step the faults that come together. Every fault once before any
+    comes again."""
     rng = random.Random(f"deal {seed}")
     pile: list[str] = []
     dealt: list[list[list[str]]] = []
@@ -133,8 +138,8 @@ def deal(seed: int, rounds: int, names: Sequence[str], singly: bool) -> list[lis
 
 
 def _together(a: str, b: str) -> bool:
-    """Whether two faults can come at the same time. Not two brokers: fewer replicas would be left than writing takes. And killing what another
-    fault has its eye on would keep that one from happening."""
+    """Whether two faults can come at the same time. Not two brokers: fewer replicas would be left than
+    writing takes. And killing what another fault has its eye on would keep that one from happening."""
     kinds = {a.partition("/")[0], b.partition("/")[0]}
     if kinds in ({"broker", "app"}, {"broker", "point"}, {"broker", "state"}, {"net", "app"}):
         return True

@@ -1,4 +1,5 @@
-"""A TCP proxy between the applications and a cluster's brokers that knows where a Kafka request begins and ends.
+"""A TCP proxy between the applications and a cluster's brokers that knows where a Kafka request begins and
+ends.
 
 Faults hang rules on it; what a rule did is counted, for a fault that did not happen proves nothing.
 """
@@ -52,7 +53,8 @@ class Connection:
 
 
 class Rule:
-    """Something that happens to requests or answers while it hangs on a proxy. Both hooks say whether to pass the bytes on."""
+    """Something that happens to requests or answers while it hangs on a proxy. Both hooks say whether to pass
+    the bytes on."""
 
     def __init__(self) -> None:
         self.hits = 0
@@ -65,7 +67,8 @@ class Rule:
 
 
 class Delay(Rule):
-    """Each request, and each answer, comes later by so much, and by what it takes on a line of so many bytes a second, of its connection's own."""
+    """Each request, and each answer, comes later by so much, and by what it takes on a line of so many bytes
+    a second, of its connection's own."""
 
     def __init__(self, seconds: float = 0.0, bytes_per_second: float = math.inf) -> None:
         super().__init__()
@@ -114,7 +117,8 @@ class Stall(Rule):
 
 
 class SwallowCommitAnswer(Rule):
-    """The broker commits, and the client never hears of it: its connection breaks instead. `then` is called in between."""
+    """The broker commits, and the client never hears of it: its connection breaks instead. `then` is called
+    in between."""
 
     def __init__(self, transactional_ids: str, then: Callable[[], None] | None = None) -> None:
         super().__init__()
@@ -141,8 +145,9 @@ class SwallowCommitAnswer(Rule):
 
 
 class HoldCommit(Rule):
-    """A commit is held back and its connection reset, so that the client sends it again; once it has, and its producer's next
-    transaction is under way, the first request arrives. `then` is called as soon as it is answered."""
+    """A commit is held back and its connection reset, so that the client sends it again; once it has, and its
+    producer's next transaction is under way, the first request arrives. `then` is called as soon as it is
+    answered."""
 
     def __init__(self, transactional_ids: str, then: Callable[[], None]) -> None:
         super().__init__()
@@ -232,7 +237,8 @@ def end_of_transaction(request: bytes) -> tuple[str, bool]:
 
 
 class Proxy:
-    """Listens on a port for each node and passes on to another: `routes` maps node -> (own port, broker's port)."""
+    """Listens on a port for each node and passes on to another: `routes` maps node -> (own port, broker's
+    port)."""
 
     def __init__(self, routes: Mapping[int, tuple[int, int]]) -> None:
         self._routes = dict(routes)

@@ -1,4 +1,5 @@
-"""What the results file adds up to, as docs/internals/reliability.md shows it: python -m tests.faults.rounds.report [--write]. Plays nothing."""
+"""What the results file adds up to, as docs/internals/reliability.md shows it: python -m
+tests.faults.rounds.report [--write]. Plays nothing."""
 
 from __future__ import annotations
 
@@ -27,8 +28,8 @@ def load(path: Path = RESULTS) -> list[dict[str, Any]]:
 
 
 def summary(results: list[dict[str, Any]]) -> str:
-    """Figures, what each fault did, rounds that were bad, and breakages that were noticed; of the engine that runs today, then of the one
-    before it. Markdown."""
+    """Figures, what each fault did, rounds that were bad, and breakages that were noticed; of the engine that
+    runs today, then of the one before it. Markdown."""
     sound = [r for r in results if "broken" not in r]
     now, before = ([r for r in sound if (_engine(r) == BATCHES) is here] for here in (True, False))
     happened = Counter(f["name"] for r in now for f in r["faults"] if f["reached"])

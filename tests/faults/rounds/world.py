@@ -1,4 +1,5 @@
-"""The world that rounds happen in: a source and a target cluster behind proxies, links and their running applications."""
+"""The world that rounds happen in: a source and a target cluster behind proxies, links and their running
+applications."""
 
 from __future__ import annotations
 
@@ -95,7 +96,8 @@ class Side:
         return self.leader("__consumer_offsets", coordinated_by(group))
 
     def controller(self) -> int:
-        """The active KRaft controller. DescribeQuorum alone tells it: what metadata call the controller is any broker."""
+        """The active KRaft controller. DescribeQuorum alone tells it: what metadata call the controller is
+        any broker."""
         port = int(self.direct.split(",")[0].rpartition(":")[2])
         topic = b"__cluster_metadata"
         body = b"\x02" + bytes([len(topic) + 1]) + topic + b"\x02" + struct.pack(">i", 0) + b"\0\0\0"
@@ -147,7 +149,8 @@ class Armed:
 
 @dataclass
 class Link:
-    """A link and the processes that run it. A watchdog starts again what has died, as an orchestrator would."""
+    """A link and the processes that run it. A watchdog starts again what has died, as an orchestrator
+    would."""
 
     source: Side
     target: Side
@@ -229,7 +232,8 @@ class Link:
         return self.folder / f"{application}{number}.log"
 
     def arm(self, application: str, point: str, passage: int, action: str) -> Armed:
-        """Make the `passage`th time that a process of the application comes by a point act: kill, kill-all or stop."""
+        """Make the `passage`th time that a process of the application comes by a point act: kill, kill-all or
+        stop."""
         self._armed += 1
         armed = Armed(self.points(application), point, f"{point}-{self._armed}")
         wish = f'{{"id": "{armed.id}", "n": {passage}, "action": "{action}"}}'
@@ -288,7 +292,8 @@ class Link:
         time.sleep(1)
 
     def _leftovers(self) -> list[int]:
-        """Processes of this link whose driver died: Spark's JVM ends with its driver, but not while it is stopped."""
+        """Processes of this link whose driver died: Spark's JVM ends with its driver, but not while it is
+        stopped."""
         mark = f"VERBATIM_FAULTS={self.folder}{os.sep}".encode()
         found = []
         for entry in Path("/proc").iterdir():

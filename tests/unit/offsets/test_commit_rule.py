@@ -1,4 +1,5 @@
-"""What becomes of a translated offset: a group that is in use, or ahead by its own consumption, is never touched."""
+"""What becomes of a translated offset: a group that is in use, or ahead by its own consumption, is never
+touched."""
 
 from __future__ import annotations
 
@@ -90,8 +91,8 @@ class State:
 
 
 class Rounds(RuleBasedStateMachine):
-    """A group that commits, rewinds, is consumed at the target, while `offsets` crashes between record and write. Translation is the
-    identity, as far as is copied."""
+    """A group that commits, rewinds, is consumed at the target, while `offsets` crashes between record and
+    write. Translation is the identity, as far as is copied."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -134,8 +135,8 @@ class Rounds(RuleBasedStateMachine):
             if outcome == "written":
                 s.written = Written(s.source, translated, s.target)
                 s.target = translated
-        # A crash between record and write, and then a rewind: it stays ahead until the source has caught up, which skips nothing
-        # that its consumers have not committed at the source before.
+        # A crash between record and write, and then a rewind: it stays ahead until the source has caught up,
+        # which skips nothing that its consumers have not committed at the source before.
         crashed = s.written is not None and s.target != s.written.offset
         assert s.target == min(s.source, s.copied) or crashed
 

@@ -1,4 +1,5 @@
-"""The index against a list of all that was ever copied: exact where it says so, and never past a record, however much it has forgotten."""
+"""The index against a list of all that was ever copied: exact where it says so, and never past a record,
+however much it has forgotten."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ TO = Destination("orders", 0)
 
 @dataclass
 class History:
-    """What a deduplicator has done to one partition: `pairs` of source and destination offset, and the mappings that say so."""
+    """What a deduplicator has done to one partition: `pairs` of source and destination offset, and the
+    mappings that say so."""
 
     origin: int
     start: int
@@ -62,7 +64,8 @@ def mapping(
 
 @st.composite
 def histories(draw: st.DrawFn, empty: bool = True) -> History:
-    """Transactions with gaps at the source (compaction, markers), gaps at the destination (markers, others' records)."""
+    """Transactions with gaps at the source (compaction, markers), gaps at the destination (markers, others'
+    records)."""
     origin = draw(st.integers(0, 20))
     history = History(origin, draw(st.integers(0, 20)))
     at, to = origin, history.start
@@ -296,7 +299,8 @@ def test_translation_never_goes_back_while_the_source_goes_on(history: History) 
 
 
 def test_an_earlier_translation_of_an_offset_beyond_says_nothing_about_offsets_before_it() -> None:
-    """A group stood at 100 when the copies ended at 50. What is copied after that, up to 100, lies behind 50, but no longer below."""
+    """A group stood at 100 when the copies ended at 50. What is copied after that, up to 100, lies behind 50,
+    but no longer below."""
     found = Index(1000, 10**9)
     found.seed("orders", KEY, TO, [Point(100, 50, False)])
     found.add(mapping(60, 80, []), 0)

@@ -25,7 +25,8 @@ def row(group: str) -> Row:
 def test_once_does_not_pass_for_a_success_where_it_is_not_known_that_all_was_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Promise: exit 3 and the groups by name, also where the refusal may pass by itself: a next round sees to it, and here is none."""
+    """Promise: exit 3 and the groups by name, also where the refusal may pass by itself: a next round sees to
+    it, and here is none."""
     errors = {"doubtful": KafkaError.REQUEST_TIMED_OUT, "refused": KafkaError.INVALID_COMMIT_OFFSET_SIZE}
     refused = {(group, ("t", 0)): KafkaError(code) for group, code in errors.items()}
     groups: Any = SimpleNamespace(commit=lambda *_: refused)

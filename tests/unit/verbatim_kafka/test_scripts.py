@@ -1,4 +1,5 @@
-"""Console scripts of what goes on until it is stopped: told to stop within the first seconds, they end well and say nothing."""
+"""Console scripts of what goes on until it is stopped: told to stop within the first seconds, they end well
+and say nothing."""
 
 from __future__ import annotations
 
@@ -47,7 +48,8 @@ def test_the_console_scripts_begin_with_the_signals() -> None:
 def test_without_a_temporary_folder_help_is_given_and_what_needs_one_ends_in_one_line(
     arguments: str, code: int
 ) -> None:
-    """Promise: on a read-only file system nothing asks for a folder at import, and whoever needs one says so; it was a traceback of `--help` too."""
+    """Promise: on a read-only file system nothing asks for a folder at import, and whoever needs one says so;
+    it was a traceback of `--help` too."""
     script = (
         "import sys, tempfile; tempfile._candidate_tempdir_list = lambda: []\n"
         "import click; from common.app.entry import entry; from common.spark import session; from replicator.command import command\n"

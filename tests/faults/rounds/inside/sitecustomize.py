@@ -1,9 +1,12 @@
-"""Crash points and deliberate breakages inside an application's processes: Python imports this at its start, from PYTHONPATH.
+"""Crash points and deliberate breakages inside an application's processes: Python imports this at its start,
+from PYTHONPATH.
 
-No production code knows of it. All that is wrapped stands in one table at the end, by dotted names. Variables:
+No production code knows of it. All that is wrapped stands in one table at the end, by dotted names.
+Variables:
 
-    VERBATIM_FAULTS          folder: a file `<point>.armed` there, {"id", "n", "action"}, makes the n-th passage of that
-                             point act, in whichever process comes first; it becomes `<id>.fired`
+    VERBATIM_FAULTS          folder: a file `<point>.armed` there, {"id", "n", "action"}, makes the n-th
+                             passage of that point act, in whichever process comes first; it becomes
+                             `<id>.fired`
     VERBATIM_BREAK           name of a breakage: proves that a round notices what it is there to notice
     VERBATIM_FOLD_S          seconds between two folds of the state table
     VERBATIM_TRANSACTION_MS  the deliveries' transaction time-out, so that a pause can outlast it
@@ -105,14 +108,16 @@ def around(owner: Any, name: str, point_name: str) -> None:
 
 
 def _producers(module: ModuleType) -> None:
-    """Points at what producers do, told apart by the topic, and not by who calls: that may move from file to file."""
+    """Points at what producers do, told apart by the topic, and not by who calls: that may move from file to
+    file."""
     original: Any = module.Producer
 
     class Producer(original):  # type: ignore[misc]
         def produce(self, topic: str, *args: Any, **kwargs: Any) -> None:
             what = self._what(topic, args[1] if len(args) > 1 else None)
             if what in ("frame", "position"):
-                # Keywords only: these two are produced with few arguments, and the report is wanted here as well.
+                # Keywords only: these two are produced with few arguments, and the report is wanted here as
+                # well.
                 kwargs["on_delivery"] = functools.partial(_acknowledged, what, kwargs.get("on_delivery"))
             point(f"{what}-before")
             super().produce(topic, *args, **kwargs)
@@ -219,7 +224,8 @@ def _no_dedup(module: ModuleType) -> None:
 
 
 def _commit_without_records(module: ModuleType) -> None:
-    """Now and then a frame's records are left out of the transaction that commits its position and mapping."""
+    """Now and then a frame's records are left out of the transaction that commits its position and
+    mapping."""
     frames = Counter[str]()
 
     def leaving_out(produce: Callable[..., None]) -> Callable[..., None]:
@@ -239,7 +245,8 @@ def _replace(owner: Any, name: str, broken: Callable[[Any], Any]) -> None:
     setattr(owner, name, broken(getattr(owner, name)))
 
 
-# module -> what is done to it once it is imported. Where production code moves, this table and the functions it names follow.
+# module -> what is done to it once it is imported. Where production code moves, this table and the functions
+# it names follow.
 POINTS: dict[str, Callable[[ModuleType], None]] = {
     "common.kafka.wire.batch_producer": _batch_producers,
     "common.ports": _producers,

@@ -1,4 +1,5 @@
-"""What an application does round its epochs: before it leads, how long they are, and what it reads out of a query that failed."""
+"""What an application does round its epochs: before it leads, how long they are, and what it reads out of a
+query that failed."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ CLIENTS = 'cimpl.KafkaException: KafkaError{code=TOPIC_AUTHORIZATION_FAILED,str=
 
 
 def test_a_missing_right_is_told_in_the_words_that_name_it() -> None:
-    """Promise: the line that names topic and right is told, wherever in a chain of exceptions it stands; else the client's own."""
+    """Promise: the line that names topic and right is told, wherever in a chain of exceptions it stands; else
+    the client's own."""
     named = OURS.removeprefix("common.errors.LinkRefused: ")
     assert missing_right(f"Traceback:\n  {OURS}\nDuring handling, another:\n  {CLIENTS}\n") == named
     assert missing_right(f"{CLIENTS}\n{OURS}") == named
@@ -33,7 +35,8 @@ def test_a_missing_right_is_told_in_the_words_that_name_it() -> None:
 
 
 def test_epochs_of_both_applications_end_at_different_times() -> None:
-    """Promise: an epoch lasts ten minutes or up to one less; two applications that start together don't stop the flow together each time."""
+    """Promise: an epoch lasts ten minutes or up to one less; two applications that start together don't stop
+    the flow together each time."""
     lengths = [
         epoch_length(application, "link", epoch)
         for application in ("replicator", "deduplicator")
@@ -48,7 +51,8 @@ def test_epochs_of_both_applications_end_at_different_times() -> None:
 def test_who_does_not_lead_at_once_rehearses(
     turns: int, rehearsals: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Promise: a standby has Spark warm when it takes over; an instance that leads at once is not held up by a rehearsal."""
+    """Promise: a standby has Spark warm when it takes over; an instance that leads at once is not held up by
+    a rehearsal."""
     said: list[str] = []
 
     class Election:
@@ -93,7 +97,8 @@ def test_who_does_not_lead_at_once_rehearses(
 
 
 def test_a_jvm_that_has_ended_is_what_an_application_ends_with(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Promise: one line instead of what Py4J says of broken connections; where it runs, an exception stays what it is."""
+    """Promise: one line instead of what Py4J says of broken connections; where it runs, an exception stays
+    what it is."""
 
     def leads(_: object) -> int | None:
         raise ConnectionRefusedError("Answer from Java side is empty")

@@ -1,4 +1,5 @@
-"""The shared command line: flags reach the settings, errors are one line with their exit code, records are one line."""
+"""The shared command line: flags reach the settings, errors are one line with their exit code, records are
+one line."""
 
 from __future__ import annotations
 

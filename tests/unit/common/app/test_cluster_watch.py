@@ -1,4 +1,5 @@
-"""Whether a cluster is reached, by what its brokers answer. Real ones: tests/integration/test_cluster_watch.py."""
+"""Whether a cluster is reached, by what its brokers answer. Real ones:
+tests/integration/test_cluster_watch.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Epochs of a driver, with a double in place of the query: which report ends which, and what a bounded run believes."""
+"""Epochs of a driver, with a double in place of the query: which report ends which, and what a bounded run
+believes."""
 
 from __future__ import annotations
 
@@ -53,7 +54,8 @@ class FakeLog:
 
 
 class FakeQuery:
-    """What each epoch comes to is said by `script`: it is called with the epoch's plans, and reports or fails as it likes."""
+    """What each epoch comes to is said by `script`: it is called with the epoch's plans, and reports or fails
+    as it likes."""
 
     def __init__(
         self, reports: Reports, said: list[str], script: Callable[[FakeQuery, list[Plan]], None]
@@ -139,8 +141,8 @@ def time_flies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_epoch_that_spark_planned_without_lanes_ends_nothing() -> None:
-    """Promise: a bounded run ends by its lanes. (Spark plans its first epoch as the query starts, and reports it when there is a plan already:
-    exit 0 with nothing delivered.)"""
+    """Promise: a bounded run ends by its lanes. (Spark plans its first epoch as the query starts, and reports
+    it when there is a plan already: exit 0 with nothing delivered.)"""
 
     def script(query: FakeQuery, lanes: list[Plan]) -> None:
         query.reports.put([])
@@ -164,7 +166,8 @@ def test_a_report_of_another_epoch_or_term_ends_nothing(term: int, epoch: int) -
 
 
 def test_a_late_report_of_an_old_term_is_not_the_new_ones() -> None:
-    """Promise: an instance that leads again, after another one did, does not take for its own what its first query still reports."""
+    """Promise: an instance that leads again, after another one did, does not take for its own what its first
+    query still reports."""
     queries: list[FakeQuery] = []
 
     def script(query: FakeQuery, lanes: list[Plan]) -> None:
@@ -182,7 +185,8 @@ def test_a_late_report_of_an_old_term_is_not_the_new_ones() -> None:
 
 
 def test_a_bounded_run_believes_kafka_and_not_its_lanes() -> None:
-    """Promise: what is not copied up to the end that was given gets another epoch, for as long as any brings it further."""
+    """Promise: what is not copied up to the end that was given gets another epoch, for as long as any brings
+    it further."""
     driven = Driven(ends)
     driven.stands = [{"orders-0": Behind(n, 9)} for n in range(9)]
     assert driven._lead() == 0
@@ -216,7 +220,8 @@ def test_with_nothing_to_copy_a_bounded_run_is_done_and_another_one_waits() -> N
 
 
 def test_after_a_failure_the_lanes_are_told_to_end_before_the_next_ones_begin() -> None:
-    """Promise: lanes of an epoch that failed, which may go on, find its end in the control topic before the next epoch's fence them."""
+    """Promise: lanes of an epoch that failed, which may go on, find its end in the control topic before the
+    next epoch's fence them."""
 
     def script(query: FakeQuery, lanes: list[Plan]) -> None:
         if driven.epochs() == 1:
@@ -232,7 +237,8 @@ def test_after_a_failure_the_lanes_are_told_to_end_before_the_next_ones_begin() 
 
 
 def test_a_lane_of_an_epoch_that_is_over_fences_nobody() -> None:
-    """Promise: who was fenced by the next epoch's lane, of the same term, finds the end of its own on record, and does not fence in turn."""
+    """Promise: who was fenced by the next epoch's lane, of the same term, finds the end of its own on record,
+    and does not fence in turn."""
     control: Any = FakeLog([])
     term = control.append(Leader("deduplicator", "i"), None)
     plan = {"application": "deduplicator", "term": term, "epoch_s": 600.0, "again": False}

@@ -115,7 +115,8 @@ class _Spark:
 def test_a_lane_without_its_secrets_refuses_by_the_variables_name(
     lane: Any, of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Promise: one row, which ends the application with that line; no client is made that would try without."""
+    """Promise: one row, which ends the application with that line; no client is made that would try
+    without."""
     settings, _ = load({("DESTINATION", "file", "sasl.password"): "hidden"}, tmp_path)
     plan: dict[str, Any] = {field.name: {} for field in fields(of)} | {
         "log_level": "INFO",

@@ -1,4 +1,5 @@
-"""The settings file while a process runs: what is taken over, what is only named, and what a bad or half-written file does: nothing."""
+"""The settings file while a process runs: what is taken over, what is only named, and what a bad or
+half-written file does: nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Settings: what wins, what is refused and how it is named, what is hidden. Starts nothing; librdkafka is only asked."""
+"""Settings: what wins, what is refused and how it is named, what is hidden. Starts nothing; librdkafka is
+only asked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""START_OFFSETS: what each entry of a list means, which counts, and what is said of one that is ill-formed."""
+"""START_OFFSETS: what each entry of a list means, which counts, and what is said of one that is
+ill-formed."""
 
 from __future__ import annotations
 

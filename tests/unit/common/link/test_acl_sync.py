@@ -60,7 +60,8 @@ def test_a_copy_of_several_topics_allows_what_each_of_them_allows_and_denies_wha
     own = {acl("own", "User:b", "READ")}
     both = {acl("both", "User:a", "READ"), acl("both", "User:c", "READ"), acl("both", "User:b", "READ", DENY)}
     assert on_copies(of, copies, {}, Policy()) == {"both": both, "own": own}
-    # Their records are there still, or may come to be: of one that is gone, of one that nothing is known of, of one without any rule.
+    # Their records are there still, or may come to be: of one that is gone, of one that nothing is known of,
+    # of one without any rule.
     gone = {"one": "both", "alone": "own"}
     there = {"both": {"one", "two"}, "own": {"alone"}}
     assert on_copies(of, gone, there, Policy()) == {"both": both, "own": own}

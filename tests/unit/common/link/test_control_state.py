@@ -1,4 +1,5 @@
-"""What the control topic adds up to: first record wins where writers race, and what can't be understood is a ControlError."""
+"""What the control topic adds up to: first record wins where writers race, and what can't be understood is a
+ControlError."""
 
 from __future__ import annotations
 

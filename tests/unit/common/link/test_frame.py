@@ -189,7 +189,8 @@ def test_what_no_writer_would_say_is_refused() -> None:
         decode_headers(encode_headers(frame(MAX_RECORDS + 1, 0, 2**62), b""))
     with pytest.raises(FrameError, match="accepted loss"):
         decode_headers(encode_headers(frame(1, gap=True), b""))
-    # A partition number that no topic has would be waited for, for ever, by all that shares its staging partition.
+    # A partition number that no topic has would be waited for, for ever, by all that shares its staging
+    # partition.
     with pytest.raises(FrameError):
         decode_headers(changed("partition", b"2147483648"))
 
@@ -422,7 +423,8 @@ def test_a_compressed_frame_is_the_same_records_in_fewer_bytes(name: str) -> Non
 
 @given(st.data())
 def test_a_damaged_compressed_frame_is_no_frame(data: st.DataObject) -> None:
-    """Whatever a writer makes of it that knows the checksum: it decodes to something or is refused, and takes no memory that it does not need."""
+    """Whatever a writer makes of it that knows the checksum: it decodes to something or is refused, and takes
+    no memory that it does not need."""
     good = bytearray(encode([Record(at, v=bytes(2000)) for at in range(40)], codec=pa.Codec("lz4")))
     for _ in range(data.draw(st.integers(1, 4))):
         good[data.draw(st.integers(0, len(good) - 1))] = data.draw(st.integers(0, 255))

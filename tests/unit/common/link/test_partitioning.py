@@ -1,4 +1,5 @@
-"""Routing: a fixed function, so that a link's frames find the same staging partition in every release; and even shares."""
+"""Routing: a fixed function, so that a link's frames find the same staging partition in every release; and
+even shares."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ from tests.support import strategies
     ],
 )
 def test_the_function_never_changes(topic: str, partition: int, of: int, expected: int) -> None:
-    """Were it another one in the next release, frames of one partition would lie in two staging partitions, each with its own state."""
+    """Were it another one in the next release, frames of one partition would lie in two staging partitions,
+    each with its own state."""
     assert staging_partition(topic, partition, of) == expected
 
 

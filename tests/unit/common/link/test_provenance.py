@@ -1,4 +1,5 @@
-"""Provenance headers: which records are left out of frames, what is added to copies, what verify expects, and what is refused with them."""
+"""Provenance headers: which records are left out of frames, what is added to copies, what verify expects, and
+what is refused with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What operators have said of how a link runs: which of several sayings counts, what is forgotten, what is refused."""
+"""What operators have said of how a link runs: which of several sayings counts, what is forgotten, what is
+refused."""
 
 from __future__ import annotations
 

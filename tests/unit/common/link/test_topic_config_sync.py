@@ -1,4 +1,5 @@
-"""Destinations: which are refused, those that would alter, refuse or delete what is copied; and what is changed to be in step."""
+"""Destinations: which are refused, those that would alter, refuse or delete what is copied; and what is
+changed to be in step."""
 
 from __future__ import annotations
 

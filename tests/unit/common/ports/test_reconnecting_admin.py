@@ -1,4 +1,5 @@
-"""When an admin client is replaced. That librdkafka's needs it is shown in tests/integration/test_struck_off.py."""
+"""When an admin client is replaced. That librdkafka's needs it is shown in
+tests/integration/test_struck_off.py."""
 
 from __future__ import annotations
 
@@ -108,7 +109,8 @@ def test_futures_tell_as_well_and_the_time_between_two_questions_does_not_count(
 
 @pytest.mark.parametrize("word", [None, REFUSED])
 def test_any_word_of_a_broker_is_an_answer(made: list[Client], word: KafkaException | None) -> None:
-    """And whoever has one, early or late, is not cut off because another question went unanswered meanwhile."""
+    """And whoever has one, early or late, is not cut off because another question went unanswered
+    meanwhile."""
     admin = reconnecting_admin.AdminClient({})
     for _ in range(5):
         admin.describe_topics(["a", "b"])

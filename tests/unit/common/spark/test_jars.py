@@ -1,4 +1,5 @@
-"""Fetching jars: what is cached needs no network, half a fetch is never taken for a whole one, errors are one line."""
+"""Fetching jars: what is cached needs no network, half a fetch is never taken for a whole one, errors are one
+line."""
 
 from __future__ import annotations
 

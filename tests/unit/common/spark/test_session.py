@@ -1,4 +1,5 @@
-"""The Spark session: how master, slots and settings turn into properties, and that the JVM lives exactly as long as asked."""
+"""The Spark session: how master, slots and settings turn into properties, and that the JVM lives exactly as
+long as asked."""
 
 from __future__ import annotations
 
@@ -224,7 +225,8 @@ def alive(pid: int) -> bool:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_the_jvm_outlives_signals_to_the_group_but_never_the_driver(tmp_path: Path) -> None:
-    """A terminal's or a supervisor's signal reaches the driver only; a killed driver leaves neither JVM nor lane behind."""
+    """A terminal's or a supervisor's signal reaches the driver only; a killed driver leaves neither JVM nor
+    lane behind."""
     lane_file = tmp_path / "lane"
     driver = subprocess.Popen(
         [sys.executable, "-c", DRIVER],

@@ -42,7 +42,8 @@ def test_what_spark_starts_as_python_is_this_one_without_the_archive(tmp_path: P
 
 
 def test_a_worker_does_not_import_pandas() -> None:
-    """Promise: neither at a start nor at an epoch's end does a lane spend most of a second on a library that it does not use."""
+    """Promise: neither at a start nor at an epoch's end does a lane spend most of a second on a library that
+    it does not use."""
     code = "from common.spark import worker_daemon as w; w.leave_out_pandas(); import sys, pyarrow as pa; pa.array([1]); sys.exit('pandas' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 

@@ -1,4 +1,5 @@
-"""A partition that stands still: it asks less and less often, and is over when what it skipped has been delivered."""
+"""A partition that stands still: it asks less and less often, and is over when what it skipped has been
+delivered."""
 
 from __future__ import annotations
 
@@ -30,8 +31,8 @@ def test_it_is_over_when_all_that_was_skipped_is_delivered() -> None:
 
 
 def test_it_is_not_over_before_the_reader_is_back_where_it_was() -> None:
-    """Going back to the first skipped frame, those between are delivered again as seen: what was skipped among them for other
-    reasons must not be trimmed before."""
+    """Going back to the first skipped frame, those between are delivered again as seen: what was skipped
+    among them for other reasons must not be trimmed before."""
     trouble = BlockedPartition(HaltReason.MISSING, 40, 10, 15, until=60)
     assert not trouble.closed(15, 59)
     assert trouble.closed(15, 60)

@@ -1,4 +1,5 @@
-"""When a partition that stood still goes on: once what was skipped is delivered, not before, whatever comes between."""
+"""When a partition that stood still goes on: once what was skipped is delivered, not before, whatever comes
+between."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ def frame(start: int, end: int) -> Frame:
 
 
 def test_a_seen_frame_before_the_first_skipped_one_does_not_close_an_inherited_gap() -> None:
-    """The first frame of a lane's epoch, empty, lies before the one that was skipped, and was never passed in a transaction."""
+    """The first frame of a lane's epoch, empty, lies before the one that was skipped, and was never passed in
+    a transaction."""
     first, owned, log = troubles(31, 10)
     first.skip(KEY, frame(10, 15), 31, HaltReason.REFUSED, "may not be written")
     second, owned, _ = troubles(30, 10)
@@ -83,7 +85,8 @@ def go_to(found: BlockedPartitions, destination: str) -> None:
 
 
 def test_what_is_set_aside_again_is_not_read_again_unless_its_extent_is_unknown() -> None:
-    """Each trial would read all of staging since the first frame skipped, and those beside it would wait for that."""
+    """Each trial would read all of staging since the first frame skipped, and those beside it would wait for
+    that."""
     aside: Any = SimpleNamespace(reason=HaltReason.UNAVAILABLE, detail="why")
     at = ("orders", 0)
     found, owned, log = troubles(31, 10)

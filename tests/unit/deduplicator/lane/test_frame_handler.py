@@ -1,4 +1,5 @@
-"""What becomes of a frame, where the state alone does not decide it: one destination a transaction, records that Kafka would refuse."""
+"""What becomes of a frame, where the state alone does not decide it: one destination a transaction, records
+that Kafka would refuse."""
 
 from __future__ import annotations
 
@@ -153,7 +154,8 @@ def test_a_batch_of_which_a_part_is_delivered_is_taken_apart(from_offset: int, w
 
 @pytest.mark.parametrize(("damaged", "reason"), [(False, HaltReason.UNREADABLE), (True, HaltReason.MISSING)])
 def test_a_batch_that_can_t_be_taken_apart_is_not_asked_for_again(damaged: bool, reason: str) -> None:
-    """It would come as it is; a frame that was damaged on its way comes whole the next time. Where nobody has to look into it, it goes."""
+    """It would come as it is; a frame that was damaged on its way comes whole the next time. Where nobody has
+    to look into it, it goes."""
     judge, recorder, control = judgement()
     frame, _, value = frame_of([unreadable(0)], next=1)
     message: Any = Message(0, 0, [])

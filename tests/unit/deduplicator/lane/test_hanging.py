@@ -1,4 +1,5 @@
-"""What hangs without a marker: what is closed how, and what may not be written to before more is known. Owners that change: tests/simulation."""
+"""What hangs without a marker: what is closed how, and what may not be written to before more is known.
+Owners that change: tests/simulation."""
 
 from __future__ import annotations
 

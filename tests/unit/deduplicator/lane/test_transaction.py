@@ -1,5 +1,5 @@
-"""A transaction: how long it waits for more, what goes into its batches, which run each becomes, where these are foreseen to lie, and what a
-refusal leads to."""
+"""A transaction: how long it waits for more, what goes into its batches, which run each becomes, where these
+are foreseen to lie, and what a refusal leads to."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ KEY = ("id", 0)
 
 
 class Broker:
-    """A BatchProducer whose batches land one behind the other; `others` records of somebody else's come before the batch of that number."""
+    """A BatchProducer whose batches land one behind the other; `others` records of somebody else's come
+    before the batch of that number."""
 
     def __init__(self, others: dict[int, int] | None = None, error: int = 0) -> None:
         self.end = 0

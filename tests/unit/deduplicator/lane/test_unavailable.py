@@ -1,4 +1,5 @@
-"""Which destination partitions are set aside, when, and until when; and which transactional ids are nobody's."""
+"""Which destination partitions are set aside, when, and until when; and which transactional ids are
+nobody's."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ from deduplicator.state.mappings_source import CONFIG_OPTION, LOOK_S, MappingsSt
 
 
 def test_the_stream_moves_now_and_then_though_nothing_comes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Promise: mappings that a batch left unfolded, since a fold was not due yet, are folded before long even when no other comes: the
-    query has another batch."""
+    """Promise: mappings that a batch left unfolded, since a fold was not due yet, are folded before long even
+    when no other comes: the query has another batch."""
     now = 100 * LOOK_S
     monkeypatch.setattr("deduplicator.state.mappings_source.time.time", lambda: now)
     reader = MappingsStreamReader({CONFIG_OPTION: "{}", "topic": "mappings"})

@@ -94,7 +94,8 @@ def test_a_fold_is_due_after_so_much_of_staging_so_many_mappings_or_so_long(
 
 
 class Table:
-    """A state table whose last fold was `age_s` seconds ago (None: there is no table) and had each mappings partition up to 10."""
+    """A state table whose last fold was `age_s` seconds ago (None: there is no table) and had each mappings
+    partition up to 10."""
 
     def __init__(self, age_s: float | None) -> None:
         self.age_s = age_s

@@ -1,4 +1,5 @@
-"""Heartbeats: what their times come to, how they are shown, and which settings can't go together with them."""
+"""Heartbeats: what their times come to, how they are shown, and which settings can't go together with
+them."""
 
 from __future__ import annotations
 

@@ -88,7 +88,8 @@ def test_full_frames_of_one_partition_do_not_put_off_what_fills_none_of_another(
 def test_after_frames_it_reads_when_it_has_rested_and_waits_for_a_record_only_if_none_has_come(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whoever waits at a partition that has many records is handed the next one alone, and has to ask again for the others."""
+    """Whoever waits at a partition that has many records is handed the next one alone, and has to ask again
+    for the others."""
     slept: list[float] = []
     monkeypatch.setattr(ports, "sleep", slept.append)
     monkeypatch.setattr(ports, "monotonic", lambda: 7.0)
@@ -116,7 +117,8 @@ def test_after_frames_it_reads_when_it_has_rested_and_waits_for_a_record_only_if
 def test_more_that_was_asked_for_already_is_waited_for_and_nothing_is_slept_over(
     monkeypatch: pytest.MonkeyPatch, many: bool, waits_s: float
 ) -> None:
-    """Who looked once and slept then copied one partition, of which an answer has a megabyte, at a fifth of its speed."""
+    """Who looked once and slept then copied one partition, of which an answer has a megabyte, at a fifth of
+    its speed."""
     slept: list[float] = []
     monkeypatch.setattr(ports, "sleep", slept.append)
     monkeypatch.setattr(ports, "monotonic", lambda: 7.0)

@@ -1,4 +1,5 @@
-"""One source partition on its way into frames: where frames are cut, what a rewind drops, and what may be remembered."""
+"""One source partition on its way into frames: where frames are cut, what a rewind drops, and what may be
+remembered."""
 
 from __future__ import annotations
 
@@ -127,7 +128,8 @@ def test_a_record_larger_than_the_limit_travels_alone(small: None, before: int) 
 
 
 def test_large_keys_and_headers_make_smaller_frames(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of values alone tombstones with large keys would count as nothing, and add up to a frame that staging refuses."""
+    """Of values alone tombstones with large keys would count as nothing, and add up to a frame that staging
+    refuses."""
     monkeypatch.setattr(partition_copy, "MAX_FRAME_BYTES", 10_000)
     copy = make()
     take(copy, dense(0, 20, k=b"k" * 1000, v=None))
@@ -254,8 +256,8 @@ def test_a_rewind_drops_what_is_pending_and_takes_those_records_again() -> None:
 
 
 def test_acknowledgements_from_before_a_rewind_do_not_count() -> None:
-    """Else: [0,3) is lost from staging, the partition goes back to 0, the late acknowledgement of [3,6) makes the position 6, crash:
-    the next writer starts at 6 and [0,3) is never sent again."""
+    """Else: [0,3) is lost from staging, the partition goes back to 0, the late acknowledgement of [3,6) makes
+    the position 6, crash: the next writer starts at 6 and [0,3) is never sent again."""
     copy = make()
     take(copy, dense(0, 6))
     (old,) = copy.cut(True)
@@ -271,7 +273,8 @@ def test_acknowledgements_from_before_a_rewind_do_not_count() -> None:
 
 
 def test_a_demand_is_answered_when_staging_holds_the_answer() -> None:
-    """Were a demand remembered as soon as it is turned to, a crash before the frame is appended would leave it unanswered."""
+    """Were a demand remembered as soon as it is turned to, a crash before the frame is appended would leave
+    it unanswered."""
     copy = make(handled=5)
     assert copy.answered == 5
     copy.handled = 8

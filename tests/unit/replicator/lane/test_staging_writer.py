@@ -1,4 +1,5 @@
-"""How frames reach the producer: what is held until those before it have arrived, and in which order it leaves."""
+"""How frames reach the producer: what is held until those before it have arrived, and in which order it
+leaves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Rate limits: never exceeded beyond what was saved, never a standstill, shared by lanes and topics; what is parked of a partition."""
+"""Rate limits: never exceeded beyond what was saved, never a standstill, shared by lanes and topics; what is
+parked of a partition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""How far `verify` is: a line now and then, or a bar on a terminal; nothing where a program reads the report."""
+"""How far `verify` is: a line now and then, or a bar on a terminal; nothing where a program reads the
+report."""
 
 from __future__ import annotations
 

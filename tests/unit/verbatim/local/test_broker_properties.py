@@ -1,4 +1,5 @@
-"""What local brokers are started with: listeners that others find, and topics of Kafka's own that survive the loss of a node."""
+"""What local brokers are started with: listeners that others find, and topics of Kafka's own that survive the
+loss of a node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a plan finds missing at the clusters, by what the brokers tell: rights, replicas, the size of requests."""
+"""What a plan finds missing at the clusters, by what the brokers tell: rights, replicas, the size of
+requests."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ ALL = frozenset({"READ", "WRITE", "DELETE", "DESCRIBE", "DESCRIBE_CONFIGS"})
 
 
 class Clusters:
-    """`rights`: what the brokers tell of a topic, else all, with two replicas. `least`: min.insync.replicas at the target."""
+    """`rights`: what the brokers tell of a topic, else all, with two replicas. `least`: min.insync.replicas
+    at the target."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **rights: Granted) -> None:
         self.rights = rights
@@ -133,5 +135,6 @@ def test_groups_are_asked_for_only_where_that_makes_no_topic(monkeypatch: pytest
 def test_a_plan_asks_for_the_rights_of_the_reference_that_no_setting_spares(
     cluster: str, topic: str, rights: set[str]
 ) -> None:
-    """Those that only some links need, such as ALTER_CONFIGS on staging for very large records, are no failure."""
+    """Those that only some links need, such as ALTER_CONFIGS on staging for very large records, are no
+    failure."""
     assert needed_on(cluster, topic) == rights

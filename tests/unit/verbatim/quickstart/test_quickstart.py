@@ -1,4 +1,5 @@
-"""The parts of `verbatim quickstart` without brokers: its input, its load, its figures, its words, and that it undoes what it did."""
+"""The parts of `verbatim quickstart` without brokers: its input, its load, its figures, its words, and that
+it undoes what it did."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Where two sides begin to agree, of which one has lost its head: what lies before it is taken, and nothing behind it."""
+"""Where two sides begin to agree, of which one has lost its head: what lies before it is taken, and nothing
+behind it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""`verify` of several source topics in one destination: whose a record is, what is nobody's, and what can't be told."""
+"""`verify` of several source topics in one destination: whose a record is, what is nobody's, and what can't
+be told."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ def record(name: str) -> bytes:
 
 @given(st.lists(st.sampled_from("ab-x"), max_size=60), st.integers(1, 7))
 def test_each_source_is_compared_with_its_own_and_the_rest_is_reported(log: list[str], batch: int) -> None:
-    """A destination of records of a and b, markers and a stranger's, in any order: each source equals what is claimed for it."""
+    """A destination of records of a and b, markers and a stranger's, in any order: each source equals what is
+    claimed for it."""
     offsets = [at for at, who in enumerate(log) if who != "-"]
     names = {at: f"{log[at]}{log[:at].count(log[at])}" for at in offsets}
     batches = [
@@ -61,7 +63,8 @@ def test_each_source_is_compared_with_its_own_and_the_rest_is_reported(log: list
 
 
 def test_a_record_that_is_lost_altered_or_delivered_twice_is_found_among_those_of_another_source() -> None:
-    """Of a: 0 is at 0, 1 is lost (at 2), 2 is altered (at 3), 3 is at 4 and once more at 5, without a mapping; b is at 1 and 6."""
+    """Of a: 0 is at 0, 1 is lost (at 2), 2 is altered (at 3), 3 is at 4 and once more at 5, without a
+    mapping; b is at 1 and 6."""
     there = [([0, 1, 3, 4, 5, 6], [record(n) for n in ("a0", "b0", "other", "a3", "a3", "b1")])]
     of_a, of_b = runs((0, 0, 1), (1, 2, 3)), runs((0, 1, 1), (1, 6, 1))
     source = [([0, 1, 2, 3], [record(f"a{n}") for n in range(4)])]

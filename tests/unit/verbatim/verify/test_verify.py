@@ -1,4 +1,5 @@
-"""Injects faults into random streams and states what the comparison must find, and that it finds nothing where nothing is wrong."""
+"""Injects faults into random streams and states what the comparison must find, and that it finds nothing
+where nothing is wrong."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ def record(number: int) -> bytes:
 
 
 def stream(records: list[bytes], *, first: int = 0, holes: random.Random | None = None) -> Stream:
-    """Gives records ascending offsets; with `holes`, some are left out as transaction markers leave them out."""
+    """Gives records ascending offsets; with `holes`, some are left out as transaction markers leave them
+    out."""
     placed, offset = [], first
     for one in records:
         if holes and holes.random() < 0.1:
@@ -174,7 +176,8 @@ def test_one_fault_among_identical_records_gives_its_class_and_no_other(
         changed.insert(at, record(10_000))
     report = compare(stream(records), stream(changed), sizes)
     kind = Kind(fault)
-    # Of the equal records at the end, the one that is missing can't be told from one that has not arrived yet.
+    # Of the equal records at the end, the one that is missing can't be told from one that has not arrived
+    # yet.
     if fault == "lost" and len(set(records[at:])) == 1:
         assert (counts(report), report.behind) == ({}, 1)
     else:
@@ -352,7 +355,8 @@ class TestMappings:
         pairs = [(s, s if s < at else s - 1) for s in range(length + 1) if s != at]
         report = self.check(source, destination, runs_of(pairs, start=0, end=length + 1))
         assert report.findings[Kind.LOST].count == 1
-        # The record that the mapping leaves out can't be told from its like: one that has a copy is without a run.
+        # The record that the mapping leaves out can't be told from its like: one that has a copy is without a
+        # run.
         assert counts(report).get(Kind.MAPPING, 0) <= 1
 
     @given(st.integers(3, 300), st.data())
@@ -410,7 +414,8 @@ def keyed(key: int, value: int | None, timestamp: int = 0) -> bytes:
 
 
 def compacted(placed: Stream, chance: random.Random) -> Stream:
-    """Drops some records that have a later one of the same key, as a cleaner that is part of the way would."""
+    """Drops some records that have a later one of the same key, as a cleaner that is part of the way
+    would."""
     last = {r[8:20]: o for o, r in placed}
     return [(o, r) for o, r in placed if last[r[8:20]] == o or chance.random() < 0.5]
 
@@ -481,7 +486,8 @@ def test_resync_finds_nothing_where_nothing_agrees() -> None:
 
 
 def test_a_record_without_a_timestamp_is_one_of_minus_1() -> None:
-    """As Kafka has it at the destination; the client library says 0, and of no type, where the source has an old format."""
+    """As Kafka has it at the destination; the client library says 0, and of no type, where the source has an
+    old format."""
     told = {(0, 0): -1, (1, -1): -1, (1, 0): 0, (2, 7): 7}
     for stamp, ms in told.items():
         message: Any = SimpleNamespace(timestamp=lambda stamp=stamp: stamp)

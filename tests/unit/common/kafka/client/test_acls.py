@@ -32,7 +32,8 @@ RULE = AclBinding(
 
 
 class Client:
-    """Answers with the rules of each turn; `rights`: what it may do with the cluster, None where that is nothing."""
+    """Answers with the rules of each turn; `rights`: what it may do with the cluster, None where that is
+    nothing."""
 
     def __init__(self, turns: list[list[AclBinding]], rights: list[AclOperation] | None) -> None:
         self._turns = turns

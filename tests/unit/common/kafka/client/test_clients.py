@@ -65,7 +65,8 @@ class Leaderless:
 
 
 def test_the_end_of_a_log_without_a_leader_is_waited_for_and_never_taken_for_an_offset() -> None:
-    """A partition was halted for a log that ended at -1001, in a control record that nobody could read afterwards."""
+    """A partition was halted for a log that ended at -1001, in a control record that nobody could read
+    afterwards."""
     client: Any = Leaderless()
     assert clients.watermarks(client, "orders", 0, Deadline(10)) == (7, 7)
     client = Leaderless()
@@ -85,7 +86,8 @@ def settings() -> Settings:
 
 
 def test_a_topic_that_one_broker_does_not_know_yet_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new topic is known to one broker before it is to another, and each description may ask another one."""
+    """A new topic is known to one broker before it is to another, and each description may ask another
+    one."""
     asked = 0
 
     def describe(_: Any, names: list[str], __: Deadline) -> dict[str, TopicInfo]:

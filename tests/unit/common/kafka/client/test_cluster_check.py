@@ -1,4 +1,5 @@
-"""Where brokers say that they are, set beside what can be reached. Real listeners and brokers: tests/integration/test_reaching.py."""
+"""Where brokers say that they are, set beside what can be reached. Real listeners and brokers:
+tests/integration/test_reaching.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""When a consumer counts as silent. That brokers answer as the admin client here is shown in tests/integration/test_tails.py."""
+"""When a consumer counts as silent. That brokers answer as the admin client here is shown in
+tests/integration/test_tails.py."""
 
 from __future__ import annotations
 

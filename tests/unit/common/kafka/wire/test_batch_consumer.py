@@ -1,4 +1,5 @@
-"""What a broker sent, taken apart: which batches are committed, which stay whole, and what is told of a partition that can't go on."""
+"""What a broker sent, taken apart: which batches are committed, which stay whole, and what is told of a
+partition that can't go on."""
 
 from __future__ import annotations
 
@@ -380,7 +381,8 @@ def test_a_session_is_told_only_what_has_changed(consumer: Fixed, line: Line) ->
 def test_where_much_has_come_the_next_request_goes_out_at_once(
     consumer: Fixed, line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What has come is worked on while the broker gets the next answer ready; where little has, that would come with a single record."""
+    """What has come is worked on while the broker gets the next answer ready; where little has, that would
+    come with a single record."""
     consumer.read(0)
     line.answers.append(answer(77, records=batch(5, 1)))
     consumer.read(0)
@@ -442,7 +444,8 @@ def test_what_is_learnt_of_a_topic_s_other_partitions_on_the_way_is_followed(
 def test_an_answer_that_has_begun_is_waited_for(
     consumer: Fixed, line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A broker sends records behind the beginning of their answer. Whoever took that for nothing let them wait for the next frame."""
+    """A broker sends records behind the beginning of their answer. Whoever took that for nothing let them
+    wait for the next frame."""
     monkeypatch.setattr(batch_consumer, "JUST_ASKED_S", 60.0)
     line.answers.append(answer(77, records=batch(5, 1)))
     line.begun = 3

@@ -1,4 +1,5 @@
-"""What a producer of whole batches asks again and what it does not, before brokers that answer as they are told. Real ones: tests/integration/test_batches.py."""
+"""What a producer of whole batches asks again and what it does not, before brokers that answer as they are
+told. Real ones: tests/integration/test_batches.py."""
 
 from __future__ import annotations
 
@@ -217,7 +218,8 @@ def test_each_request_has_one_batch_of_a_partition(world: World) -> None:
 def test_what_a_broker_that_does_not_lead_has_not_taken_goes_to_the_one_that_does_in_order(
     world: World,
 ) -> None:
-    """Two batches are on their way; the first is refused, and the second, without it, is out of order; a third waits behind them."""
+    """Two batches are on their way; the first is refused, and the second, without it, is out of order; a
+    third waits behind them."""
     world.control.answers.append(added())
     world.data.answers += [
         produced((KafkaError.NOT_LEADER_FOR_PARTITION, -1)),
@@ -305,7 +307,8 @@ def test_an_end_whose_outcome_is_not_known_is_not_asked_for_again(world: World, 
 
 
 def test_what_was_refused_in_part_is_not_committed_whoever_looks_at_its_reports(world: World) -> None:
-    """Mappings are produced behind the flush that their records were waited for with: the commit itself sends them."""
+    """Mappings are produced behind the flush that their records were waited for with: the commit itself sends
+    them."""
     world.control.answers += [added(), added(topic="m"), simple()]
     world.producer._brokers._leaders["m", 0] = 1
     world.data.answers += [produced((0, 0)), produced((KafkaError.NOT_ENOUGH_REPLICAS, -1), topic="m")]
@@ -455,7 +458,8 @@ def test_a_partition_that_refuses_is_to_blame_and_no_other(world: World, code: i
 def test_a_partition_without_a_leader_is_named_before_it_is_registered(
     world: World, clock: list[float]
 ) -> None:
-    """Registered, it would keep the transaction from ending, and all others of the transactional id from beginning."""
+    """Registered, it would keep the transaction from ending, and all others of the transactional id from
+    beginning."""
     world.leaders["t", 1] = -1
     world.send(0)
     world.send(1)
@@ -509,7 +513,8 @@ def test_an_unknown_topic_is_named_and_what_goes_with_it_is_not(world: World, cl
 
 
 def test_a_leader_that_is_reached_by_another_connection_may_lack_a_marker(world: World) -> None:
-    """It may have died before it had the marker of the transaction before. Registered and aborted, this one would take that one with it."""
+    """It may have died before it had the marker of the transaction before. Registered and aborted, this one
+    would take that one with it."""
     world.control.answers += [added(), simple()]
     world.data.answers.append(produced((0, 5)))
     world.send()

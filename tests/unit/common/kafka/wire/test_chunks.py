@@ -1,4 +1,5 @@
-"""Chunks on their way into frames, and frames of whole batches on their way out of staging: nothing is lost, doubled or put in another place."""
+"""Chunks on their way into frames, and frames of whole batches on their way out of staging: nothing is lost,
+doubled or put in another place."""
 
 from __future__ import annotations
 
@@ -275,7 +276,8 @@ def test_taking_apart_keeps_the_count_and_changes_the_bytes() -> None:
 def test_bytes_are_counted_down_to_nothing_whatever_headers_take(
     sizes: list[int], most_records: int, most_bytes: int
 ) -> None:
-    """Of headers the average counts, which is another one for what is left: what remained would add up over a lane's life."""
+    """Of headers the average counts, which is another one for what is left: what remained would add up over a
+    lane's life."""
     chunks = Chunks()
     apart = [rows(at, 1, own=[("h", b"x" * size)]) for at, size in enumerate(sizes)]
     chunks.add(Chunk("orders", 0, len(sizes), 0, rows=pa.concat_batches(apart)))
@@ -296,7 +298,8 @@ def unreadable(first: int) -> Whole:
 
 
 def test_a_batch_that_can_t_be_read_goes_as_it_is() -> None:
-    """To look for a loop in it is worth no partition. A header's name that is not UTF-8 arrives byte for byte."""
+    """To look for a loop in it is worth no partition. A header's name that is not UTF-8 arrives byte for
+    byte."""
     copy = make(refuse=MARK)
     copy.take_chunk(Chunk("orders", 0, 1, 0, [unreadable(0)]))
     (cut,) = copy.cut(True)
@@ -341,7 +344,8 @@ def test_a_batch_that_can_t_be_taken_apart_halts_its_partition_by_name_behind_wh
 
 @given(st.lists(st.sampled_from([1, 7, 1 << 19, 1 << 20]), min_size=1, max_size=6))
 def test_whatever_is_cut_can_be_read(counts: list[int]) -> None:
-    """One bound, for who writes frames and who reads them: batches of very many records are not put together beyond it."""
+    """One bound, for who writes frames and who reads them: batches of very many records are not put together
+    beyond it."""
     copy, at = make(), 0
     wholes: list[Whole] = []
     for count in counts:

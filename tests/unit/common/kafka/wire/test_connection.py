@@ -1,4 +1,5 @@
-"""How brokers are reached: which properties that understands, and what a broker must prove. Real TLS and SASL: tests/integration/test_security.py."""
+"""How brokers are reached: which properties that understands, and what a broker must prove. Real TLS and
+SASL: tests/integration/test_security.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a broker sent, whatever bit of it is another one: the records are the same, or an event says at which offset something is wrong."""
+"""What a broker sent, whatever bit of it is another one: the records are the same, or an event says at which
+offset something is wrong."""
 
 from __future__ import annotations
 
@@ -98,7 +99,8 @@ class At:
 
 @dataclass
 class Broker:
-    """Sends the batches of a log: those that reach beyond a position, at least one, and no more than are asked for."""
+    """Sends the batches of a log: those that reach beyond a position, at least one, and no more than are
+    asked for."""
 
     log: list[bytes]
     bounds: list[int]
@@ -175,7 +177,8 @@ def test_where_reading_begins_in_the_middle_of_a_batch_its_offset_is_looked_at_t
 
 @pytest.mark.parametrize("magic", [0, 1])
 def test_a_compressed_message_does_not_move_the_records_that_it_holds(magic: int) -> None:
-    """It says the last one's offset, which its checksum does not cover; the others are reckoned from that with magic 1."""
+    """It says the last one's offset, which its checksum does not cover; the others are reckoned from that
+    with magic 1."""
     log = [batch(8, 3), compressed(11, OLD, magic, "gzip"), batch(20, 3)]
     broker = Broker(log, [11, 14, 23], 1 << 20)
     truth, _ = read(broker, 8)
@@ -262,7 +265,8 @@ def test_a_batch_that_unpacks_into_much_comes_a_part_at_a_time(monkeypatch: pyte
 
 
 def test_what_is_read_at_once_takes_little_memory_whatever_has_come(tmp_path: Path) -> None:
-    """Measured, of what is stored as a megabyte or less: many records, large ones, and an answer of many batches."""
+    """Measured, of what is stored as a megabyte or less: many records, large ones, and an answer of many
+    batches."""
     made = [
         (tiny(1_000_000), 1_000_000),
         (batch(0, 9, "gzip", value=b"v" * 12_000_000), 9),

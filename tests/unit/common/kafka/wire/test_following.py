@@ -1,5 +1,5 @@
-"""Whom a partition is read from: its leader, by its epoch, or a follower in the reader's own rack (KIP-320, KIP-392). Listeners answer as they are told;
-real brokers: tests/integration/test_racks.py."""
+"""Whom a partition is read from: its leader, by its epoch, or a follower in the reader's own rack (KIP-320,
+KIP-392). Listeners answer as they are told; real brokers: tests/integration/test_racks.py."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from tests.unit.common.kafka.wire.test_sick_brokers import consumer, fetched, on
 
 
 def test_a_follower_nearby_is_read_from_until_it_errs_and_then_the_leader_again() -> None:
-    """What a follower calls out of range or another history may just not have come to it yet: neither is an event."""
+    """What a follower calls out of range or another history may just not have come to it yet: neither is an
+    event."""
     with Broker({}) as leader, Broker({}) as follower:
         both = {protocol.METADATA: metadata({1: leader.address, 2: follower.address}, "orders", [1], [5])}
         bad: list[int] = []
@@ -46,7 +47,8 @@ def test_a_follower_nearby_is_read_from_until_it_errs_and_then_the_leader_again(
 
 
 def test_a_partition_does_not_stay_with_a_broker_that_leads_it_no_longer() -> None:
-    """Seen: a fetch without the leader's epoch is served by who follows by now; and nobody asks who leads as long as all goes well."""
+    """Seen: a fetch without the leader's epoch is served by who follows by now; and nobody asks who leads as
+    long as all goes well."""
     with Broker({}) as old, Broker({FETCH: one_by_one(0)}) as new:
         moved = False
 
@@ -86,7 +88,8 @@ def test_a_broker_that_knows_of_another_leader_makes_one_ask_who_it_is(code: int
 
 
 def test_what_somebody_says_who_is_not_asked_any_more_is_not_believed() -> None:
-    """An answer is on its way from a follower while the partition goes back to its leader: out of range there is not out of range."""
+    """An answer is on its way from a follower while the partition goes back to its leader: out of range there
+    is not out of range."""
     reader = consumer({"bootstrap.servers": "b:1"})
     ((key, at),) = reader._positions.items()
     answer = protocol.Answer(b"\0" + fetched(0, error=KafkaError.OFFSET_OUT_OF_RANGE))

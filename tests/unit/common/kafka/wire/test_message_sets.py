@@ -61,7 +61,8 @@ def test_a_message_of_magic_0_has_no_time_and_that_is_not_0() -> None:
 @pytest.mark.parametrize("magic", [0, 1])
 @pytest.mark.parametrize("codec", [*CODECS, "raw snappy"])
 def test_compressed_messages_are_read(magic: int, codec: str) -> None:
-    """Those within have places from 0 on with magic 1, and offsets with magic 0; LZ4's checksum is another one with magic 0."""
+    """Those within have places from 0 on with magic 1, and offsets with magic 0; LZ4's checksum is another
+    one with magic 0."""
     many = SOME * 300
     data = compressed(1000, many, magic, codec.removeprefix("raw "), xerial=codec == "snappy")
     assert read(data) == (wanted(1000, many, magic), 1000 + len(many))

@@ -1,4 +1,5 @@
-"""What leaders tell of open transactions, and what is not told, before brokers that answer as they are told. Real ones: tests/integration."""
+"""What leaders tell of open transactions, and what is not told, before brokers that answer as they are told.
+Real ones: tests/integration."""
 
 from __future__ import annotations
 
@@ -94,7 +95,8 @@ def test_a_partition_without_a_leader_and_a_broker_that_is_gone_hide_none_of_the
 
 
 def test_whoever_may_not_ask_whose_it_is_waits_until_it_is_over_or_is_told_what_right_it_takes() -> None:
-    """Another writer has something open all the time; what was open at first is decided soon, unless it hangs."""
+    """Another writer has something open all the time; what was open at first is decided soon, unless it
+    hangs."""
     ends = {0: (0, 7), 1: (0, 9)}
     for later, left in ((6, {1: DENIED}), (9, {})):
         answers = [listed(ends), listed({0: (0, 4), 1: (0, 6)}), denied(0, 1)]

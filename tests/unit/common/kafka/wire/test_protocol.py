@@ -1,4 +1,5 @@
-"""Requests and answers of Kafka's protocol: what goes out is what the protocol says, and no answer raises anything but MalformedAnswer."""
+"""Requests and answers of Kafka's protocol: what goes out is what the protocol says, and no answer raises
+anything but MalformedAnswer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Record batches: what goes in comes out, byte for byte as the plain way would have it; what is damaged is a BatchError and nothing worse."""
+"""Record batches: what goes in comes out, byte for byte as the plain way would have it; what is damaged is a
+BatchError and nothing worse."""
 
 from __future__ import annotations
 
@@ -55,7 +56,8 @@ def rows_of(records: list[Record]) -> pa.RecordBatch:
 
 @st.composite
 def batches(draw: st.DrawFn, most: int = 12) -> list[Record]:
-    """Records of one shape or of several: all keys null or none, as many headers each or not, common timestamps or any."""
+    """Records of one shape or of several: all keys null or none, as many headers each or not, common
+    timestamps or any."""
     keys = draw(st.sampled_from([st.none(), PAYLOADS, PAYLOADS.filter(lambda p: p is not None)]))
     values = draw(st.sampled_from([st.none(), PAYLOADS, PAYLOADS]))
     stamps = draw(st.sampled_from([STAMPS, STAMPS, strategies.INT64]))
@@ -280,7 +282,8 @@ def test_an_lz4_frame_has_blocks_of_their_own() -> None:
     plain = b"a" * (64 << 10) + noise + b"b" * 1000
     pieces = record_batch._lz4(pa.py_buffer(plain))
     frame = whole(pieces)
-    # FLG: version 1, independent blocks, nothing else. BD: 64 KiB. Their checksum is what Arrow's own frame has.
+    # FLG: version 1, independent blocks, nothing else. BD: 64 KiB. Their checksum is what Arrow's own frame
+    # has.
     assert frame[:7].hex() == "04224d18604082"
     assert bytes(pa.Codec("lz4").compress(b"a"))[:7] == frame[:7]
     at, found = 7, b""
@@ -426,7 +429,8 @@ def test_not_one_whole_batch_is_refused() -> None:
 
 
 def test_any_changed_bit_is_noticed() -> None:
-    """But for those of the base offset, which the checksum does not cover. (Nor the leader's epoch: one below -1 is none.)"""
+    """But for those of the base offset, which the checksum does not cover. (Nor the leader's epoch: one below
+    -1 is none.)"""
     [section] = encode_records(rows_of(many(3)), 1 << 30)
     good = whole(seal(section, "none"))
     for at in range(len(good)):

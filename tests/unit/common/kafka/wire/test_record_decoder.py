@@ -1,4 +1,5 @@
-"""Record batches as columns: what record_batch.decode has record by record, whoever wrote them; what it refuses is refused, and nothing else happens."""
+"""Record batches as columns: what record_batch.decode has record by record, whoever wrote them; what it
+refuses is refused, and nothing else happens."""
 
 from __future__ import annotations
 
@@ -161,7 +162,8 @@ def test_what_was_encoded_and_sealed_is_read(
 
 @st.composite
 def hand_made(draw: st.DrawFn) -> bytes:
-    """A batch as compaction may leave one, or a writer of less skill: offsets missing, numbers longer than need be, any type of timestamp."""
+    """A batch as compaction may leave one, or a writer of less skill: offsets missing, numbers longer than
+    need be, any type of timestamp."""
     lines, delta = b"", -1
     count = draw(st.sampled_from([1, 2, 5, 40]))
     some = draw(
@@ -283,7 +285,8 @@ def test_a_record_may_have_many_headers_where_others_have_few() -> None:
 
 
 def test_each_size_of_key_value_and_name_is_read() -> None:
-    """Up to twelve bytes they are told to Arrow otherwise than longer ones; numbers of up to two bytes are read otherwise too."""
+    """Up to twelve bytes they are told to Arrow otherwise than longer ones; numbers of up to two bytes are
+    read otherwise too."""
     sizes = [*range(40), 63, 64, 65, 8191, 8192, 8193, 2**20]
     lines = b"".join(
         line(at, size, b"k" * size, b"v" * size, [("n" * size, b"h" * size)]) for at, size in enumerate(sizes)
@@ -360,7 +363,8 @@ def damaged(data: bytes, changes: list[tuple[int, int]], keep: int = 0) -> bytes
 def test_a_damaged_batch_is_read_as_decode_reads_it_or_refused(
     body: tuple[int, str, bytes], changes: list[tuple[int, int]], keep: int, more: int, late: int, place: str
 ) -> None:
-    """With a right checksum: whoever damaged it may have meant to. A batch that is well, beside it, is no help."""
+    """With a right checksum: whoever damaged it may have meant to. A batch that is well, beside it, is no
+    help."""
     count, codec, data = body
     batch = sealed(damaged(data, changes, keep), codec, count + more, count - 1 + late)
     well = sealed(lines_of(40, 2), count=40)
@@ -487,7 +491,8 @@ def test_the_error_names_the_batch(way: Any) -> None:
 
 
 def test_any_changed_bit_is_noticed() -> None:
-    """But for those that the checksum does not cover: the base offset, and the leader's epoch; and the length, which `headers` has judged."""
+    """But for those that the checksum does not cover: the base offset, and the leader's epoch; and the
+    length, which `headers` has judged."""
     good = sealed(lines_of(3, 2), count=3)
     for at in range(17, len(good)):
         bad = bytearray(good)

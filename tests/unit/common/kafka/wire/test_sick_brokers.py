@@ -1,5 +1,6 @@
-"""Brokers that hang, refuse, die, throttle or lack what is asked: they stop nothing but what only they have. Listeners that are no brokers answer as
-they are told; real brokers that are stopped: tests/integration/test_dead_broker.py."""
+"""Brokers that hang, refuse, die, throttle or lack what is asked: they stop nothing but what only they have.
+Listeners that are no brokers answer as they are told; real brokers that are stopped:
+tests/integration/test_dead_broker.py."""
 
 from __future__ import annotations
 
@@ -99,7 +100,8 @@ def read(from_: BatchConsumer, for_s: float, enough: int = 1 << 30) -> list[tupl
 
 
 def test_a_broker_that_hangs_and_is_listed_first_delays_the_first_record_by_a_second() -> None:
-    """Seen: three nodes of which the first was stopped, and no record in 46 s, since that one was asked each time."""
+    """Seen: three nodes of which the first was stopped, and no record in 46 s, since that one was asked each
+    time."""
     with silent() as hung, contextlib.ExitStack() as stack:
         sound = stack.enter_context(Broker({FETCH: one_by_one(0)}))
         sound.answers = {**sound.answers, protocol.METADATA: metadata({1: sound.address}, "orders", [1])}
@@ -167,7 +169,8 @@ def test_a_leader_that_is_sick_stops_its_own_partitions_only_and_is_named_once(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Seen: connecting to one that was silent, again and again for 5 s in the loop that serves all: 375 records in 10 s became 6 in 30 s."""
+    """Seen: connecting to one that was silent, again and again for 5 s in the loop that serves all: 375
+    records in 10 s became 6 in 30 s."""
     resolve = socket.getaddrinfo
 
     def slowly(host: str, *asked: Any, **more: Any) -> Any:
@@ -277,7 +280,8 @@ def test_a_producer_fences_though_the_broker_that_is_listed_first_hangs() -> Non
 
 
 def test_a_coordinator_that_hangs_is_looked_for_anew() -> None:
-    """It is the coordinator for as long as the cluster takes it for alive. Nothing was sent to it, so another one may be asked."""
+    """It is the coordinator for as long as the cluster takes it for alive. Nothing was sent to it, so another
+    one may be asked."""
     with silent() as hung, Broker({}) as sound:
         moved = time.monotonic() + 1.0
         sound.answers = transactional(lambda: hung if time.monotonic() < moved else sound.address)
@@ -387,7 +391,8 @@ def test_a_source_whose_broker_lacks_a_request_of_ours_is_read_otherwise_and_nam
 def test_a_broker_that_knows_no_topic_ids_is_asked_by_name_and_others_by_id_and_the_first_is_remembered() -> (
     None
 ):
-    """Promise: two brokers in the midst of an upgrade are both read; from the first answer by name on nobody takes a topic's id for granted."""
+    """Promise: two brokers in the midst of an upgrade are both read; from the first answer by name on nobody
+    takes a topic's id for granted."""
     with Broker({}, knows={FETCH: (0, 12)}) as old, Broker({FETCH: one_by_one(1)}) as new:
         of_topic = metadata({1: old.address, 2: new.address}, "orders", [1, 2])
         new.answers = {**new.answers, protocol.METADATA: of_topic}
@@ -411,7 +416,8 @@ def test_a_broker_that_knows_no_topic_ids_is_asked_by_name_and_others_by_id_and_
 def test_frames_wait_for_their_topics_id_once_a_broker_was_asked_by_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Promise: for good, whoever is asked later: a record that was read by name may not be in a frame yet, and frames may not overtake each other."""
+    """Promise: for good, whoever is asked later: a record that was read by name may not be in a frame yet,
+    and frames may not overtake each other."""
     with Broker({}, knows={FETCH: (0, 12)}) as old:
         old.answers = {
             protocol.METADATA: metadata({1: old.address}, "orders", [1]),
