@@ -159,12 +159,13 @@ class BatchSender:
 
     def reconnected(self, partitions: Iterable[Partition]) -> list[Partition]:
         """Those whose leader was reached by another connection the last time something went there."""
-        found = []
-        for at in partitions:
-            leader, before = self._brokers.leader(at), self._by.get(at)
-            if before is not None and (leader is None or self._brokers[leader, DATA] is not before):
-                found.append(at)
-        return found
+        return [at for at in partitions if at in self._by and self._by[at] is not self._connection_to(at)]
+
+    def _connection_to(self, at: Partition) -> Connection | None:
+        """The one that there is to a partition's leader."""
+        leader = self._brokers.leader(at)
+        line = None if leader is None else (leader, DATA)
+        return self._brokers[line] if line is not None and self._brokers.has(line) else None
 
     def _send(self, deadline: Deadline) -> None:
         """Send all batches that wait: of each partition one a request, as Kafka wants it."""

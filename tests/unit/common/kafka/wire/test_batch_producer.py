@@ -528,6 +528,23 @@ def test_a_leader_that_is_reached_by_another_connection_may_lack_a_marker(world:
     assert world.control.sent == [] and other.sent == []
 
 
+def test_one_that_is_part_of_each_transaction_may_have_lost_its_connection(world: World) -> None:
+    """Its leader leads nothing else, and is not connected before something goes there."""
+    world.producer._in_each = [("t", 2)]
+    world.leaders["t", 2] = 2
+    world.control.answers += [added(partitions=2), simple()]
+    world.data.answers.append(produced((0, 5)))
+    world.lines[TWO, DATA].answers.append(produced((0, 0), (0, 0), (0, 7)))
+    world.send(0)
+    world.send(2)
+    world.producer.commit_transaction(1)
+    del world.producer._brokers._connections[TWO, DATA]
+    world.producer.begin_transaction()
+    world.send(0)
+    with pytest.raises(KafkaException, match="t-2: .*another connection"):
+        world.producer.flush(1)
+
+
 def test_a_partition_that_was_never_written_to_may_have_any_connection(world: World) -> None:
     world.producer._brokers._connections[ONE, DATA] = other = Line()  # type: ignore[assignment]
     world.control.answers.append(added())
