@@ -120,6 +120,7 @@ class Delivery:
             and self.state.position >= self.end
             and self.state.committed >= self.end
             and not self._blocked.asked()
+            and not self._unavailable.to_be_looked_at()
         )
 
     def _has_several_sources(self, destination: str, ask: bool) -> bool:
@@ -186,6 +187,7 @@ class Delivery:
             raise Again("staging was cut under the reader")
         self._blocked.answer_asks()
         self._blocked.go_back_where_cleared()
+        self._unavailable.gone_back()
         if (hangs := self._transaction.hangs(self._watch, self._unavailable.aside)) is not None:
             raise Again(f"{hangs[0]}-{hangs[1]}: a transaction that has ended lacks its marker there")
         # A message with an empty value counts as false.
@@ -304,6 +306,7 @@ class Delivery:
         self.state.position = start
         # A bounded run commits the group's offset at its end whatever it was: the driver goes by that.
         self.state.committed = found.position if self.end is None else -1
+        self._unavailable.gone_back()
         self.restart = False
         self.read_from.append((self.inbox.restart(), start))
         log.info("%s: owned, %d partitions known, reading from %d", self.name, len(self.state.next), start)

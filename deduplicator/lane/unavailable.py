@@ -82,6 +82,8 @@ class Unavailable:
         """Where it is not known whether a transaction hangs: nothing may be written there before it is."""
         self._admin = admin
         self._expected = expected
+        self._inherited: set[Partition] = set()
+        """Those that an earlier owner had set aside, until they have been looked at."""
         self._since: dict[Partition, float] = {}
         """When those that were refused, and have taken nothing since, were refused first."""
         self._pauses: dict[Partition, float] = {}
@@ -137,6 +139,15 @@ class Unavailable:
             )
             self._pauses.setdefault(at, FIRST_LOOK_S)
             self.aside[at] = Aside(reason, detail, code, FIRST_LOOK_S, ports.monotonic())
+            self._inherited.add(at)
+
+    def to_be_looked_at(self) -> bool:
+        """Whether one that was inherited may be well by now: a bounded run waits for that."""
+        return bool(self._inherited)
+
+    def gone_back(self) -> None:
+        """What was well by now has been gone back for."""
+        self._inherited &= self.aside.keys()
 
     def took(self, partitions: Collection[Partition]) -> None:
         """These have taken records."""
@@ -165,6 +176,7 @@ class Unavailable:
         if self._well(at, *answers):
             del self.aside[at]
             return
+        self._inherited.discard(at)
         aside.pause_s = min(LAST_LOOK_S, aside.pause_s * 2)
         aside.look_at = now + aside.pause_s
 

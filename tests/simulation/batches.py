@@ -332,9 +332,11 @@ class BatchProducer(Transactional):
         new = [
             log for log in dict.fromkeys(batch.log for batch in self._waiting) if log not in self._registered
         ]
-        if any(self._elections.get(log, log.elections) != log.elections for log in new):
-            self.world.visited("a leader was reached by another connection")
-            raise self._end(KafkaError(KafkaError._STATE))
+        for log in new:
+            if self._elections.get(log, log.elections) != log.elections:
+                self.world.visited("a leader was reached by another connection")
+                if any(txn.producer == self.id[0] for txn in log.open):
+                    raise self._end(KafkaError(KafkaError._STATE))
         if new and not self._registered:
             new += [log for log in (self._log(*at) for at in self._in_each) if log not in new]
         if new:

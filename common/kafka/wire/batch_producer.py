@@ -330,13 +330,9 @@ class BatchProducer:
         new = [at for at in partitions if at not in self._registered]
         if not new:
             return
-        if lost := self._batches.reconnected(new):
-            # Its leader may have died before it had the marker of the transaction before this one, whose end
-            # would decide that one too.
-            words = (
-                "its leader was reached by another connection before; what is open there is looked at first"
-            )
-            raise self._end(KafkaError(KafkaError._STATE, f"{lost[0][0]}-{lost[0][1]}: {words}"))
+        for topic, partition in self._may_hang(self._batches.reconnected(new), deadline):
+            words = "a transaction that has ended lacks its marker there, or may do so"
+            raise self._end(KafkaError(KafkaError._STATE, f"{topic}-{partition}: {words}"))
         body = [protocol.add_partitions(self._id, self._number, self._epoch, new)]
         deadline = Deadline(deadline.left(PATIENCE_S))
         refused: dict[Partition, int] = {}
@@ -362,6 +358,10 @@ class BatchProducer:
             )
             raise
         self._registered.update(new)
+
+    def _may_hang(self, partitions: Collection[Partition], deadline: Deadline) -> set[Partition]:
+        """Where a leader may have died without the last marker: this transaction's would decide both."""
+        return self.open_transactions(partitions, deadline.left(PATIENCE_S)).may_be_of(self._number)
 
     def _refused(self, refused: Mapping[Partition, int], code: int) -> Refused:
         topics = sorted({topic for (topic, _), error in refused.items() if error == code})

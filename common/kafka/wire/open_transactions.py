@@ -14,11 +14,12 @@ from confluent_kafka import KafkaError, KafkaException
 from common import ports
 from common.kafka.errors import NO_RIGHTS
 from common.kafka.wire import protocol
+from common.kafka.wire.broker_backoff import TRIES
 from common.kafka.wire.broker_connections import Address, BrokerConnections, Partition
 from common.ports import Deadline
 
 LEADER_S = 2.0
-"""How long one leader is waited for: the partitions of the others wait with it."""
+"""How long one leader is waited for."""
 AGAIN_S = 0.05
 
 
@@ -29,6 +30,10 @@ class OpenTransactions:
 
     first: dict[Partition, dict[int, int]] = field(default_factory=dict)
     untold: dict[Partition, KafkaError] = field(default_factory=dict)
+
+    def may_be_of(self, producer: int) -> set[Partition]:
+        """Where a producer has one, or may have."""
+        return {*self.untold, *(at for at, first in self.first.items() if producer in first)}
 
 
 def open_transactions(
@@ -51,48 +56,57 @@ def open_transactions(
             found.untold[at] = KafkaError(code, KafkaError(code).str())
         else:
             by_leader.setdefault(leader, []).append(at)
-    for leader, its in by_leader.items():
+    # Those that failed lately come last: what one does not answer is waited for by the others.
+    for leader in TRIES.in_order(by_leader):
+        left = set(by_leader[leader])
         try:
-            _ask(brokers, leader, its, Deadline(deadline.left(LEADER_S)), found)
+            _ask(brokers, leader, left, found)
         except KafkaException as exception:
             error: KafkaError = exception.args[0]
-            found.untold.update((at, error) for at in its if at not in found.first)
+            found.untold.update((at, error) for at in left)
     return found
 
 
-def _ask(
-    brokers: BrokerConnections,
-    leader: Address,
-    partitions: Iterable[Partition],
-    deadline: Deadline,
-    found: OpenTransactions,
-) -> None:
+def _ask(brokers: BrokerConnections, leader: Address, left: set[Partition], found: OpenTransactions) -> None:
+    """Take out of `left` what is answered."""
+
+    def untold(errors: Mapping[Partition, int]) -> None:
+        found.untold.update((at, KafkaError(code, KafkaError(code).str())) for at, code in errors.items())
+        left.difference_update(errors)
+
     def offsets(of: Iterable[Partition], committed: bool) -> dict[Partition, int]:
         body = [protocol.list_offsets(of, committed)]
-        answer = protocol.listed_offsets(brokers.ask(leader, protocol.LIST_OFFSETS, body, deadline))
-        _note(found, {at: error for at, (error, _) in answer.items()})
-        return {at: offset for at, (error, offset) in answer.items() if not error}
+        answer = brokers.ask(leader, protocol.LIST_OFFSETS, body, Deadline(LEADER_S))
+        listed = protocol.listed_offsets(answer)
+        untold({at: error for at, (error, _) in listed.items() if error})
+        return {at: offset for at, (error, offset) in listed.items() if not error}
 
-    ends = offsets(partitions, False)
-    stable = offsets(ends, True) if ends else {}
-    unsettled = [at for at, offset in stable.items() if offset < ends[at]]
-    if not unsettled:
+    ends = offsets(left, False)
+    _take_out_stable(left, offsets(left, True) if left else {}, ends)
+    if not left:
         return
-    body = [protocol.describe_producers(unsettled)]
-    answer = brokers.ask(leader, protocol.DESCRIBE_PRODUCERS, body, deadline)
+    body = [protocol.describe_producers(left)]
+    answer = brokers.ask(leader, protocol.DESCRIBE_PRODUCERS, body, Deadline(LEADER_S))
     told = protocol.described_producers(answer)
-    found.first.update((at, producers) for at, (error, producers) in told.items() if not error and producers)
-    denied = [at for at, (error, _) in told.items() if error in NO_RIGHTS]
-    _note(found, {at: error for at, (error, _) in told.items() if at not in denied})
-    # Others who write there have something open all the time, but nothing of what was there when the end was
-    # asked, for long.
-    while denied and not deadline.passed():
+    untold({at: error for at, (error, _) in told.items() if error and error not in NO_RIGHTS})
+    for at, (error, producers) in told.items():
+        if not error:
+            left.discard(at)
+            if producers:
+                found.first[at] = producers
+    # Others who write there have something open all the time, but nothing for long of what was there when the
+    # end was asked.
+    patience = Deadline(LEADER_S)
+    while left and not patience.passed():
         ports.sleep(AGAIN_S)
-        stable = offsets(denied, True)
-        denied = [at for at in denied if stable.get(at, -1) < ends[at]]
+        _take_out_stable(left, offsets(left, True), ends)
     words = "a transaction is open there; to learn whose it is takes READ on its topic"
-    found.untold.update((at, KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, words)) for at in denied)
+    denied = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, words)
+    found.untold.update(dict.fromkeys(left, denied))
 
 
-def _note(found: OpenTransactions, errors: Mapping[Partition, int]) -> None:
-    found.untold.update((at, KafkaError(code, KafkaError(code).str())) for at, code in errors.items() if code)
+def _take_out_stable(
+    left: set[Partition], stable: Mapping[Partition, int], ends: Mapping[Partition, int]
+) -> None:
+    """Nothing is open of what was there when `ends` were asked."""
+    left.difference_update(at for at, offset in stable.items() if offset >= ends[at])

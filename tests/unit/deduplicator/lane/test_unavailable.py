@@ -164,6 +164,24 @@ def test_an_answer_that_is_an_error_is_no_sign_of_health(clock: list[float]) -> 
     assert not found._well(AT, future, future)
 
 
+@pytest.mark.parametrize("leader", [-1, 1])
+def test_what_was_inherited_is_looked_at_once_before_a_bounded_run_is_done(
+    clock: list[float], leader: int
+) -> None:
+    """Well again, it is gone back for first."""
+    target = Target()
+    target.leader = leader
+    found = unavailable(target)
+    found.stood_still(AT, HaltReason.UNAVAILABLE, "it has no leader")
+    assert found.to_be_looked_at()
+    found.look()
+    assert found.to_be_looked_at()
+    found.look()
+    assert (AT in found.aside, found.to_be_looked_at()) == ((True, False) if leader < 0 else (False, True))
+    found.gone_back()
+    assert not found.to_be_looked_at()
+
+
 # transactional ids
 
 BEFORE = KnownTransaction("Ongoing", 7, 3, 1000, frozenset({AT}))

@@ -14,11 +14,12 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from common import ports
-from common.kafka.wire import protocol, record_batch
+from common.kafka.wire import batch_producer, protocol, record_batch
 from common.kafka.wire.batch_producer import BatchProducer, Refused
 from common.kafka.wire.broker_connections import CONTROL, DATA, BrokerConnections
 from common.kafka.wire.compression import codec_name
 from common.kafka.wire.connection import broken
+from common.kafka.wire.open_transactions import OpenTransactions
 from common.kafka.wire.protocol import Answer, Api, text
 from common.kafka.wire.record_encoder import encode_records
 from common.ports import Deadline
@@ -512,28 +513,62 @@ def test_an_unknown_topic_is_named_and_what_goes_with_it_is_not(world: World, cl
     assert list(world.producer.refused) == [("t", 0)] and clock[0] - begun < 10
 
 
-def test_a_leader_that_is_reached_by_another_connection_may_lack_a_marker(world: World) -> None:
+def asking(monkeypatch: pytest.MonkeyPatch, told: OpenTransactions) -> list[list[tuple[str, int]]]:
+    """What leaders are asked about, and are told of that."""
+    asked: list[list[tuple[str, int]]] = []
+
+    def ask(_: Any, partitions: list[tuple[str, int]], __: Any) -> OpenTransactions:
+        asked.append(partitions)
+        return told if partitions else OpenTransactions()
+
+    monkeypatch.setattr(batch_producer, "open_transactions", ask)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("told", "goes_on"),
+    [
+        (OpenTransactions(), True),
+        (OpenTransactions({("t", 0): {8: 3}}), True),
+        (OpenTransactions({("t", 0): {7: 3, 8: 3}}), False),
+        (OpenTransactions({}, {("t", 0): KafkaError(KafkaError.LEADER_NOT_AVAILABLE)}), False),
+    ],
+    ids=["nothing", "another's", "its own", "not told"],
+)
+def test_a_leader_that_is_reached_by_another_connection_may_lack_a_marker(
+    world: World, monkeypatch: pytest.MonkeyPatch, told: OpenTransactions, goes_on: bool
+) -> None:
     """It may have died before it had the marker of the transaction before. Registered and aborted, this one
-    would take that one with it."""
-    world.control.answers += [added(), simple()]
+    would take that one with it. So what is open there is asked first."""
+    asked = asking(monkeypatch, told)
+    world.control.answers += [added(), simple(), added()]
     world.data.answers.append(produced((0, 5)))
     world.send()
     world.producer.commit_transaction(1)
+    assert asked == [[]]
     world.producer._brokers._connections[ONE, DATA] = other = Line()  # type: ignore[assignment]
     world.producer.begin_transaction()
     world.control.sent.clear()
     world.send()
-    with pytest.raises(KafkaException, match="another connection"):
-        world.producer.flush(1)
-    assert world.control.sent == [] and other.sent == []
+    if goes_on:
+        other.answers.append(produced((0, 6)))
+        assert world.producer.flush(1) == 0
+    else:
+        with pytest.raises(KafkaException, match="t-0: .* lacks its marker"):
+            world.producer.flush(1)
+        assert world.control.sent == [] and other.sent == []
+    assert asked[1] == [("t", 0)]
 
 
-def test_one_that_is_part_of_each_transaction_may_have_lost_its_connection(world: World) -> None:
+def test_one_that_is_part_of_each_transaction_may_have_lost_its_connection(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its leader leads nothing else, and is not connected before something goes there."""
+    asked = asking(monkeypatch, OpenTransactions())
     world.producer._in_each = [("t", 2)]
     world.leaders["t", 2] = 2
-    world.control.answers += [added(partitions=2), simple()]
-    world.data.answers.append(produced((0, 5)))
+    world.control.answers += [added(partitions=2), simple(), added(partitions=2)]
+    world.data.answers += [produced((0, 5)), produced((0, 6))]
     world.lines[TWO, DATA].answers.append(produced((0, 0), (0, 0), (0, 7)))
     world.send(0)
     world.send(2)
@@ -541,8 +576,7 @@ def test_one_that_is_part_of_each_transaction_may_have_lost_its_connection(world
     del world.producer._brokers._connections[TWO, DATA]
     world.producer.begin_transaction()
     world.send(0)
-    with pytest.raises(KafkaException, match="t-2: .*another connection"):
-        world.producer.flush(1)
+    assert world.producer.flush(1) == 0 and asked == [[], [("t", 2)]]
 
 
 def test_a_partition_that_was_never_written_to_may_have_any_connection(world: World) -> None:

@@ -94,15 +94,22 @@ def test_a_partition_without_a_leader_and_a_broker_that_is_gone_hide_none_of_the
     assert codes(found) == {1: KafkaError.LEADER_NOT_AVAILABLE, 2: KafkaError._TRANSPORT, 3: error}
 
 
+def test_what_a_broker_has_told_before_it_fails_is_told() -> None:
+    """One that is not well, such as one that may not be looked at, takes no other with it."""
+    answers = [listed({0: (0, 7), 1: (0, 9)}), listed({0: (0, 7), 1: (0, 6)}), None]
+    found = asked(Brokers({0: 1, 1: 1}, {ONE: list(answers)}), 0, 1)
+    assert codes(found) == {1: KafkaError._TRANSPORT}
+
+
 def test_whoever_may_not_ask_whose_it_is_waits_until_it_is_over_or_is_told_what_right_it_takes() -> None:
     """Another writer has something open all the time; what was open at first is decided soon, unless it
     hangs."""
-    ends = {0: (0, 7), 1: (0, 9)}
+    ends = {0: (0, 7), 1: (0, 9), 2: (0, 3)}
     for later, left in ((6, {1: DENIED}), (9, {})):
-        answers = [listed(ends), listed({0: (0, 4), 1: (0, 6)}), denied(0, 1)]
+        answers = [listed(ends), listed({0: (0, 4), 1: (0, 6), 2: (0, 3)}), denied(0, 1)]
         answers += [listed({0: (0, 7), 1: (0, 6)}), *[listed({1: (0, later)})] * 100]
-        brokers = Brokers({0: 1, 1: 1}, {ONE: list(answers)})
-        found = asked(brokers, 0, 1)
+        brokers = Brokers({0: 1, 1: 1, 2: 1}, {ONE: list(answers)})
+        found = asked(brokers, 0, 1, 2)
         assert codes(found) == left
         if left:
             assert "READ" in found.untold["t", 1].str()
