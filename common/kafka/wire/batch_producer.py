@@ -28,7 +28,7 @@ from common.kafka.wire import protocol, record_batch
 from common.kafka.wire.batch_sender import PATIENCE_S, REQUEST_BYTES, Batch, BatchSender, Reported
 from common.kafka.wire.broker_connections import BrokerConnections, Partition
 from common.kafka.wire.coordinators import Coordinators
-from common.kafka.wire.open_transactions import OpenTransactions, open_transactions
+from common.kafka.wire.open_transactions import OpenTransactions, left_open, open_transactions
 from common.kafka.wire.protocol import Buffer, KnownTransaction
 from common.kafka.wire.record_batch import BatchHeader, Records
 from common.kafka.wire.record_encoder import encode_records
@@ -330,7 +330,9 @@ class BatchProducer:
         new = [at for at in partitions if at not in self._registered]
         if not new:
             return
-        for topic, partition in self._may_hang(self._batches.reconnected(new), deadline):
+        # Its leader may have died without the marker of the last transaction: the next one decides both.
+        lost = self._batches.reconnected(new)
+        for topic, partition in left_open(self._brokers, lost, self._number, deadline):
             words = "a transaction that has ended lacks its marker there, or may do so"
             raise self._end(KafkaError(KafkaError._STATE, f"{topic}-{partition}: {words}"))
         body = [protocol.add_partitions(self._id, self._number, self._epoch, new)]
@@ -358,10 +360,6 @@ class BatchProducer:
             )
             raise
         self._registered.update(new)
-
-    def _may_hang(self, partitions: Collection[Partition], deadline: Deadline) -> set[Partition]:
-        """Where a leader may have died without the last marker: this transaction's would decide both."""
-        return self.open_transactions(partitions, deadline.left(PATIENCE_S)).may_be_of(self._number)
 
     def _refused(self, refused: Mapping[Partition, int], code: int) -> Refused:
         topics = sorted({topic for (topic, _), error in refused.items() if error == code})

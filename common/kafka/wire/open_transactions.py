@@ -21,6 +21,7 @@ from common.ports import Deadline
 LEADER_S = 2.0
 """How long one leader is waited for."""
 AGAIN_S = 0.05
+MARKER_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,18 @@ class OpenTransactions:
     def may_be_of(self, producer: int) -> set[Partition]:
         """Where a producer has one, or may have."""
         return {*self.untold, *(at for at, first in self.first.items() if producer in first)}
+
+
+def left_open(
+    brokers: BrokerConnections, partitions: Collection[Partition], producer: int, deadline: Deadline
+) -> set[Partition]:
+    """Where a transaction that a producer has ended is open for longer than its marker takes, or may be."""
+    patience = Deadline(deadline.left(MARKER_S))
+    while may_be := open_transactions(brokers, partitions, deadline).may_be_of(producer):
+        if patience.passed():
+            break
+        ports.sleep(AGAIN_S)
+    return may_be
 
 
 def open_transactions(

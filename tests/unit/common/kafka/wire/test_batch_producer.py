@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from common import ports
-from common.kafka.wire import batch_producer, protocol, record_batch
+from common.kafka.wire import open_transactions, protocol, record_batch
 from common.kafka.wire.batch_producer import BatchProducer, Refused
 from common.kafka.wire.broker_connections import CONTROL, DATA, BrokerConnections
 from common.kafka.wire.compression import codec_name
@@ -521,7 +521,7 @@ def asking(monkeypatch: pytest.MonkeyPatch, told: OpenTransactions) -> list[list
         asked.append(partitions)
         return told if partitions else OpenTransactions()
 
-    monkeypatch.setattr(batch_producer, "open_transactions", ask)
+    monkeypatch.setattr(open_transactions, "open_transactions", ask)
     return asked
 
 
@@ -557,7 +557,7 @@ def test_a_leader_that_is_reached_by_another_connection_may_lack_a_marker(
         with pytest.raises(KafkaException, match="t-0: .* lacks its marker"):
             world.producer.flush(1)
         assert world.control.sent == [] and other.sent == []
-    assert asked[1] == [("t", 0)]
+    assert asked[1] == [("t", 0)] and (len(asked) > 10) is not goes_on, "a marker takes a moment"
 
 
 def test_one_that_is_part_of_each_transaction_may_have_lost_its_connection(
