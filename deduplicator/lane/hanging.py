@@ -33,8 +33,9 @@ Partition = tuple[str, int]
 ASK_S = 5.0
 WATCH_S = 10.0
 """How often what was written to is looked at: longer than a marker takes."""
-CHUNK = 5000
-"""So many offsets of the mappings are looked at at once, the newest first."""
+FEW, MANY_MORE = 5000, 4
+"""So many of the newest offsets of the mappings are looked at first, and by what they grow where that was not
+enough."""
 
 
 class Unsettled(UncleanTransaction):
@@ -73,16 +74,15 @@ def close_hanging(
             del hanging[at]
     if not hanging:
         return unsettled
-    begins = {at: max(by_id.values()) for at, by_id in hanging.items()}
-    last, all_there = last_mapped(plan, partition, begins, until, admin, deadline)
+    begins, all_there = last_mapped(plan, partition, hanging, until, admin, deadline)
     due: dict[tuple[str, bool], list[Partition]] = {}
     for at, by_id in hanging.items():
-        if at not in last and destinations[at] and not all_there:
-            words = f"a transaction hangs there from offset {begins[at]}, and no mapping is left that would tell whether it was committed"
+        if at not in begins and destinations[at] and not all_there:
+            words = f"a transaction hangs there from offset {min(by_id.values())}, and no mapping is left that would tell whether it was committed"
             unsettled[at] = KafkaError(KafkaError._STATE, words)
             continue
         for tid, begin in by_id.items():
-            due.setdefault((tid, last.get(at, -1) >= begin), []).append(at)
+            due.setdefault((tid, begin in begins.get(at, ())), []).append(at)
     for (tid, committed), where in due.items():
         names = ", ".join(f"{topic}-{number}" for topic, number in sorted(where))
         log.warning(
@@ -111,42 +111,41 @@ def last_mapped(
     until: int,
     admin: AdminClient,
     deadline: Deadline,
-) -> tuple[dict[Partition, int], bool]:
-    """Of destination partitions, the last offset that a committed mapping names; whether no mapping at all is
-    missing."""
+) -> tuple[dict[Partition, frozenset[int]], bool]:
+    """Of destination partitions, where the runs begin of the last transaction that was committed there;
+    whether no mapping at all is missing."""
     low, _ = clients.watermarks(admin, plan.mappings_topic, partition, deadline)
-    last: dict[Partition, int] = {}
-    reader = clients.reader(plan.reader, group_id=plan.group)
+    reader, size = clients.reader(plan.reader, group_id=plan.group), FEW
     try:
-        end = until + 1
-        while end > low and any(at not in last for at in wanted):
-            begin = max(low, end - CHUNK)
-            newest = ends(
-                read_mappings(
-                    reader,
-                    plan.mappings_topic,
-                    partition,
-                    begin,
-                    end - 1,
-                    deadline,
-                    offset_mappings.decode,
-                )
-            )
-            last = {**newest, **last}
-            end = begin
+        while True:
+            begin = max(low, until + 1 - size)
+            decode = offset_mappings.decode
+            some = read_mappings(reader, plan.mappings_topic, partition, begin, until, deadline, decode)
+            # Of the first one that was read, there may be more before.
+            found = last_begins(some if begin == low else _without_first(some))
+            if begin == low or all(at in found for at in wanted):
+                return found, low == 0
+            size *= MANY_MORE
     finally:
         reader.close()
-    return {at: last[at] for at in wanted if at in last}, low == 0
 
 
-def ends(mappings: Collection[offset_mappings.Mapping]) -> dict[Partition, int]:
-    """The last destination offset that they name, of each destination partition."""
-    last: dict[Partition, int] = {}
-    for mapping in mappings:
-        at = (mapping.destination_topic, mapping.destination_partition)
-        for _, begin, length in mapping.runs:
-            last[at] = max(last.get(at, -1), begin + length - 1)
-    return last
+def _without_first(mappings: list[offset_mappings.Mapping]) -> list[offset_mappings.Mapping]:
+    return [m for m in mappings if m.staging_offset != mappings[0].staging_offset]
+
+
+def last_begins(mappings: Collection[offset_mappings.Mapping]) -> dict[Partition, frozenset[int]]:
+    """Where the runs of the last transaction begin in each destination partition. All that a transaction has
+    in a partition is written by one producer, so its first run begins where the leader says that it does."""
+    found: dict[Partition, frozenset[int]] = {}
+    of: dict[Partition, int] = {}
+    for m in mappings:
+        if m.runs:
+            at = (m.destination_topic, m.destination_partition)
+            begins = frozenset(begin for _, begin, _ in m.runs)
+            found[at] = begins | found[at] if of.get(at) == m.staging_offset else begins
+            of[at] = m.staging_offset
+    return found
 
 
 class Watch:

@@ -498,12 +498,12 @@ MUTANTS = [
     _of(
         "what hangs is taken for committed",
         "what_hangs_is_closed_as_it_ended_by_whoever_comes_next",
-        ("deduplicator.lane.hanging:close_hanging", "last.get(at, -1) >= begin", "True"),
+        ("deduplicator.lane.hanging:close_hanging", "begin in begins.get(at, ())", "True"),
     ),
     _of(
         "what hangs is taken for aborted",
         "what_hangs_is_closed_as_it_ended_by_whoever_comes_next",
-        ("deduplicator.lane.hanging:close_hanging", "last.get(at, -1) >= begin", "False"),
+        ("deduplicator.lane.hanging:close_hanging", "begin in begins.get(at, ())", "False"),
     ),
     _of(
         "a transaction that closes a commit is fenced like any other",

@@ -9,25 +9,26 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
+from common.kafka.client import clients
 from common.kafka.wire.open_transactions import OpenTransactions
 from common.link.offset_mappings import Mapping
 from common.ports import Deadline
 from deduplicator.lane import hanging
-from deduplicator.lane.hanging import WATCH_S, Watch, close_hanging, ends
+from deduplicator.lane.hanging import WATCH_S, Watch, close_hanging, last_begins
 
 ONE, TWO, THREE = ("orders", 1), ("orders", 2), ("orders", 3)
 FIRST, SPARE, FOREIGN = 7, 8, 99
 
 
-def mapping(partition: int, *runs: list[int]) -> Mapping:
-    return Mapping("c", "orders", "id", partition, 0, 9, "orders", partition, 5, 3, 0, 0, list(runs))
+def mapping(partition: int, *runs: list[int], position: int = 5) -> Mapping:
+    return Mapping("c", "orders", "id", partition, 0, 9, "orders", partition, position, 3, 0, 0, list(runs))
 
 
 def closed(
     monkeypatch: pytest.MonkeyPatch,
     told: OpenTransactions,
     fenced: set[str],
-    last: dict[tuple[str, int], int],
+    last: dict[tuple[str, int], set[int]],
     all_there: bool = True,
     delivered: bool = True,
 ) -> tuple[list[Any], dict[tuple[str, int], KafkaError]]:
@@ -47,7 +48,7 @@ def closed(
 
 def test_each_is_closed_by_its_own_id_as_the_mappings_say_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     told = OpenTransactions({ONE: {FIRST: 5}, TWO: {FIRST: 5, FOREIGN: 1}, THREE: {FIRST: 5, SPARE: 8}})
-    marked, unsettled = closed(monkeypatch, told, {"l.0", "l.0.1"}, {ONE: 6, TWO: 4, THREE: 7})
+    marked, unsettled = closed(monkeypatch, told, {"l.0", "l.0.1"}, {ONE: {5, 9}, TWO: {4}, THREE: {2, 5}})
     assert unsettled == {}
     assert sorted(marked) == [
         ("l.0", [ONE, THREE], True),
@@ -69,7 +70,7 @@ def test_where_an_id_is_still_being_completed_nothing_is_written(monkeypatch: py
 
 def test_where_no_mapping_is_left_that_would_tell_nothing_is_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
     told = OpenTransactions({ONE: {FIRST: 5}, TWO: {FIRST: 5}})
-    marked, unsettled = closed(monkeypatch, told, {"l.0"}, {TWO: 6}, all_there=False)
+    marked, unsettled = closed(monkeypatch, told, {"l.0"}, {TWO: {5}}, all_there=False)
     assert marked == [("l.0", [TWO], True)]
     assert unsettled.keys() == {ONE} and "offset 5" in unsettled[ONE].str()
     for known in ({"all_there": True}, {"all_there": False, "delivered": False}):
@@ -86,9 +87,34 @@ def test_a_missing_right_is_no_other_kind_of_trouble(monkeypatch: pytest.MonkeyP
     assert unsettled[TWO].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
-def test_the_last_offset_of_each_destination_partition_counts() -> None:
-    some = [mapping(1, [0, 10, 2], [5, 20, 3]), mapping(2), mapping(1, [8, 4, 1])]
-    assert ends(some) == {ONE: 22}
+def test_of_each_destination_partition_the_last_transaction_counts() -> None:
+    """All that it has there, whatever source partitions it is of; not what had the same offsets in a topic of
+    that name that was deleted."""
+    some = [mapping(1, [0, 0, 2]), mapping(2, [0, 7, 1]), mapping(1, [0, 10, 2], [5, 20, 3], position=6)]
+    some += [mapping(2, position=7), mapping(1, [8, 4, 1], position=6)]
+    assert last_begins(some) == {ONE: {4, 10, 20}, TWO: {7}}
+
+
+def test_mappings_are_read_back_until_all_of_the_last_transaction_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A transaction's mappings may begin before what was read."""
+    log = [mapping(1, [0, at * 10, 1], position=at // 2) for at in range(40)]
+    log[4:] = [mapping(3, [0, 1, 1], position=at) for at in range(4, 40)]
+    read: list[int] = []
+
+    def read_mappings(_: Any, __: str, ___: int, begin: int, until: int, *____: Any) -> list[Mapping]:
+        read.append(begin)
+        return log[begin : until + 1]
+
+    monkeypatch.setattr(hanging, "FEW", 37)
+    monkeypatch.setattr(hanging, "read_mappings", read_mappings)
+    monkeypatch.setattr(clients, "watermarks", lambda *_: (0, 40))
+    monkeypatch.setattr(clients, "reader", lambda *_, **__: SimpleNamespace(close=lambda: None))
+    plan: Any = SimpleNamespace(mappings_topic="m", reader={}, group="g")
+    admin: Any = None
+    found, all_there = hanging.last_mapped(plan, 0, [ONE], 39, admin, Deadline(5))
+    assert found[ONE] == {20, 30} and all_there and read == [3, 0]
 
 
 def test_what_an_owner_wrote_to_is_looked_at_until_nothing_of_its_own_is_open_there() -> None:
