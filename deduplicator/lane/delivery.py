@@ -93,7 +93,7 @@ class Delivery:
         self._frame_handler = FrameHandler(
             plan, term, self.state, self._transaction, self._blocked, self._unavailable
         )
-        self._watch = Watch()
+        self._watch: Watch
         self._committed_at = ports.monotonic()
         self._pending: Received | None = None
         self._pause = 0.1
@@ -188,7 +188,7 @@ class Delivery:
         self._blocked.answer_asks()
         self._blocked.go_back_where_cleared()
         self._unavailable.gone_back()
-        if (hangs := self._transaction.hangs(self._watch, self._unavailable.aside)) is not None:
+        if (hangs := self._watch.hangs(self._unavailable.aside, ports.monotonic())) is not None:
             raise Again(f"{hangs[0]}-{hangs[1]}: a transaction that has ended lacks its marker there")
         # A message with an empty value counts as false.
         message = self._pending if self._pending is not None else self.inbox.take(IDLE_S)
@@ -290,6 +290,7 @@ class Delivery:
             fencing.drop(False)
             raise
         self._transaction.use(fencing, (until + 1, found.staging_offset))
+        self._watch = Watch(fencing)
         self.state.next = found.next
         self.state.complete = found.complete
         self._blocked.inherit_holds(found.position)
@@ -306,7 +307,6 @@ class Delivery:
         self.state.position = start
         # A bounded run commits the group's offset at its end whatever it was: the driver goes by that.
         self.state.committed = found.position if self.end is None else -1
-        self._unavailable.gone_back()
         self.restart = False
         self.read_from.append((self.inbox.restart(), start))
         log.info("%s: owned, %d partitions known, reading from %d", self.name, len(self.state.next), start)

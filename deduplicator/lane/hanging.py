@@ -119,8 +119,9 @@ def last_mapped(
     try:
         while True:
             begin = max(low, until + 1 - size)
-            decode = offset_mappings.decode
-            some = read_mappings(reader, plan.mappings_topic, partition, begin, until, deadline, decode)
+            some = read_mappings(
+                reader, plan.mappings_topic, partition, begin, until, deadline, offset_mappings.decode
+            )
             # Of the first one that was read, there may be more before.
             found = last_begins(some if begin == low else _without_first(some))
             if begin == low or all(at in found for at in wanted):
@@ -149,10 +150,12 @@ def last_begins(mappings: Collection[offset_mappings.Mapping]) -> dict[Partition
 
 
 class Watch:
-    """Of the partitions that were written to, whether a transaction that has ended is still open there: its
-    owner hears nothing of a marker that is missing, and whoever reads there sees no more."""
+    """Of the partitions that were written to since an owner has fenced, whether a transaction that has ended
+    is still open there: it hears nothing of a marker that is missing, and whoever reads there sees no
+    more."""
 
-    def __init__(self) -> None:
+    def __init__(self, fencing: FencingProducer) -> None:
+        self._fencing = fencing
         self._written: set[Partition] = set()
         self._seen: dict[Partition, dict[str, int]] = {}
         self._due = 0.0
@@ -160,12 +163,12 @@ class Watch:
     def wrote(self, partitions: Collection[Partition]) -> None:
         self._written.update(partitions)
 
-    def hangs(self, fencing: FencingProducer, aside: Collection[Partition], now: float) -> Partition | None:
+    def hangs(self, aside: Collection[Partition], now: float) -> Partition | None:
         """A partition in which the same transaction was open WATCH_S ago. Call it between transactions."""
         if now < self._due or not self._written:
             return None
         self._due = now + WATCH_S
-        told = fencing.client.open_transactions(self._written - set(aside), ASK_S)
-        before, self._seen = self._seen, of_own(told, fencing)
+        told = self._fencing.client.open_transactions(self._written - set(aside), ASK_S)
+        before, self._seen = self._seen, of_own(told, self._fencing)
         self._written = {*self._seen, *told.untold}
         return next((at for at, by_id in self._seen.items() if before.get(at) == by_id), None)

@@ -8,7 +8,7 @@ producer.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -28,7 +28,6 @@ from common.link.halt_reasons import HaltReason
 from common.link.offset_mappings import Mapping
 from common.ports import Deadline
 from deduplicator.lane.fencing import FencingProducer
-from deduplicator.lane.hanging import Watch
 from deduplicator.lane.offset_runs import Run, merge, placed, segments
 from deduplicator.lane.partition_state import StagingPartitionState
 from deduplicator.lane_plan import DeduplicatorPlan
@@ -177,12 +176,6 @@ class Transaction:
     def written(self) -> set[tuple[str, int]]:
         """The destination partitions that it has records for."""
         return {(m.destination.topic, m.frame.partition) for m in self.moved.values() if m.runs}
-
-    def hangs(self, watch: Watch, aside: Collection[tuple[str, int]]) -> tuple[str, int] | None:
-        """A partition in which one that has ended is open, unless one is under way."""
-        if self.open or self._fencing is None:
-            return None
-        return watch.hangs(self._fencing, aside, ports.monotonic())
 
     def refused(self) -> dict[tuple[str, int], KafkaError]:
         """The partitions for which it could not go on."""

@@ -1117,6 +1117,18 @@ def _hangs(w: World) -> bool:
     return any(txn.state != "open" and not txn.unmarked for txn in w.target.log("orders", 0).open)
 
 
+def _loses_a_marker(w: World, *ends: int) -> dict[str, list[int]]:
+    """Records come, and the destination has no leader when the marker of their transaction is due, whose
+    EndTxn ends so; the script of what ends how from then on."""
+    w.start()
+    w.run_until(w.copied)
+    assert isinstance(w.chooser, Scripted)
+    w.chooser.script["EndTxn"] = list(ends)
+    w.target.log("orders", 0).leaderless = True
+    w.produce(0, 2)
+    return w.chooser.script
+
+
 @case
 def what_hangs_is_closed_as_it_ended_by_whoever_comes_next() -> None:
     """The destination has no leader when the marker is due, and its owner ends there: an abort that hangs
@@ -1126,13 +1138,8 @@ def what_hangs_is_closed_as_it_ended_by_whoever_comes_next() -> None:
         for steps in range(0, 24, 3):
             w = copied_world()
             with w.living():
-                w.start()
-                w.run_until(w.copied)
-                assert isinstance(w.chooser, Scripted)
-                w.chooser.script["EndTxn"] = list(ends)
-                w.target.log("orders", 0).leaderless = True
-                w.produce(0, 2)
-                w.run_until(lambda w=w: not w.chooser.script["EndTxn"])  # type: ignore[misc]
+                script = _loses_a_marker(w, *ends)
+                w.run_until(lambda script=script: not script["EndTxn"])  # type: ignore[misc]
                 w.run(steps)
                 w.kill(lane(w, "deduplicator"))
                 w.run_until(lambda w=w: not w.target.log("orders", 0).leaderless)  # type: ignore[misc]
@@ -1151,17 +1158,12 @@ def whoever_dies_while_it_closes_what_hangs_changes_nothing() -> None:
         for steps in range(12):
             w = copied_world()
             with w.living():
-                w.start()
-                w.run_until(w.copied)
-                assert isinstance(w.chooser, Scripted)
-                w.target.log("orders", 0).leaderless = True
-                w.chooser.script["EndTxn"] = list(ends)
-                w.produce(0, 2)
-                w.run_until(lambda w=w: not w.chooser.script["EndTxn"])  # type: ignore[misc]
+                script = _loses_a_marker(w, *ends)
+                w.run_until(lambda script=script: not script["EndTxn"])  # type: ignore[misc]
                 w.kill(lane(w, "deduplicator"))
                 # The first one is of the record that shows where the mappings end.
-                w.chooser.script["EndTxn"] = [OK, NEVER, OK, NEVER]
-                w.run_until(lambda w=w: len(w.chooser.script["EndTxn"]) < 3)  # type: ignore[misc]
+                script["EndTxn"] = [OK, NEVER, OK, NEVER]
+                w.run_until(lambda script=script: len(script["EndTxn"]) < 3)  # type: ignore[misc]
                 w.run(steps)
                 w.kill(lane(w, "deduplicator"))
                 w.settle()
@@ -1175,14 +1177,10 @@ def a_commit_that_hangs_while_nothing_comes_does_not_go_with_the_next_abort() ->
     there is aborted."""
     w = copied_world()
     with w.living():
-        w.start()
-        w.run_until(w.copied)
-        assert isinstance(w.chooser, Scripted)
-        w.target.log("orders", 0).leaderless = True
-        w.produce(0, 2)
+        script = _loses_a_marker(w)
         w.run_until(partial(_hangs, w))
         w.run_for(3.0)
-        w.chooser.script["EndTxn"] = [NEVER]
+        script["EndTxn"] = [NEVER]
         w.produce(0, 2)
         w.settle()
 
@@ -1192,10 +1190,7 @@ def what_hangs_is_closed_though_nothing_comes() -> None:
     """Whoever reads there would see nothing more before the next transaction."""
     w = copied_world()
     with w.living():
-        w.start()
-        w.run_until(w.copied)
-        w.target.log("orders", 0).leaderless = True
-        w.produce(0, 2)
+        _loses_a_marker(w)
         w.run_until(partial(_hangs, w))
         w.run_for(60.0)
         assert not _hangs(w)

@@ -15,9 +15,16 @@ import struct
 import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from common.kafka.wire.protocol import Answer, Api, MalformedAnswer, unsigned
+from common.kafka.wire.protocol import (
+    NO_TAGS,
+    Answer,
+    Api,
+    MalformedAnswer,
+    by_topic,
+    compact_count,
+    compact_text,
+)
 
 FETCH = Api("Fetch", 1, 13, flexible=True)
 FETCH_BY_NAME = Api("Fetch", 1, 12, flexible=True)
@@ -70,20 +77,6 @@ class Fetched:
     parts: dict[Topic, Part]
 
 
-def _count(items: Collection[Any]) -> bytes:
-    return unsigned(len(items) + 1)
-
-
-NO_TAGS = b"\0"
-
-
-def _by_topic(partitions: Collection[Topic]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
-    for topic, partition in partitions:
-        found.setdefault(topic, []).append(partition)
-    return found
-
-
 def canonical(topic_id: str) -> str:
     """A topic id as it is spelled here, of one that common.kafka.client.topics.id_text has spelled: 22
     letters of base64."""
@@ -106,10 +99,10 @@ def fetch(
 
     `names`: each topic id's name, for FETCH_BY_NAME; None: for FETCH."""
     out = [struct.pack(">iiiibii", -1, wait_ms, least_bytes, most_bytes, 1, session, epoch)]
-    topics = _by_topic(wanted)
-    out.append(_count(topics))
+    topics = by_topic(wanted)
+    out.append(compact_count(topics))
     for topic, partitions in topics.items():
-        out += (_spelled(topic, names), _count(partitions))
+        out += (_spelled(topic, names), compact_count(partitions))
         for partition in partitions:
             w = wanted[topic, partition]
             out += (
@@ -117,25 +110,23 @@ def fetch(
                 NO_TAGS,
             )
         out.append(NO_TAGS)
-    topics = _by_topic(forgotten)
-    out.append(_count(topics))
+    topics = by_topic(forgotten)
+    out.append(compact_count(topics))
     for topic, partitions in topics.items():
         out += (
             _spelled(topic, names),
-            _count(partitions),
+            compact_count(partitions),
             struct.pack(f">{len(partitions)}i", *partitions),
             NO_TAGS,
         )
-    its = rack.encode()
-    out += (unsigned(len(its) + 1), its, NO_TAGS)
+    out += (compact_text(rack), NO_TAGS)
     return b"".join(out)
 
 
 def _spelled(topic: str, names: Mapping[str, str] | None) -> bytes:
     if names is None:
         return uuid.UUID(topic).bytes
-    name = names[topic].encode()
-    return unsigned(len(name) + 1) + name
+    return compact_text(names[topic])
 
 
 def fetched(answer: Answer, ids: Mapping[str, str] | None = None) -> Fetched:

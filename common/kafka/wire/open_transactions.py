@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from common import ports
 from common.kafka.errors import NO_RIGHTS
-from common.kafka.wire import protocol
+from common.kafka.wire import open_transactions_protocol as protocol
 from common.kafka.wire.broker_backoff import TRIES
 from common.kafka.wire.broker_connections import Address, BrokerConnections, Partition
 from common.ports import Deadline
@@ -66,7 +66,7 @@ def open_transactions(
         leader = brokers.leader(at)
         if leader is None:
             code = errors.get(at[0]) or KafkaError.LEADER_NOT_AVAILABLE
-            found.untold[at] = KafkaError(code, KafkaError(code).str())
+            found.untold[at] = KafkaError(code)
         else:
             by_leader.setdefault(leader, []).append(at)
     # Those that failed lately come last: what one does not answer is waited for by the others.
@@ -84,7 +84,7 @@ def _ask(brokers: BrokerConnections, leader: Address, left: set[Partition], foun
     """Take out of `left` what is answered."""
 
     def untold(errors: Mapping[Partition, int]) -> None:
-        found.untold.update((at, KafkaError(code, KafkaError(code).str())) for at, code in errors.items())
+        found.untold.update((at, KafkaError(code)) for at, code in errors.items())
         left.difference_update(errors)
 
     def offsets(of: Iterable[Partition], committed: bool) -> dict[Partition, int]:

@@ -10,7 +10,7 @@ answer of such a version has no surprises.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -34,7 +34,6 @@ class Api:
 
 
 PRODUCE = Api("Produce", 0, 8, throttle="last")
-LIST_OFFSETS = Api("ListOffsets", 2, 5)
 METADATA = Api("Metadata", 3, 7)
 FIND_COORDINATOR = Api("FindCoordinator", 10, 1)
 SASL_HANDSHAKE = Api("SaslHandshake", 17, 1, throttle="nowhere")
@@ -45,9 +44,9 @@ ADD_OFFSETS_TO_TXN = Api("AddOffsetsToTxn", 25, 1)
 END_TXN = Api("EndTxn", 26, 1)
 TXN_OFFSET_COMMIT = Api("TxnOffsetCommit", 28, 2)
 SASL_AUTHENTICATE = Api("SaslAuthenticate", 36, 1, throttle="nowhere")
-DESCRIBE_PRODUCERS = Api("DescribeProducers", 61, 0, flexible=True)
 DESCRIBE_TRANSACTIONS = Api("DescribeTransactions", 65, 0, flexible=True)
 
+NO_TAGS = b"\0"
 GROUP, TRANSACTION = 0, 1
 """What a coordinator is looked for by."""
 
@@ -152,6 +151,17 @@ def unsigned(number: int) -> bytes:
         number >>= 7
     out.append(number)
     return bytes(out)
+
+
+def compact_text(value: str) -> bytes:
+    """A text in versions with tagged fields."""
+    raw = value.encode()
+    return unsigned(len(raw) + 1) + raw
+
+
+def compact_count(items: Sized) -> bytes:
+    """What comes before the elements of an array there."""
+    return unsigned(len(items) + 1)
 
 
 def text(value: str | None) -> bytes:
@@ -279,13 +289,13 @@ def producer_id(answer: Answer) -> tuple[int, int, int]:
 def add_partitions(
     transactional_id: str, number: int, epoch: int, partitions: Iterable[tuple[str, int]]
 ) -> bytes:
-    by_topic = _by_topic(partitions)
+    topics = by_topic(partitions)
     return (
         text(transactional_id)
-        + struct.pack(">qhi", number, epoch, len(by_topic))
+        + struct.pack(">qhi", number, epoch, len(topics))
         + b"".join(
             text(topic) + struct.pack(f">i{len(numbers)}i", len(numbers), *numbers)
-            for topic, numbers in by_topic.items()
+            for topic, numbers in topics.items()
         )
     )
 
@@ -363,8 +373,7 @@ class KnownTransaction:
 
 
 def describe_transaction(transactional_id: str) -> bytes:
-    raw = transactional_id.encode()
-    return unsigned(2) + unsigned(len(raw) + 1) + raw + b"\0"
+    return compact_count([transactional_id]) + compact_text(transactional_id) + NO_TAGS
 
 
 def known_transaction(answer: Answer) -> tuple[int, KnownTransaction]:
@@ -385,63 +394,8 @@ def known_transaction(answer: Answer) -> tuple[int, KnownTransaction]:
     return error, KnownTransaction(state, number, epoch, began_ms, frozenset(partitions))
 
 
-def _by_topic(partitions: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
+def by_topic(partitions: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for topic, partition in partitions:
         found.setdefault(topic, []).append(partition)
-    return found
-
-
-def list_offsets(partitions: Iterable[tuple[str, int]], committed: bool) -> bytes:
-    """The ends of partitions: high watermarks, or (`committed`) last stable offsets."""
-    by_topic = _by_topic(partitions)
-    body = struct.pack(">ibi", -1, committed, len(by_topic))
-    for topic, numbers in by_topic.items():
-        body += text(topic) + struct.pack(">i", len(numbers))
-        body += b"".join(struct.pack(">iiq", number, -1, -1) for number in numbers)
-    return body
-
-
-def listed_offsets(answer: Answer) -> dict[tuple[str, int], tuple[int, int]]:
-    """Of each partition an error code (0: none) and the offset."""
-    found = {}
-    answer.number("i")
-    for _ in answer.each():
-        topic = answer.text() or ""
-        for _ in answer.each():
-            partition, error, _, offset, _ = answer.take("ihqqi")
-            found[topic, partition] = (error, offset)
-    return found
-
-
-def describe_producers(partitions: Iterable[tuple[str, int]]) -> bytes:
-    by_topic = _by_topic(partitions)
-    body = unsigned(len(by_topic) + 1)
-    for topic, numbers in by_topic.items():
-        raw = topic.encode()
-        body += unsigned(len(raw) + 1) + raw + unsigned(len(numbers) + 1)
-        body += struct.pack(f">{len(numbers)}i", *numbers) + b"\0"
-    return body + b"\0"
-
-
-def described_producers(answer: Answer) -> dict[tuple[str, int], tuple[int, dict[int, int]]]:
-    """Of each partition an error code (0: none), and by producer id where the transaction begins that it has
-    open there."""
-    found = {}
-    answer.tags()
-    answer.number("i")
-    for _ in answer.each_compact():
-        topic = answer.compact_text() or ""
-        for _ in answer.each_compact():
-            partition, error = answer.take("ih")
-            answer.compact_text()
-            first = {}
-            for _ in answer.each_compact():
-                number, _, _, _, _, begin = answer.take("qiiqiq")
-                if begin >= 0:
-                    first[number] = begin
-                answer.tags()
-            answer.tags()
-            found[topic, partition] = (error, first)
-        answer.tags()
     return found

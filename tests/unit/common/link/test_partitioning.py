@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.link.partitioning import spread, staging_partition
+from common.link.partitioning import partitions_of, spread, staging_partition
 from tests.support import strategies
 
 
@@ -37,6 +37,13 @@ def test_the_partitions_of_a_topic_are_spread_evenly(topic: str, partitions: int
     for partition in range(partitions):
         counts[staging_partition(topic, partition, of)] += 1
     assert max(counts) - min(counts) <= 1
+
+
+@given(strategies.TEXT, st.integers(0, 100), st.integers(1, 16))
+def test_those_of_a_staging_partition_are_those_that_go_there(topic: str, partitions: int, of: int) -> None:
+    for staging in range(of):
+        going = [p for p in range(partitions) if staging_partition(topic, p, of) == staging]
+        assert [*partitions_of(topic, partitions, staging, of)] == going
 
 
 def test_topics_of_one_partition_are_spread_too() -> None:

@@ -54,10 +54,9 @@ def gathered(comes: list[str | None], waits: list[float]) -> tuple[list[str], li
     made.restart, made.end, made._pending = False, None, None
     made._blocked = SimpleNamespace(answer_asks=lambda: None, go_back_where_cleared=lambda: None)
     made._frame_handler = SimpleNamespace(take=done.append)
-    made._watch = made._unavailable = SimpleNamespace(aside={}, gone_back=lambda: None)
-    made._transaction = SimpleNamespace(
-        open=True, full=lambda _: False, waits_s=lambda _: waits.pop(0), hangs=lambda *_: None
-    )
+    made._watch = SimpleNamespace(hangs=lambda *_: None)
+    made._unavailable = SimpleNamespace(aside={}, gone_back=lambda: None)
+    made._transaction = SimpleNamespace(open=True, full=lambda _: False, waits_s=lambda _: waits.pop(0))
     made._commit = lambda: done.append("commit")
     made._turn()
     return done, waited[1:]

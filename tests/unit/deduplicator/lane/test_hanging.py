@@ -132,12 +132,12 @@ def test_what_an_owner_wrote_to_is_looked_at_until_nothing_of_its_own_is_open_th
 
     client = SimpleNamespace(open_transactions=open_transactions)
     fencing: Any = SimpleNamespace(client=client, ids_of={FIRST: "l.0"})
-    watch, now = Watch(), 100.0
-    assert watch.hangs(fencing, (), now) is None and asked == [], "nothing was written"
+    watch, now = Watch(fencing), 100.0
+    assert watch.hangs((), now) is None and asked == [], "nothing was written"
     watch.wrote([ONE, TWO])
-    assert watch.hangs(fencing, (), now) is None
+    assert watch.hangs((), now) is None
     watch.wrote([THREE])
-    assert watch.hangs(fencing, (), now + WATCH_S - 1) is None and len(asked) == 1
-    assert watch.hangs(fencing, (), now + WATCH_S) is None
-    assert watch.hangs(fencing, [THREE], now + 2 * WATCH_S) == ONE
+    assert watch.hangs((), now + WATCH_S - 1) is None and len(asked) == 1
+    assert watch.hangs((), now + WATCH_S) is None
+    assert watch.hangs([THREE], now + 2 * WATCH_S) == ONE
     assert asked == [{ONE, TWO}, {ONE, THREE}, {ONE}]

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from common import ports
-from common.kafka.wire import protocol
+from common.kafka.wire import open_transactions_protocol as protocol
 from common.kafka.wire.broker_connections import BrokerConnections
 from common.kafka.wire.connection import broken
 from common.kafka.wire.open_transactions import OpenTransactions, open_transactions
