@@ -1,17 +1,18 @@
 """The tree of errors. Each names what was found, where, and what to do, in one line; nothing here does I/O.
 
-VerbatimError                 exit 1
-├── SettingsError             exit 2  a variable, flag or file is missing or ill-formed
-├── LinkRefused               exit 2  a cluster, topic or right the link needs is not as it must be
-├── GroupRefused              exit 2  a consumer group is as ON_ACTIVE_GROUP or ON_SEVERAL_TARGETS does not
-allow ├── FrameError                        a staging record is no readable frame (counts as missing) │   └──
-ImpossibleFrame               its headers say what no writer would ├── ControlError              exit 1  a
-control record can't be understood ├── StateError                exit 1  the Delta state can't be read, or
-moved under a fold ├── Deposed                           another instance leads: stop, and call no
-init_transactions ├── UncleanTransaction                outcome unknown: drop the producer and recover ├──
-KafkaTimeout              exit 1  a bounded Kafka call ran out of time ├── PartitionsHalted          exit 3  a
-bounded run ended with partitions that could not be copied └── GroupsFailed              exit 3  a bounded run
-ended with consumer groups whose offsets could not be moved
+VerbatimError             exit 1
+├── SettingsError         exit 2  a variable, flag or file is missing or ill-formed
+├── LinkRefused           exit 2  a cluster, topic or right the link needs is not as it must be
+├── GroupRefused          exit 2  a consumer group is as ON_ACTIVE_GROUP or ON_SEVERAL_TARGETS forbids
+├── FrameError                    a staging record is no readable frame (counts as missing)
+│   └── ImpossibleFrame           its headers say what no writer would
+├── ControlError          exit 1  a control record can't be understood
+├── StateError            exit 1  the Delta state can't be read, or moved under a fold
+├── Deposed                       another instance leads: stop, and call no init_transactions
+├── UncleanTransaction            outcome unknown: drop the producer and recover
+├── KafkaTimeout          exit 1  a bounded Kafka call ran out of time
+├── PartitionsHalted      exit 3  a bounded run ended with partitions that could not be copied
+└── GroupsFailed          exit 3  a bounded run ended with groups whose offsets could not be moved
 """
 
 from __future__ import annotations

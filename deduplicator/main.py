@@ -19,9 +19,9 @@ from common.app.work_report import halted_lines
 from common.config.credentials import for_plan
 from common.errors import LinkRefused, StateError, VerbatimError
 from common.kafka.client import clients, topics
-from common.link.control_records import Key
 from common.link.lane_progress import Row, Unfinished
 from common.link.partitioning import spread
+from common.partitions import PartitionId
 from common.ports import Deadline
 from common.spark.lane_query import Behind
 from deduplicator.driver.acl_replication import AclReplication
@@ -212,7 +212,7 @@ class Deduplicator(Application):
         snapshot = self._snapshot()
         self._folded_at = max(self._folded_at, self._last_fold(snapshot))
         count = self.settings.staging_partitions
-        reached: list[dict[Key, int]] = [{} for _ in range(count)]
+        reached: list[dict[PartitionId, int]] = [{} for _ in range(count)]
         for (cluster, topic_id, partition), state in snapshot.states.items():
             if cluster == self.link.source_cluster and not state.stale:
                 reached[state.mappings_partition][topic_id, partition] = state.next

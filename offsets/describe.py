@@ -11,8 +11,8 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from common.app.cli import aligned
 from common.errors import KafkaTimeout
 from common.kafka.client import topics
+from common.partitions import PartitionName
 from common.ports import Deadline
-from offsets.group_protocol import At
 from offsets.groups import shown
 from offsets.survey import Row, Survey, Unmoved
 
@@ -79,7 +79,7 @@ def _recorded(survey: Survey) -> list[Row]:
     return rows
 
 
-def _ends(admin: AdminClient, wanted: list[At]) -> dict[At, int]:
+def _ends(admin: AdminClient, wanted: list[PartitionName]) -> dict[PartitionName, int]:
     """High watermarks, of those partitions that are there."""
     deadline = Deadline(CALL_S)
     names = sorted({topic for topic, _ in wanted})
@@ -91,7 +91,9 @@ def _ends(admin: AdminClient, wanted: list[At]) -> dict[At, int]:
         return {}
 
 
-def _line(row: Row, source_ends: dict[At, int], target_ends: dict[At, int], live: bool) -> dict[str, Any]:
+def _line(
+    row: Row, source_ends: dict[PartitionName, int], target_ends: dict[PartitionName, int], live: bool
+) -> dict[str, Any]:
     r = row.record
     source_end = source_ends.get((row.key.topic, row.key.partition))
     target_end = target_ends.get((r.destination_topic, r.destination_partition))

@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from common.config.topic_names import source_group
 from common.errors import LinkRefused
 from common.kafka.client import topics
+from common.partitions import PartitionName
 from common.ports import Deadline
 from offsets.commit_rule import Outcome, decide_back
 from offsets.group_offsets import GroupKey
-from offsets.group_protocol import MOVABLE, At, Committed
+from offsets.group_protocol import MOVABLE, Committed
 from offsets.groups import NOT_EMPTY, shown
 from offsets.survey import Survey, unmoved, within
 from offsets.translation_index import Destination, Translation
@@ -54,7 +55,7 @@ def look(survey: Survey) -> list[Back]:
     }
     sources = _sources(survey, deadline)
     movable, failed = sorted(name for name in names if listed[name].kind in MOVABLE), dict[str, str]()
-    offsets: dict[str, dict[At, Committed]] = {
+    offsets: dict[str, dict[PartitionName, Committed]] = {
         names[name]: {source: c for at, c in of_group.items() for source in sources.get(at, ())}
         for name, of_group in survey.target.committed(movable, deadline, failed).items()
     }
@@ -91,7 +92,7 @@ def write(survey: Survey, rows: list[Back]) -> list[Back]:
     Raises LinkRefused when a topic was made again since the look: its offsets would be another log's.
     """
     deadline = Deadline(CALL_S)
-    wanted: dict[str, dict[At, Committed]] = {}
+    wanted: dict[str, dict[PartitionName, Committed]] = {}
     for row in rows:
         if row.outcome == "written" and row.found.offset is not None:
             at = (row.key.topic, row.key.partition)
@@ -112,10 +113,10 @@ def write(survey: Survey, rows: list[Back]) -> list[Back]:
     return out
 
 
-def _sources(survey: Survey, deadline: Deadline) -> dict[At, list[At]]:
+def _sources(survey: Survey, deadline: Deadline) -> dict[PartitionName, list[PartitionName]]:
     """Destination topic and partition -> source topics and partitions, under the topics' present ids."""
     ids = survey.identify(survey.copied_topics(), deadline)
-    out: dict[At, list[At]] = {}
+    out: dict[PartitionName, list[PartitionName]] = {}
     for (topic_id, partition), origin in survey.control.state.origins.items():
         at = (origin.topic, partition)
         if ids.get(origin.topic) == topic_id and (known := survey.partition(at)) is not None:

@@ -1,8 +1,8 @@
-"""Requests about groups that the client library can't make, and their answers. Pure: bytes in, bytes out;
-they are asked in offsets/group_calls.py.
+"""Requests about groups, and their answers. Pure: bytes in, bytes out; they are asked in
+offsets/group_calls.py.
 
-The library leaves groups of any protocol but the consumers' out of its list (KIP-1071's streams, KIP-932's
-share groups), and takes no empty id.
+The client library leaves groups of any protocol but the consumers' out of its list (KIP-1071's streams,
+KIP-932's share groups), and takes no empty id.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from common.kafka.wire.protocol import Answer, Api, text
+from common.partitions import PartitionName
 
 LIST_GROUPS = Api("ListGroups", 16, 5, flexible=True)
 """With types (KIP-848, Kafka 3.8)."""
@@ -20,8 +21,6 @@ LIST_GROUPS_LEAST = 4
 OFFSET_COMMIT = Api("OffsetCommit", 8, 7)
 OFFSET_FETCH = Api("OffsetFetch", 9, 5)
 
-At = tuple[str, int]
-"""Topic, partition."""
 
 MOVABLE = frozenset({"classic", "consumer", "streams"})
 """Kinds of groups that commit offsets as consumers do."""
@@ -57,8 +56,8 @@ def listed(answer: Answer, version: int) -> tuple[int, dict[str, Group]]:
     _, error = answer.take("ih")
     found = {}
     for _ in answer.each_compact():
-        group, protocol_type, state = (_compact_text(answer) for _ in range(3))
-        kind = _kind(protocol_type, _compact_text(answer) if version >= 5 else "")
+        group, protocol_type, state = (answer.compact_text() or "" for _ in range(3))
+        kind = _kind(protocol_type, (answer.compact_text() or "") if version >= 5 else "")
         answer.tags()
         if kind is not None:
             found[group] = Group(kind, state.lower() not in _IDLE)
@@ -71,16 +70,12 @@ def _kind(protocol_type: str, group_type: str) -> str | None:
     return "classic" if protocol_type in _CONSUMERS else None
 
 
-def _compact_text(answer: Answer) -> str:
-    return str(answer.raw(max(0, answer.unsigned() - 1)), "utf-8", "replace")
-
-
 def fetch_offsets(group: str) -> bytes:
     """Of all topics."""
     return text(group) + b"\xff\xff\xff\xff"
 
 
-def fetched_offsets(answer: Answer) -> tuple[int, dict[At, Committed]]:
+def fetched_offsets(answer: Answer) -> tuple[int, dict[PartitionName, Committed]]:
     """Error code; what is committed. Raises MalformedAnswer."""
     answer.number("i")
     found = {}
@@ -94,7 +89,7 @@ def fetched_offsets(answer: Answer) -> tuple[int, dict[At, Committed]]:
     return answer.number("h"), found
 
 
-def commit_offsets(group: str, offsets: Mapping[At, Committed]) -> bytes:
+def commit_offsets(group: str, offsets: Mapping[PartitionName, Committed]) -> bytes:
     """By nobody who is a member. Without leader epochs: those of one cluster mean nothing in another."""
     body = text(group) + struct.pack(">i", -1) + text("") + text(None) + struct.pack(">i", len(offsets))
     for (topic, partition), committed in offsets.items():

@@ -1,34 +1,24 @@
-"""Consumer groups of one cluster: who is there, what is committed, and setting it. Decides nothing.
-
-Through the admin client, but for what the client library can't ask (offsets/group_calls.py).
-"""
+"""Consumer groups of one cluster: who is there, what is committed, and setting it, tried again where that may
+help. Decides nothing."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Collection, Mapping
 from functools import partial
-from typing import Any
 
-from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
-    KafkaError,
-    KafkaException,
-    TopicPartition,
-)
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import KafkaError, KafkaException
 
 from common.errors import KafkaTimeout
 from common.kafka.client.clients import Config
-from common.kafka.errors import NO_RIGHTS, future_result, kafka_error, retriable, retrying
+from common.kafka.errors import NO_RIGHTS, kafka_error, retriable, retrying
+from common.partitions import PartitionName
 from common.ports import Deadline
-from offsets import group_calls
-from offsets.group_protocol import At, Committed, Group
+from offsets.group_calls import GroupCalls
+from offsets.group_protocol import Committed, Group
 
 log = logging.getLogger(__name__)
 
-_AT_ONCE = 100
-"""Requests under way at the same time: each names one group."""
 NOT_EMPTY = frozenset({KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS})
 """What a broker answers when offsets are set while the group has members."""
 _SHOWN = 80
@@ -47,53 +37,45 @@ def shown(group: str) -> str:
 
 
 class Groups:
-    """The groups of the source or the target; `which` is for errors."""
+    """The groups of the source or the target; `which` is for errors. For one thread."""
 
-    def __init__(self, client: AdminClient, which: str, config: Config) -> None:
-        """`config`: the client's, for what is asked without it."""
-        self._client = client
+    def __init__(self, config: Config, which: str) -> None:
+        self._calls = GroupCalls(config)
         self._which = which
-        self._config = config
+
+    def close(self) -> None:
+        self._calls.close()
 
     def listed(self, deadline: Deadline) -> dict[str, Group]:
         """Every group that can be seen and consumes, of whatever kind. Raises KafkaTimeout, KafkaException,
         LinkRefused."""
-
-        return retrying(
-            f"listing the {self._which}'s consumer groups",
-            lambda t: group_calls.listed(self._config, t),
-            deadline,
-        )
+        return retrying(f"listing the {self._which}'s consumer groups", self._calls.listed, deadline)
 
     def members(self, deadline: Deadline) -> dict[str, bool]:
         """Every group that can be seen -> whether it has members, or may have some in a moment."""
         return {group: found.active for group, found in self.listed(deadline).items()}
 
-    def hidden(self, groups: Iterable[str], deadline: Deadline) -> set[str]:
+    def hidden(self, groups: Collection[str], deadline: Deadline) -> set[str]:
         """Those of the groups that may not be described: a list of groups leaves them out, and does not say
         so."""
-        out: set[str] = set()
+        # Nobody grants a right on others by name.
+        named = [group for group in groups if group and "\0" not in group]
 
-        def ask(group: str, timeout: float) -> None:
-            asked = self._client.describe_consumer_groups([group], request_timeout=timeout)
-            try:
-                future_result(asked[group], timeout + 1)
-            except KafkaException as exception:
-                error = kafka_error(exception)
-                if error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-                    out.add(group)
-                elif error is None or error.code() != KafkaError.GROUP_ID_NOT_FOUND:
-                    raise
+        def ask(timeout: float) -> set[str]:
+            found = set()
+            for group, answer in self._calls.coordinators(named, timeout).items():
+                if isinstance(answer, KafkaException):
+                    error = kafka_error(answer)
+                    if error is None or error.code() != KafkaError.GROUP_AUTHORIZATION_FAILED:
+                        raise answer
+                    found.add(group)
+            return found
 
-        for group in groups:
-            if _only_direct(group):
-                continue  # nobody grants a right on it by that name
-            retrying(f"describing the {self._which}'s group {group}", partial(ask, group), deadline)
-        return out
+        return retrying(f"looking for groups of the {self._which} by their names", ask, deadline)
 
     def committed(
-        self, groups: list[str], deadline: Deadline, failed: dict[str, str] | None = None
-    ) -> dict[str, dict[At, Committed]]:
+        self, groups: Collection[str], deadline: Deadline, failed: dict[str, str] | None = None
+    ) -> dict[str, dict[PartitionName, Committed]]:
         """What each group has committed, of all its topics. A group that does not exist has committed
         nothing.
 
@@ -101,102 +83,60 @@ class Groups:
         for all; half of the time is spent on waiting for it. Raises KafkaTimeout, KafkaException,
         LinkRefused.
         """
-        out: dict[str, dict[At, Committed]] = {}
-        for begin in range(0, len(groups), _AT_ONCE):
-            left = groups[begin : begin + _AT_ONCE]
-            what = f"reading the {self._which}'s offsets of group {shown(left[0])}"
-            ask = partial(self._read, left, out, failed)
-            try:
-                retrying(what, ask, deadline if failed is None else Deadline(deadline.left() / 2))
-            except KafkaTimeout as error:
-                if failed is None or not (out or failed):
-                    raise
-                failed |= dict.fromkeys(left, str(error))
+        out: dict[str, dict[PartitionName, Committed]] = {}
+        passing: dict[str, KafkaError] = dict.fromkeys(groups, KafkaError(KafkaError._TIMED_OUT))
+        ask = partial(self._read, passing, out, failed)
+        what = f"reading offsets of the {self._which}'s groups"
+        try:
+            retrying(what, ask, deadline if failed is None else Deadline(deadline.left() / 2))
+        except KafkaTimeout:
+            if failed is None or not (out or failed):
+                raise
+            failed |= {
+                group: f"{error.str()}; gave up after the time allowed" for group, error in passing.items()
+            }
         return out
 
     def _read(
         self,
-        left: list[str],
-        out: dict[str, dict[At, Committed]],
+        left: dict[str, KafkaError],
+        out: dict[str, dict[PartitionName, Committed]],
         failed: dict[str, str] | None,
         timeout: float,
     ) -> None:
-        """One try; those of `left` that were answered are taken out of it."""
-        passing: KafkaException | None = None
-        for group, answer in [(group, self._ask(group, timeout)) for group in left]:
-            try:
-                out[group] = answer()
-            except KafkaException as exception:
-                error = kafka_error(exception)
-                if error is None or error.code() in NO_RIGHTS:
-                    raise  # a missing right ends the application by name, and may be about all groups
-                if retriable(error):
-                    passing = exception
-                    continue
-                if error.code() == KafkaError.GROUP_ID_NOT_FOUND:
-                    out[group] = {}  # gone since it was listed
-                elif failed is None:
-                    raise
-                else:
-                    failed[group] = error.str()
-            left.remove(group)
-        if passing is not None:
-            raise passing
-
-    def _ask(self, group: str, timeout: float) -> Callable[[], dict[At, Committed]]:
-        """Ask for a group's offsets; what waits for the answer."""
-        if _only_direct(group):
-            return lambda: group_calls.committed(self._config, group, timeout)
-        asked = ConsumerGroupTopicPartitions(group)
-        future = self._client.list_consumer_group_offsets([asked], request_timeout=timeout)[group]
-        return lambda: _committed(future_result(future, timeout + 1))
+        """One try; `left` are those that were not answered yet, and why."""
+        for group, answer in self._calls.committed(list(left), timeout).items():
+            if not isinstance(answer, KafkaException):
+                out[group] = answer
+            elif retriable(error := answer.args[0]):
+                left[group] = error
+                continue
+            elif error.code() == KafkaError.GROUP_ID_NOT_FOUND:
+                out[group] = {}  # gone since it was listed
+            elif failed is None or error.code() in NO_RIGHTS:
+                raise _of(group, error)  # a missing right may be about all groups
+            else:
+                failed[group] = error.str()
+            del left[group]
+        if left:
+            raise _of(*next(iter(left.items())))
 
     def commit(
-        self, wanted: dict[str, dict[At, Committed]], deadline: Deadline
-    ) -> dict[tuple[str, At], KafkaError]:
+        self, wanted: Mapping[str, Mapping[PartitionName, Committed]], deadline: Deadline
+    ) -> dict[tuple[str, PartitionName], KafkaError]:
         """Set offsets; what was refused, with the reason. Kafka refuses a group that has members."""
-        refused: dict[tuple[str, At], KafkaError] = {}
-        groups = list(wanted)
-        for begin in range(0, len(groups), _AT_ONCE):
-            batch = groups[begin : begin + _AT_ONCE]
-            timeout = max(0.1, deadline.left(10.0))
-            for group, answer in [(group, self._set(group, wanted[group], timeout)) for group in batch]:
-                try:
-                    refused |= {(group, at): error for at, error in answer().items()}
-                except KafkaException as exception:
-                    error = kafka_error(exception)
-                    if error is None:
-                        raise
-                    refused |= {(group, at): error for at in wanted[group]}
+        refused: dict[tuple[str, PartitionName], KafkaError] = {}
+        answers: Mapping[str, dict[PartitionName, KafkaError] | KafkaException]
+        try:
+            answers = self._calls.commit(wanted, max(0.1, deadline.left(10.0)))
+        except KafkaException as exception:
+            answers = dict.fromkeys(wanted, exception)
+        for group, answer in answers.items():
+            if isinstance(answer, KafkaException):
+                answer = dict.fromkeys(wanted[group], answer.args[0])
+            refused |= {(group, at): error for at, error in answer.items()}
         return refused
 
-    def _set(
-        self, group: str, offsets: dict[At, Committed], timeout: float
-    ) -> Callable[[], dict[At, KafkaError]]:
-        if _only_direct(group):
-            return lambda: group_calls.commit(self._config, group, offsets, timeout)
-        # Without a leader epoch: the source's means nothing here.
-        partitions = [
-            TopicPartition(topic, partition, c.offset, metadata=c.metadata)
-            for (topic, partition), c in offsets.items()
-        ]
-        request = [ConsumerGroupTopicPartitions(group, partitions)]
-        future = self._client.alter_consumer_group_offsets(request, request_timeout=timeout)[group]
-        return lambda: {
-            (p.topic, p.partition): p.error
-            for p in future_result(future, timeout + 1).topic_partitions
-            if p.error is not None
-        }
 
-
-def _only_direct(group: str) -> bool:
-    """Whether the client library refuses a group's id before it asks anybody."""
-    return not group or "\0" in group
-
-
-def _committed(answer: Any) -> dict[At, Committed]:
-    return {
-        (p.topic, p.partition): Committed(p.offset, p.metadata or "")
-        for p in answer.topic_partitions
-        if p.error is None and p.offset >= 0
-    }
+def _of(group: str, error: KafkaError) -> KafkaException:
+    return KafkaException(KafkaError(error.code(), f"group {shown(group)}: {error.str()}"))

@@ -17,11 +17,12 @@ from common.errors import LinkRefused
 from common.kafka.client import clients, topics
 from common.link.control_log import ControlLog
 from common.link.identity import Link
+from common.partitions import PartitionName
 from common.ports import Deadline
 from offsets import translation_index
 from offsets.commit_rule import Outcome, Written, decide
 from offsets.group_offsets import GroupKey, GroupOffset
-from offsets.group_protocol import MOVABLE, At, Committed, Group
+from offsets.group_protocol import MOVABLE, Committed, Group
 from offsets.groups import Groups
 from offsets.readers import MappingTail, read_records, seed
 from offsets.translation_index import Destination, PartitionIndex, Translation
@@ -95,7 +96,7 @@ class Survey:
         self.records: dict[GroupKey, GroupOffset] = {}
         """The group-offsets topic, as it was read last and written since."""
         self.target_admin = clients.admin(settings.client_config("destination", "admin"))
-        self.target = Groups(self.target_admin, "target", settings.client_config("destination", "admin"))
+        self.target = Groups(settings.client_config("destination", "admin"), "target")
         self.tail = MappingTail(settings, self.target_admin)
         self._hidden = Hidden(settings)
         self._ids: dict[str, str] = {}
@@ -108,9 +109,12 @@ class Survey:
 
     @cached_property
     def source(self) -> Groups:
-        return Groups(self.source_admin, "source", self.settings.client_config("source", "admin"))
+        return Groups(self.settings.client_config("source", "admin"), "source")
 
     def close(self) -> None:
+        self.target.close()
+        if "source" in vars(self):
+            self.source.close()
         self.tail.close()
         self.control.close()
 
@@ -202,7 +206,7 @@ class Survey:
         """The id that the topic had when it was last asked for, or that was recalled."""
         return self._ids[topic]
 
-    def partition(self, at: At) -> PartitionIndex | None:
+    def partition(self, at: PartitionName) -> PartitionIndex | None:
         """What is known of a source partition, under its topic's present id; None if it is not copied yet."""
         key = (self._ids[at[0]], at[1])
         known = self.tail.index.partitions.get(key)
@@ -223,7 +227,7 @@ class Survey:
         """
         return self.control.state.has_several_sources(known.destination.topic)
 
-    def origin(self, at: At) -> int | None:
+    def origin(self, at: PartitionName) -> int | None:
         """Where the copying of a source partition began, if that is on record."""
         found = self.control.state.origins.get((self._ids[at[0]], at[1]))
         return found.offset if found else None
@@ -232,7 +236,7 @@ class Survey:
 
     def _source_offsets(
         self, deadline: Deadline
-    ) -> tuple[dict[str, Group], dict[str, dict[At, Committed]], dict[str, str]]:
+    ) -> tuple[dict[str, Group], dict[str, dict[PartitionName, Committed]], dict[str, str]]:
         """All groups that there are, of those selected what they have committed of copied topics, and those
         of which that can't be read.
 
@@ -264,7 +268,7 @@ class Survey:
         }
         return listed, kept, failed
 
-    def _ends_beyond(self, offsets: dict[str, dict[At, Committed]]) -> dict[At, int]:
+    def _ends_beyond(self, offsets: dict[str, dict[PartitionName, Committed]]) -> dict[PartitionName, int]:
         """The source's ends, of partitions where a group stands beyond what has been copied."""
         beyond = set()
         for of_group in offsets.values():
@@ -280,8 +284,8 @@ class Survey:
     # the target
 
     def _destinations(
-        self, offsets: dict[str, dict[At, Committed]], deadline: Deadline
-    ) -> dict[At, Destination]:
+        self, offsets: dict[str, dict[PartitionName, Committed]], deadline: Deadline
+    ) -> dict[PartitionName, Destination]:
         """Where each partition goes, as far as there is such a partition."""
         wanted = {}
         for at in {at for of_group in offsets.values() for at in of_group}:

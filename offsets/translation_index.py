@@ -16,8 +16,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from common.link.control_records import Key
 from common.link.offset_mappings import Mapping
+from common.partitions import PartitionId
 
 COARSE = 0
 """Length of an entry that is a point: exact for its own offset, a lower bound up to the next entry."""
@@ -296,7 +296,7 @@ class Index:
     on it thins."""
 
     def __init__(self, limit: int, retention_ms: float) -> None:
-        self.partitions: dict[Key, PartitionIndex] = {}
+        self.partitions: dict[PartitionId, PartitionIndex] = {}
         self.topics: dict[str, set[str]] = {}
         """Topic -> the ids under which mappings know it."""
         self.entries = 0
@@ -322,7 +322,7 @@ class Index:
         if self.entries > self.limit:
             self._thin()
 
-    def seed(self, topic: str, key: Key, destination: Destination, points: Iterable[Point]) -> None:
+    def seed(self, topic: str, key: PartitionId, destination: Destination, points: Iterable[Point]) -> None:
         """Take in translations made earlier, where the mappings no longer reach."""
         partition = self.partitions.get(key)
         if partition is None:

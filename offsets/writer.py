@@ -13,9 +13,10 @@ from confluent_kafka import KafkaError
 from common.errors import KafkaTimeout
 from common.kafka.client.appender import Appender
 from common.kafka.errors import retriable
+from common.partitions import PartitionName
 from common.ports import Deadline
 from offsets.group_offsets import GroupKey, GroupOffset, encode_key, encode_value
-from offsets.group_protocol import At, Committed
+from offsets.group_protocol import Committed
 from offsets.groups import NOT_EMPTY, Groups, shown
 from offsets.survey import Row
 
@@ -68,7 +69,7 @@ def write_offsets(rows: list[Row], groups: Groups, record_log: RecordLog, deadli
     """
     before = {row.key: record_log.known.get(row.key) for row in rows}
     record_log.write(((row.key, row.record) for row in rows), deadline)
-    wanted: dict[str, dict[At, Committed]] = {}
+    wanted: dict[str, dict[PartitionName, Committed]] = {}
     for row in rows:
         r = row.record
         if r.outcome == "written" and r.offset is not None:

@@ -11,6 +11,7 @@ from common.app.health import Health
 from common.link.control_records import Halt
 from common.link.control_state import Control
 from common.link.lane_progress import PartitionHalted, Row
+from common.partitions import PartitionName
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +22,7 @@ class WorkReport:
     def __init__(self, health: Health) -> None:
         self.totals: Counter[str] = Counter()
         self._health = health
-        self._halted: set[tuple[str, int]] = set()
+        self._halted: set[PartitionName] = set()
 
     def show_counters(self, running: Mapping[str, int]) -> None:
         """Show the totals, and with them what the lanes of the epoch that runs say they have done. `lag` is a
@@ -47,7 +48,7 @@ class WorkReport:
         self._health.deleted = control.deleted_topics()
 
 
-def halts_of(application: str, control: Control) -> dict[tuple[str, int], Halt]:
+def halts_of(application: str, control: Control) -> dict[PartitionName, Halt]:
     """By topic and partition. Pure."""
     return {(halt.topic, key[1]): halt for (name, key), halt in control.halts.items() if name == application}
 

@@ -9,11 +9,10 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 
 from common.config import topic_names
+from common.partitions import PartitionName
 
 Start = str | int
 """`earliest`, `latest`, or milliseconds since the epoch."""
-At = tuple[str, int]
-"""Topic, partition."""
 
 _PARTITION = re.compile(r"(.*):(\d{1,9})", re.ASCII | re.DOTALL)
 
@@ -26,7 +25,7 @@ class StartOffsets:
 
     otherwise: Start = "earliest"
     some: tuple[tuple[str, Start], ...] = ()
-    exact: dict[At, int] = field(default_factory=dict)
+    exact: dict[PartitionName, int] = field(default_factory=dict)
 
     def of(self, topic: str) -> Start:
         """Where the partitions of a topic begin that have no offset of their own."""
@@ -62,7 +61,7 @@ def parsed(value: str | int) -> StartOffsets:
         pass
     alone: list[Start] = []
     some: list[tuple[str, Start]] = []
-    exact: dict[At, int] = {}
+    exact: dict[PartitionName, int] = {}
     for entry in topic_names.split_entries(str(value)):
         what, equals, where = (part.strip() for part in entry.rpartition("="))
         try:
@@ -101,7 +100,7 @@ def start(value: str | int) -> Start:
     return since
 
 
-def _add_exact(exact: dict[At, int], topic: str, partition: int, offset: str) -> None:
+def _add_exact(exact: dict[PartitionName, int], topic: str, partition: int, offset: str) -> None:
     if not topic_names.is_name(topic):
         raise ValueError("an offset goes with a topic's name, not with an expression")
     at = (topic_names.check_topic_name(topic), partition)

@@ -3,7 +3,7 @@
 
 Each is heeded there, or refused by name, since nothing else than the library could follow it; or it speaks of
 something that these connections don't have, such as a queue of messages; or it has no effect on them, and
-whoever sets it is told. A test compares the four with the list of the installed library.
+whoever sets it is told. A test lists them all, and compares the four with the list of the installed library.
 """
 
 from __future__ import annotations
@@ -11,65 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-_TLS_FILES = frozenset(
-    f"ssl.{what}"
-    for what in (
-        "ca.location",
-        "ca.pem",
-        "certificate.location",
-        "certificate.pem",
-        "key.location",
-        "key.pem",
-        "key.password",
-        "crl.location",
-    )
-)
-_OAUTHBEARER = frozenset(
-    f"sasl.oauthbearer.{what}"
-    for what in (
-        "config",
-        "method",
-        "client.id",
-        "client.secret",
-        "scope",
-        "extensions",
-        "token.endpoint.url",
-        "grant.type",
-        "metadata.authentication.type",
-        # How the library names whom a token is for, in its log.
-        "sub.claim.name",
-    )
-)
-_TLS_CHECKS = frozenset({"ssl.endpoint.identification.algorithm", "enable.ssl.certificate.verification"})
-HEEDED = (
-    _TLS_FILES
-    | _TLS_CHECKS
-    | _OAUTHBEARER
-    | frozenset(
-        [
-            "bootstrap.servers",
-            "client.id",
-            "broker.address.family",
-            "security.protocol",
-            "sasl.mechanism",
-            "sasl.username",
-            "sasl.password",
-            "ssl.cipher.suites",
-            "ssl.curves.list",
-            "enable.sasl.oauthbearer.unsecure.jwt",
-            "https.ca.location",
-            "https.ca.pem",
-            "check.crcs",
-            "fetch.wait.max.ms",
-            "fetch.min.bytes",
-            "fetch.max.bytes",
-            "max.partition.fetch.bytes",
-            "compression.type",
-            "compression.level",
-        ]
-    )
-)
-"""They mean the same to both. (`check.crcs`: batches are always checked.)"""
 _PEM = (
     "convert it (openssl pkcs12 -in FILE -nodes -out client.pem) and name client.pem as ssl.certificate.location and "
     "ssl.key.location"
@@ -105,94 +46,17 @@ REFUSED = {
 PASSWORD_MECHANISMS = {"PLAIN": None, "SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 """SASL mechanisms by which a password is proved -> the hash that they do it with."""
 _MECHANISMS = frozenset({*PASSWORD_MECHANISMS, "OAUTHBEARER"})
-ELSEWHERE = frozenset(
-    [
-        "broker.version.fallback",
-        # GSSAPI itself is refused.
-        "sasl.kerberos.service.name",
-        "sasl.kerberos.principal",
-        "sasl.kerberos.kinit.cmd",
-        "sasl.kerberos.keytab",
-        "sasl.kerberos.min.time.before.relogin",
-        "message.copy.max.bytes",
-        "topic.metadata.refresh.fast.interval.ms",
-        "topic.metadata.refresh.fast.cnt",
-        "topic.metadata.refresh.sparse",
-        "topic.metadata.propagation.max.ms",
-        "socket.blocking.max.ms",
-        "statistics.interval.ms",
-        "enabled_events",
-        "log_level",
-        "internal.termination.signal",
-        "api.version.request",
-        "api.version.request.timeout.ms",
-        "api.version.fallback.ms",
-        "log.queue",
-        "log.thread.name",
-        "enable.random.seed",
-        "log.connection.close",
-        "enable.metrics.push",
-        "debug",
-        "group.protocol.type",
-        "group.remote.assignor",
-        "share.acknowledgement.mode",
-        "partition.assignment.strategy",
-        "offset.store.path",
-        "session.timeout.ms",
-        "heartbeat.interval.ms",
-        "coordinator.query.interval.ms",
-        "max.poll.interval.ms",
-        "max.poll.records",
-        "auto.commit.interval.ms",
-        "queued.min.messages",
-        "queued.max.messages.kbytes",
-        "fetch.queue.backoff.ms",
-        "offset.store.sync.interval.ms",
-        "consume.callback.max.messages",
-        "offset.store.method",
-        "partitioner",
-        "queue.buffering.max.messages",
-        "queue.buffering.max.kbytes",
-        "queue.buffering.backpressure.threshold",
-        "sticky.partitioning.linger.ms",
-        "produce.offset.report",
-    ]
-)
-"""They speak of a client's queues, callbacks, logs and groups, of which these connections have none."""
-NO_EFFECT = frozenset(
-    [
-        "client.rack",
-        "message.max.bytes",
-        "receive.message.max.bytes",
-        "metadata.recovery.rebootstrap.trigger.ms",
-        "metadata.recovery.strategy",
-        "topic.metadata.refresh.interval.ms",
-        "metadata.max.age.ms",
-        "socket.timeout.ms",
-        "socket.send.buffer.bytes",
-        "socket.receive.buffer.bytes",
-        "socket.max.fails",
-        "socket.keepalive.enable",
-        "socket.nagle.disable",
-        "broker.address.ttl",
-        "socket.connection.setup.timeout.ms",
-        "connections.max.idle.ms",
-        "reconnect.backoff.jitter.ms",
-        "reconnect.backoff.ms",
-        "reconnect.backoff.max.ms",
-        "retry.backoff.ms",
-        "retry.backoff.max.ms",
-        "client.dns.lookup",
-        "max.in.flight.requests.per.connection",
-        "fetch.error.backoff.ms",
-        "transaction.timeout.ms",
-        "retries",
-        "batch.num.messages",
-        "batch.size",
-        "request.timeout.ms",
-        "linger.ms",
-    ]
-)
+_NO_EFFECT = """
+    client.rack message.max.bytes receive.message.max.bytes metadata.recovery.rebootstrap.trigger.ms
+    metadata.recovery.strategy topic.metadata.refresh.interval.ms metadata.max.age.ms
+    socket.timeout.ms socket.send.buffer.bytes socket.receive.buffer.bytes socket.max.fails
+    socket.keepalive.enable socket.nagle.disable broker.address.ttl
+    socket.connection.setup.timeout.ms connections.max.idle.ms reconnect.backoff.jitter.ms
+    reconnect.backoff.ms reconnect.backoff.max.ms retry.backoff.ms retry.backoff.max.ms
+    client.dns.lookup max.in.flight.requests.per.connection fetch.error.backoff.ms
+    transaction.timeout.ms retries batch.num.messages batch.size request.timeout.ms linger.ms
+"""
+NO_EFFECT = frozenset(_NO_EFFECT.split())
 
 
 def refused(config: Mapping[str, Any]) -> tuple[str, str] | None:

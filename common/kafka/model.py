@@ -1,9 +1,11 @@
-"""What Kafka tells of topics, in its own words: access rules and settings. Pure."""
+"""What Kafka tells of topics, in its own words: access rules, settings, names. Pure."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
+GROUPS_TOPIC = "__consumer_offsets"
+"""Where brokers keep what groups have committed."""
 LITERAL, PREFIXED = "LITERAL", "PREFIXED"
 
 

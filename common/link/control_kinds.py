@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import orjson
 
 from common.kafka.model import Acl
-from common.link.control_records import Key
+from common.partitions import PartitionId
 
 KINDS: dict[str, type[ControlRecord]] = {}
 _SPARSE = {"sparse": True}
@@ -40,7 +40,7 @@ class PartitionRecord(ControlRecord):
     partition: int
 
     @property
-    def key(self) -> Key:
+    def key(self) -> PartitionId:
         return self.topic_id, self.partition
 
 

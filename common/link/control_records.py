@@ -5,9 +5,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-Key = tuple[str, int]
-"""A source partition within a link: (topic id, partition)."""
-
 REPLICATOR = "replicator"
 DEDUPLICATOR = "deduplicator"
 

@@ -19,17 +19,9 @@ from common.errors import ControlError
 from common.kafka.model import Acl
 from common.link import control_kinds as kinds
 from common.link.control_kinds import SourceTopic
-from common.link.control_records import (
-    DEDUPLICATOR,
-    Consent,
-    Destination,
-    Halt,
-    Key,
-    Origin,
-    Request,
-    Settled,
-)
+from common.link.control_records import DEDUPLICATOR, Consent, Destination, Halt, Origin, Request, Settled
 from common.link.throttling import Steering, checked_entries, checked_limit
+from common.partitions import PartitionId
 
 
 @dataclass(slots=True)
@@ -45,7 +37,7 @@ class Control:
     started: bool = False
     start_offsets: str | None = None
     """The START_OFFSETS by which the link has begun; None where that was not said."""
-    origins: dict[Key, Origin] = field(default_factory=dict)
+    origins: dict[PartitionId, Origin] = field(default_factory=dict)
     topics: dict[str, SourceTopic] = field(default_factory=dict)
     """topic id -> newest description."""
     destinations: dict[str, Destination] = field(default_factory=dict)
@@ -68,14 +60,14 @@ class Control:
     """Ids of topics that are gone from the source. Their copies are kept."""
     ended: dict[tuple[str, int], int] = field(default_factory=dict)
     """(application, term) -> highest epoch told to end."""
-    asks: dict[Key, Request] = field(default_factory=dict)
-    resends: dict[Key, Request] = field(default_factory=dict)
-    holds: dict[Key, Request] = field(default_factory=dict)
+    asks: dict[PartitionId, Request] = field(default_factory=dict)
+    resends: dict[PartitionId, Request] = field(default_factory=dict)
+    holds: dict[PartitionId, Request] = field(default_factory=dict)
     """Holes in staging that have not closed yet: staging must not be trimmed past their first skipped
     frame."""
-    halts: dict[tuple[str, Key], Halt] = field(default_factory=dict)
+    halts: dict[tuple[str, PartitionId], Halt] = field(default_factory=dict)
     """(application, partition) -> why it stands still."""
-    consents: dict[Key, Consent] = field(default_factory=dict)
+    consents: dict[PartitionId, Consent] = field(default_factory=dict)
     steering: Steering = field(default_factory=Steering)
     """What operators have paused or limited."""
 
@@ -267,7 +259,7 @@ class Control:
         self.halts[(r.application, key)] = halt
         self._hold(offset, key, r)
 
-    def _hold(self, offset: int, key: Key, r: kinds.Resend | kinds.Halted) -> None:
+    def _hold(self, offset: int, key: PartitionId, r: kinds.Resend | kinds.Halted) -> None:
         if r.held is not None:
             held = Request(offset, r.topic, r.next, r.held, r.held_start)
             self.holds.setdefault(key, held)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import orjson
 
 from common.errors import StateError
-from common.link.control_records import Key
+from common.partitions import PartitionId
 
 VERSION = 1
 T = TypeVar("T")
@@ -68,7 +68,7 @@ def decode(value: bytes | None) -> Mapping:
     return _understood(value, _mapping)
 
 
-def reached(value: bytes | None) -> tuple[Key, int, int]:
+def reached(value: bytes | None) -> tuple[PartitionId, int, int]:
     """Of a mapping what recovery goes by: the source partition, its `next`, the staging offset. Raises
     StateError as `decode` does, for what it looks at; there may be a hundred thousand to read before copying
     goes on."""
@@ -105,7 +105,7 @@ def _mapping(r: dict[str, Any]) -> Mapping:
     return mapping
 
 
-def _reached(r: dict[str, Any]) -> tuple[Key, int, int]:
+def _reached(r: dict[str, Any]) -> tuple[PartitionId, int, int]:
     topic_id, partition, after, staging_offset = r["topic_id"], r["partition"], r["next"], r["staging_offset"]
     _must_be_texts(topic_id)
     _must_be_numbers(partition, after, staging_offset)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from common.link.control_records import Key
+from common.partitions import PartitionId
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Position:
     handled: int
 
 
-def encode(topic: str, key: Key, position: Position) -> tuple[bytes, bytes]:
+def encode(topic: str, key: PartitionId, position: Position) -> tuple[bytes, bytes]:
     """Key and value of the record."""
     return (
         orjson.dumps({"topic_id": key[0], "partition": key[1]}),
@@ -40,7 +40,7 @@ def encode(topic: str, key: Key, position: Position) -> tuple[bytes, bytes]:
     )
 
 
-def decode(key: bytes | None, value: bytes | None) -> tuple[Key, Position] | None:
+def decode(key: bytes | None, value: bytes | None) -> tuple[PartitionId, Position] | None:
     """The position in a record, or None for what is no position: it is only a hint, so nothing is made of a
     bad one."""
     try:
@@ -63,7 +63,7 @@ def decode(key: bytes | None, value: bytes | None) -> tuple[Key, Position] | Non
         return None
 
 
-def forgotten(key: bytes | None, value: bytes | None) -> Key | None:
+def forgotten(key: bytes | None, value: bytes | None) -> PartitionId | None:
     """The source partition whose position a tombstone takes away, or None for any other record."""
     if value is not None:
         return None

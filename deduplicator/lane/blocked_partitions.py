@@ -16,10 +16,11 @@ from common import ports
 from common.app.lane_term import LaneTerm
 from common.kafka.client import clients
 from common.link.control_kinds import Halted, Resend, Resumed
-from common.link.control_records import DEDUPLICATOR, Key, Request
+from common.link.control_records import DEDUPLICATOR, Request
 from common.link.frame import Frame
 from common.link.halt_reasons import AT_THE_DESTINATION, HaltReason
 from common.link.partitioning import staging_partition
+from common.partitions import PartitionId, PartitionName
 from common.ports import Deadline
 from deduplicator.lane.blocked_partition import BlockedPartition
 from deduplicator.lane.partition_state import StagingPartitionState
@@ -46,17 +47,17 @@ class BlockedPartitions:
         self.plan = plan
         self.term = term
         self.state = state
-        self.stuck: dict[Key, BlockedPartition] = {}
+        self.stuck: dict[PartitionId, BlockedPartition] = {}
         self._admin = admin
         self._unavailable = unavailable
-        self._answered: dict[Key, int] = {}
+        self._answered: dict[PartitionId, int] = {}
         self._ask_from: dict[int, int] = {}
         """Control offset of a question -> end of staging when it was seen first."""
-        self._closing: dict[Key, str] = {}
+        self._closing: dict[PartitionId, str] = {}
 
     def skip(
         self,
-        key: Key,
+        key: PartitionId,
         frame: Frame,
         offset: int,
         reason: str,
@@ -82,13 +83,13 @@ class BlockedPartitions:
             )
             self._ask_again(key, frame.topic, trouble)
 
-    def _lost_at_source(self, key: Key) -> bool:
+    def _lost_at_source(self, key: PartitionId) -> bool:
         """Whether the replicator has said that it can't send again what is asked for."""
         halt = self.term.state.halts.get(("replicator", key))
         return halt is not None and halt.next == self.state.next.get(key)
 
     def _tell_halt(
-        self, key: Key, frame: Frame, trouble: BlockedPartition, detail: str, available: int | None
+        self, key: PartitionId, frame: Frame, trouble: BlockedPartition, detail: str, available: int | None
     ) -> None:
         halt = self.term.state.halts.get((DEDUPLICATOR, key))
         next_offset = self.state.next.get(key)
@@ -113,7 +114,7 @@ class BlockedPartitions:
 
     # going on
 
-    def close_gap(self, key: Key, topic: str) -> None:
+    def close_gap(self, key: PartitionId, topic: str) -> None:
         """The partition moves again: once past all that was skipped, nothing needs to be held any more."""
         trouble = self.stuck.get(key)
         if trouble is not None and trouble.closed(self.state.next[key], self.state.position):
@@ -165,7 +166,7 @@ class BlockedPartitions:
             # again yet.
             raise Again(f"{', '.join(cleared)}: fit again, going back to the first frame skipped")
 
-    def stay(self, partitions: Collection[tuple[str, int]]) -> None:
+    def stay(self, partitions: Collection[PartitionName]) -> None:
         """These destination partitions are set aside: what was being read again for them need not be, before
         they take records again."""
         for key, trouble in self.stuck.items():
@@ -229,7 +230,7 @@ class BlockedPartitions:
             self._ask_again(key, ask.topic, self.stuck.get(key), ask.at)
 
     def _ask_again(
-        self, key: Key, topic: str, trouble: BlockedPartition | None, answers: int | None = None
+        self, key: PartitionId, topic: str, trouble: BlockedPartition | None, answers: int | None = None
     ) -> None:
         """Say how far a partition is: the replicator sends again what comes then."""
         held = None if trouble is None else (self.state.partition, trouble.held)
@@ -237,12 +238,12 @@ class BlockedPartitions:
         resend = Resend(topic, *key, self.state.next.get(key), answers, held, start)
         self.term.control.append(resend, Deadline(CALL_S))
 
-    def _open_asks(self) -> dict[Key, Request]:
+    def _open_asks(self) -> dict[PartitionId, Request]:
         return {
             k: a
             for k, a in self.term.state.asks.copy().items()
             if self._answered.get(k, -1) < a.at and self._mine(k, a.topic)
         }
 
-    def _mine(self, key: Key, topic: str) -> bool:
+    def _mine(self, key: PartitionId, topic: str) -> bool:
         return staging_partition(topic, key[1], self.plan.staging_partitions) == self.state.partition

@@ -22,9 +22,9 @@ from common.app.lane_term import LaneTerm
 from common.errors import Deposed, KafkaTimeout, LinkRefused, UncleanTransaction
 from common.kafka.client.clients import Received
 from common.kafka.errors import NO_RIGHTS, denied, kafka_error
-from common.link.control_records import Key
 from common.link.control_state import Control
 from common.link.partitioning import partitions_of
+from common.partitions import PartitionId, PartitionName
 from common.ports import Deadline
 from deduplicator.lane.blocked_partition import BlockedPartition
 from deduplicator.lane.blocked_partitions import BlockedPartitions
@@ -108,7 +108,7 @@ class Delivery:
         return self.state.name
 
     @property
-    def stuck(self) -> dict[Key, BlockedPartition]:
+    def stuck(self) -> dict[PartitionId, BlockedPartition]:
         """The source partitions that can't go on for now."""
         return self._blocked.stuck
 
@@ -324,9 +324,9 @@ class Delivery:
         self._unavailable.unsettled = aside | unsettled
         fencing.keep_to_one()
 
-    def _own_destinations(self, state: Control, found: Recovered) -> dict[tuple[str, int], bool]:
+    def _own_destinations(self, state: Control, found: Recovered) -> dict[PartitionName, bool]:
         """The destination partitions, and whether something may have been delivered there."""
-        topics, origins, own = state.topics.copy(), state.origins.copy(), dict[tuple[str, int], bool]()
+        topics, origins, own = state.topics.copy(), state.origins.copy(), dict[PartitionName, bool]()
         for topic_id, destination in state.destinations.copy().items():
             source, partitions = topics[topic_id].topic, destination.partitions
             for partition in partitions_of(source, partitions, self.partition, self.plan.staging_partitions):

@@ -13,8 +13,10 @@ from confluent_kafka import KafkaError, KafkaException
 
 from common.errors import UncleanTransaction
 from common.kafka.errors import NO_RIGHTS, TRANSACTION_TIMEOUT_MS, denied, kafka_error, retrying, too_short
+from common.kafka.model import GROUPS_TOPIC
 from common.kafka.wire.batch_producer import BatchProducer, Delivered, Refused
 from common.kafka.wire.protocol import KnownTransaction
+from common.partitions import PartitionName
 from common.ports import Deadline
 from deduplicator.lane.transactional_ids import MOST, TransactionalIds, transactional_id
 from deduplicator.lane_plan import DeduplicatorPlan
@@ -43,7 +45,7 @@ class FencingProducer:
         """By transactional id, those that fenced it; the first is the one that is used."""
         self.ids_of: dict[int, str] = {}
         """By producer id, the transactional id; of those too that could not be fenced."""
-        self.unmarked: set[tuple[str, int]] = set()
+        self.unmarked: set[PartitionName] = set()
         """Partitions without a leader, most likely: transactions can't be completed for want of their
         markers."""
         self._mappings_topic: str = plan.mappings_topic
@@ -104,7 +106,7 @@ class FencingProducer:
         return (
             known.state == "Ongoing"
             and bool(topics)
-            and topics.isdisjoint((self._mappings_topic, "__consumer_offsets"))
+            and topics.isdisjoint((self._mappings_topic, GROUPS_TOPIC))
         )
 
     def _commit_of_predecessor(self, tid: str, known: KnownTransaction, deadline: Deadline) -> None:
@@ -189,11 +191,11 @@ class FencingProducer:
         return fence[0]
 
     @property
-    def refused(self) -> dict[tuple[str, int], KafkaError]:
+    def refused(self) -> dict[PartitionName, KafkaError]:
         """The partitions for which it could not go on, with whatever id."""
         return {at: error for producer in self.fenced.values() for at, error in producer.refused.items()}
 
-    def mark(self, tid: str, partitions: Collection[tuple[str, int]], committed: bool) -> None:
+    def mark(self, tid: str, partitions: Collection[PartitionName], committed: bool) -> None:
         """Put a marker of this id into partitions, by a transaction without records. Who ends in the middle
         of a commit has it committed by whoever comes next, who knows it by the mappings that are not in
         it."""

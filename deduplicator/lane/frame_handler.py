@@ -18,10 +18,11 @@ from common.kafka.wire.record_batch import BatchError
 from common.kafka.wire.records import MAX_RECORDS, Rows
 from common.link import batch_frame
 from common.link.batch_frame import BatchFrame
-from common.link.control_records import DEDUPLICATOR, Destination, Key
+from common.link.control_records import DEDUPLICATOR, Destination
 from common.link.control_state import Control
 from common.link.frame import Frame, decode_headers, decode_rows
 from common.link.halt_reasons import HaltReason
+from common.partitions import PartitionId
 from common.ports import Deadline
 from deduplicator.lane.blocked_partitions import BlockedPartitions
 from deduplicator.lane.dedup import Action, Decision, decide
@@ -68,11 +69,11 @@ class FrameHandler:
         self.state = state
         self._transaction = transaction
         self._blocked = troubles
-        self._refused: dict[Key, tuple[int, int]] = {}
+        self._refused: dict[PartitionId, tuple[int, int]] = {}
         """Of each partition, the frame that could not be read last: where it lies in staging, and its
         checksum."""
         self._unavailable = unavailable
-        self._bugs: dict[tuple[Key, int], str] = {}
+        self._bugs: dict[tuple[PartitionId, int], str] = {}
         """Partition and start of frames that could not be judged for an error that nobody expected, and what
         is said of it."""
 
@@ -140,7 +141,7 @@ class FrameHandler:
                 log.exception("%s offset %d: %s", self.state.name, offset, bug)
             raise Again(f"an unexpected error at offset {offset}: going on without {where}") from error
 
-    def _judge_frame(self, key: Key, frame: Frame, crc: int, message: Received) -> None:
+    def _judge_frame(self, key: PartitionId, frame: Frame, crc: int, message: Received) -> None:
         offset = message.offset()
         decision = decide(self.state.next.get(key), frame, self.state.complete)
         if decision.action is Action.SEEN:
@@ -202,7 +203,7 @@ class FrameHandler:
 
     def _decoded(
         self,
-        key: Key,
+        key: PartitionId,
         frame: Frame,
         crc: int,
         value: bytes | None,
@@ -223,7 +224,7 @@ class FrameHandler:
             return wholes
         return wholes.rows().from_offset(from_offset)
 
-    def _unknown(self, key: Key, frame: Frame, offset: int) -> None:
+    def _unknown(self, key: PartitionId, frame: Frame, offset: int) -> None:
         if self.state.complete:
             # Its origin frame was lost from staging: everything from the origin is asked for.
             self._blocked.skip(
@@ -244,7 +245,7 @@ class FrameHandler:
             "--next OFFSET",
         )
 
-    def _destination(self, key: Key, frame: Frame, offset: int) -> Destination | None:
+    def _destination(self, key: PartitionId, frame: Frame, offset: int) -> Destination | None:
         destination = self.term.state.destinations.get(frame.topic_id)
         if destination is not None and destination.refused is not None:
             reason = HaltReason.GONE if destination.gone else HaltReason.REFUSED
@@ -287,7 +288,7 @@ class FrameHandler:
 
     def _deliver(
         self,
-        key: Key,
+        key: PartitionId,
         frame: Frame,
         rows: Rows | BatchFrame,
         decision: Decision,
@@ -331,7 +332,7 @@ class FrameHandler:
             self._close_gap(key)
 
     def _deliverable(
-        self, key: Key, frame: Frame, rows: Rows, destination: Destination
+        self, key: PartitionId, frame: Frame, rows: Rows, destination: Destination
     ) -> tuple[Rows, Bad | None]:
         """The rows up to the first one that can't be delivered, and why that one can't."""
         bad = self._transaction.bad.get(key)
@@ -342,7 +343,7 @@ class FrameHandler:
             return rows, None
         return rows.below(bad[0]), bad
 
-    def _close_gap(self, key: Key) -> None:
+    def _close_gap(self, key: PartitionId) -> None:
         moved = self._transaction.moved.get(key)
         self._blocked.close_gap(key, moved.frame.topic if moved is not None else "")
 

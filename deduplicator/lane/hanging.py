@@ -21,6 +21,7 @@ from common.errors import UncleanTransaction
 from common.kafka.client import clients
 from common.kafka.wire.open_transactions import OpenTransactions
 from common.link import offset_mappings
+from common.partitions import PartitionName
 from common.ports import Deadline
 from deduplicator.lane.fencing import FencingProducer
 from deduplicator.lane.recovery import read_mappings
@@ -28,7 +29,6 @@ from deduplicator.lane_plan import DeduplicatorPlan
 
 log = logging.getLogger(__name__)
 
-Partition = tuple[str, int]
 
 ASK_S = 5.0
 WATCH_S = 10.0
@@ -41,7 +41,7 @@ enough."""
 class Unsettled(UncleanTransaction):
     """Whether something hangs in a destination partition is not known, so nothing may be written there."""
 
-    def __init__(self, at: Partition, error: KafkaError) -> None:
+    def __init__(self, at: PartitionName, error: KafkaError) -> None:
         super().__init__(f"{at[0]}-{at[1]}: {error.str()}")
         self.refused = {at: error}
 
@@ -50,11 +50,11 @@ def close_hanging(
     plan: DeduplicatorPlan,
     partition: int,
     fencing: FencingProducer,
-    destinations: Mapping[Partition, bool],
+    destinations: Mapping[PartitionName, bool],
     until: int,
     admin: AdminClient,
     deadline: Deadline,
-) -> dict[Partition, KafkaError]:
+) -> dict[PartitionName, KafkaError]:
     """Close what hangs in the destinations of a staging partition, of which is given whether something may
     have been delivered there; those of which it is not known, and why. Call it after fencing, with the offset
     in the mappings below which stands all that was committed."""
@@ -75,7 +75,7 @@ def close_hanging(
     if not hanging:
         return unsettled
     begins, all_there = last_mapped(plan, partition, hanging, until, admin, deadline)
-    due: dict[tuple[str, bool], list[Partition]] = {}
+    due: dict[tuple[str, bool], list[PartitionName]] = {}
     for at, by_id in hanging.items():
         if at not in begins and destinations[at] and not all_there:
             words = f"a transaction hangs there from offset {min(by_id.values())}, and no mapping is left that would tell whether it was committed"
@@ -95,7 +95,7 @@ def close_hanging(
     return unsettled
 
 
-def of_own(told: OpenTransactions, fencing: FencingProducer) -> dict[Partition, dict[str, int]]:
+def of_own(told: OpenTransactions, fencing: FencingProducer) -> dict[PartitionName, dict[str, int]]:
     """Where transactions of its own ids are open: by transactional id, the offset at which it begins."""
     own = {
         at: {fencing.ids_of[n]: offset for n, offset in by_producer.items() if n in fencing.ids_of}
@@ -107,11 +107,11 @@ def of_own(told: OpenTransactions, fencing: FencingProducer) -> dict[Partition, 
 def last_mapped(
     plan: DeduplicatorPlan,
     partition: int,
-    wanted: Collection[Partition],
+    wanted: Collection[PartitionName],
     until: int,
     admin: AdminClient,
     deadline: Deadline,
-) -> tuple[dict[Partition, frozenset[int]], bool]:
+) -> tuple[dict[PartitionName, frozenset[int]], bool]:
     """Of destination partitions, where the runs begin of the last transaction that was committed there;
     whether no mapping at all is missing."""
     low, _ = clients.watermarks(admin, plan.mappings_topic, partition, deadline)
@@ -135,11 +135,11 @@ def _without_first(mappings: list[offset_mappings.Mapping]) -> list[offset_mappi
     return [m for m in mappings if m.staging_offset != mappings[0].staging_offset]
 
 
-def last_begins(mappings: Collection[offset_mappings.Mapping]) -> dict[Partition, frozenset[int]]:
+def last_begins(mappings: Collection[offset_mappings.Mapping]) -> dict[PartitionName, frozenset[int]]:
     """Where the runs of the last transaction begin in each destination partition. All that a transaction has
     in a partition is written by one producer, so its first run begins where the leader says that it does."""
-    found: dict[Partition, frozenset[int]] = {}
-    of: dict[Partition, int] = {}
+    found: dict[PartitionName, frozenset[int]] = {}
+    of: dict[PartitionName, int] = {}
     for m in mappings:
         if m.runs:
             at = (m.destination_topic, m.destination_partition)
@@ -156,14 +156,14 @@ class Watch:
 
     def __init__(self, fencing: FencingProducer) -> None:
         self._fencing = fencing
-        self._written: set[Partition] = set()
-        self._seen: dict[Partition, dict[str, int]] = {}
+        self._written: set[PartitionName] = set()
+        self._seen: dict[PartitionName, dict[str, int]] = {}
         self._due = 0.0
 
-    def wrote(self, partitions: Collection[Partition]) -> None:
+    def wrote(self, partitions: Collection[PartitionName]) -> None:
         self._written.update(partitions)
 
-    def hangs(self, aside: Collection[Partition], now: float) -> Partition | None:
+    def hangs(self, aside: Collection[PartitionName], now: float) -> PartitionName | None:
         """A partition in which the same transaction was open WATCH_S ago. Call it between transactions."""
         if now < self._due or not self._written:
             return None

@@ -23,6 +23,7 @@ from common.link.control_records import DEDUPLICATOR
 from common.link.halt_reasons import HaltReason
 from common.link.lane_counters import Counters, lag
 from common.link.lane_progress import Counts, PartitionHalted, Refused, Row, Unfinished
+from common.partitions import PartitionName
 from common.ports import Deadline
 from deduplicator.lane.delivery import Delivery
 from deduplicator.lane_plan import DeduplicatorPlan, Left
@@ -75,7 +76,7 @@ class Lane:
             share.partition: Delivery(plan, share, self.term, self.admin) for share in plan.partitions
         }
         self.generations: dict[int, int] = {}
-        self._next: dict[tuple[str, int], int] = {}
+        self._next: dict[PartitionName, int] = {}
         """The offset of each staging partition that is to come next."""
         self._together_until = math.inf
         self._silence = StallDetector(self.admin, SILENCE_S)

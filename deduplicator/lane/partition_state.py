@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from common.link.control_records import Key
+from common.partitions import PartitionId
 
 
 @dataclass(slots=True)
@@ -18,7 +18,7 @@ class StagingPartitionState:
 
     name: str
     partition: int
-    next: dict[Key, int] = field(default_factory=dict)
+    next: dict[PartitionId, int] = field(default_factory=dict)
     complete: bool = False
     position: int = -1
     committed: int = -1

@@ -22,7 +22,7 @@ from common.errors import KafkaTimeout
 from common.kafka.client import clients
 from common.kafka.errors import NO_RIGHTS, denied, retriable, retrying
 from common.link import offset_mappings
-from common.link.control_records import Key
+from common.partitions import PartitionId
 from common.ports import Deadline
 
 T = TypeVar("T")
@@ -34,7 +34,7 @@ class Recovered:
     that the mappings reach (None if there is none); where to read staging from, and where staging began when
     that was found."""
 
-    next: dict[Key, int]
+    next: dict[PartitionId, int]
     complete: bool
     staging_offset: int | None
     position: int
@@ -50,7 +50,7 @@ class Snapshot:
     folded: int
     complete: bool
     staging_offset: int | None
-    next: dict[Key, int]
+    next: dict[PartitionId, int]
 
     @classmethod
     def from_plan(cls, plan: dict[str, Any]) -> Snapshot:

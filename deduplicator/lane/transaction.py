@@ -22,10 +22,11 @@ from common.kafka.wire.record_encoder import encode_records
 from common.kafka.wire.records import Rows
 from common.link import offset_mappings, provenance
 from common.link.batch_frame import BatchFrame
-from common.link.control_records import Destination, Key
+from common.link.control_records import Destination
 from common.link.frame import Frame
 from common.link.halt_reasons import HaltReason
 from common.link.offset_mappings import Mapping
+from common.partitions import PartitionId, PartitionName
 from common.ports import Deadline
 from deduplicator.lane.fencing import FencingProducer
 from deduplicator.lane.offset_runs import Run, merge, placed, segments
@@ -118,12 +119,12 @@ class Transaction:
         self.plan = plan
         self.state = state
         self.open = False
-        self.moved: dict[Key, Moved] = {}
+        self.moved: dict[PartitionId, Moved] = {}
         self.bytes = 0
         self.batch_bytes = MAX_BATCH_BYTES
         self.mappings_known: tuple[int, int | None] = (0, None)
         """What all committed mappings of this partition lie below, and the staging offset that they reach."""
-        self.bad: dict[Key, tuple[int, str, str]] = {}
+        self.bad: dict[PartitionId, tuple[int, str, str]] = {}
         """Records that can't be delivered: source offset, reason, detail."""
         self._has_several_sources = has_several_sources
         self._fencing: FencingProducer | None = None
@@ -137,7 +138,7 @@ class Transaction:
         """Topics into which another writer's records came: where the next ones will lie is not predicted."""
         self._alone: set[str] = set()
         """Topics whose next records go in batches of their own, since one of them is too large."""
-        self._ends: dict[tuple[str, int], int] = {}
+        self._ends: dict[PartitionName, int] = {}
         """Of destination partitions that this producer committed to, the offset of the next record, if nobody
         else writes there."""
         self._mark = provenance.header(plan.cluster) if plan.provenance else None
@@ -173,11 +174,11 @@ class Transaction:
             return 0.0
         return max(0.0, min(LINGER_S, self._opened + MUCH_S - now))
 
-    def written(self) -> set[tuple[str, int]]:
+    def written(self) -> set[PartitionName]:
         """The destination partitions that it has records for."""
         return {(m.destination.topic, m.frame.partition) for m in self.moved.values() if m.runs}
 
-    def refused(self) -> dict[tuple[str, int], KafkaError]:
+    def refused(self) -> dict[PartitionName, KafkaError]:
         """The partitions for which it could not go on."""
         return {} if self._fencing is None else self._fencing.refused
 

@@ -22,7 +22,9 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from common import ports
 from common.kafka.client import topics
 from common.kafka.errors import NO_RIGHTS
+from common.kafka.model import GROUPS_TOPIC
 from common.link.halt_reasons import HaltReason, gone
+from common.partitions import PartitionName
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +34,6 @@ FIRST_LOOK_S, LAST_LOOK_S, LAST_TRIAL_S = 2.0, 30.0, 300.0
 which costs a transaction."""
 CALL_S = 10.0
 
-Partition = tuple[str, int]
 
 _NOT_ITS_FAULT = NO_RIGHTS | {
     KafkaError.MSG_SIZE_TOO_LARGE,
@@ -77,19 +78,21 @@ class Unavailable:
     a destination has."""
 
     def __init__(self, admin: AdminClient, expected: Callable[[str], str | None]) -> None:
-        self.aside: dict[Partition, Aside] = {}
-        self.unsettled: dict[Partition, KafkaError] = {}
+        self.aside: dict[PartitionName, Aside] = {}
+        self.unsettled: dict[PartitionName, KafkaError] = {}
         """Where it is not known whether a transaction hangs: nothing may be written there before it is."""
         self._admin = admin
         self._expected = expected
-        self._inherited: set[Partition] = set()
+        self._inherited: set[PartitionName] = set()
         """Those that an earlier owner had set aside, until they have been looked at."""
-        self._since: dict[Partition, float] = {}
+        self._since: dict[PartitionName, float] = {}
         """When those that were refused, and have taken nothing since, were refused first."""
-        self._pauses: dict[Partition, float] = {}
+        self._pauses: dict[PartitionName, float] = {}
         """Of those that were set aside, and have taken nothing since, how long it lasted."""
 
-    def refused(self, errors: Mapping[Partition, KafkaError], own: Collection[str]) -> list[Partition]:
+    def refused(
+        self, errors: Mapping[PartitionName, KafkaError], own: Collection[str]
+    ) -> list[PartitionName]:
         """A transaction has failed for these; those of them that are set aside for it. Where one of the
         link's `own` topics is among them, or nobody was named, it is more than a destination that is not
         well."""
@@ -103,17 +106,17 @@ class Unavailable:
             self.set_aside(at, named[at].code(), named[at].str(), now)
         return found
 
-    def without_marker(self, partitions: Collection[Partition], own: str) -> list[Partition]:
+    def without_marker(self, partitions: Collection[PartitionName], own: str) -> list[PartitionName]:
         """Those of the partitions that are set aside because a transaction could not be completed for want of
         their markers."""
         # Whoever has waited for the marker has waited long enough. The group's offsets are in a topic of
         # Kafka's own.
-        found = [at for at in partitions if at[0] not in (own, "__consumer_offsets")]
+        found = [at for at in partitions if at[0] not in (own, GROUPS_TOPIC)]
         for at in found:
             self.set_aside(at, KafkaError.LEADER_NOT_AVAILABLE, "it has no leader", ports.monotonic())
         return found
 
-    def set_aside(self, at: Partition, code: int, words: str, now: float) -> None:
+    def set_aside(self, at: PartitionName, code: int, words: str, now: float) -> None:
         name = f"{at[0]}-{at[1]}"
         reason, detail = (
             HaltReason.UNAVAILABLE,
@@ -129,7 +132,7 @@ class Unavailable:
         self._since.pop(at, None)
         log.warning("%s; set aside, looked at again in %.0f s", detail, pause)
 
-    def stood_still(self, at: Partition, reason: str, detail: str) -> None:
+    def stood_still(self, at: PartitionName, reason: str, detail: str) -> None:
         """An earlier owner has set it aside: not tried before it has been looked at."""
         if at not in self.aside:
             code = (
@@ -149,7 +152,7 @@ class Unavailable:
         """What was well by now has been gone back for."""
         self._inherited &= self.aside.keys()
 
-    def took(self, partitions: Collection[Partition]) -> None:
+    def took(self, partitions: Collection[PartitionName]) -> None:
         """These have taken records."""
         if self._since or self._pauses:
             for at in partitions:
@@ -171,7 +174,7 @@ class Unavailable:
         resource = ConfigResource(ResourceType.TOPIC, topic)
         return [described[topic], self._admin.describe_configs([resource], request_timeout=CALL_S)[resource]]
 
-    def _answered(self, at: Partition, aside: Aside, now: float) -> None:
+    def _answered(self, at: PartitionName, aside: Aside, now: float) -> None:
         answers, aside.asked = aside.asked, []
         if self._well(at, *answers):
             del self.aside[at]
@@ -180,7 +183,7 @@ class Unavailable:
         aside.pause_s = min(LAST_LOOK_S, aside.pause_s * 2)
         aside.look_at = now + aside.pause_s
 
-    def _well(self, at: Partition, described: Future[Any], configs: Future[Any]) -> bool:
+    def _well(self, at: PartitionName, described: Future[Any], configs: Future[Any]) -> bool:
         try:
             found = described.result(0)
         except KafkaException:

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from common.config import start_offsets
-from common.config.start_offsets import At, Start, StartOffsets
+from common.config.start_offsets import Start, StartOffsets
 from common.errors import KafkaTimeout, SettingsError
 from common.kafka.client import topics
 from common.kafka.client.topics import TopicInfo
 from common.link.control_kinds import Origin, Started
 from common.link.control_log import ControlLog
 from common.link.control_state import Control
+from common.partitions import PartitionName
 from common.ports import Deadline
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Origins:
         self.control = control
         self.source = source
         self.bounded = bounded
-        self.undecided: set[At] = set()
+        self.undecided: set[PartitionName] = set()
         self._told = False
 
     def decide(self, found: list[TopicInfo], state: Control, deadline: Deadline) -> None:
@@ -105,7 +106,7 @@ class Origins:
 
     def _beginnings(
         self, missing: list[tuple[TopicInfo, int]], starts: StartOffsets, deadline: Deadline
-    ) -> dict[At, int]:
+    ) -> dict[PartitionName, int]:
         """Where copying of new partitions begins, as their leaders say: topic and partition -> offset, or -1.
 
         Partitions without a leader are left out for now: one would hold up all others. Not where copying
@@ -133,7 +134,7 @@ class Origins:
             again = topics.describe(self.source, sorted({i.name for i, _ in missing}), deadline)
             leaderless = {(i.name, p) for i in again.values() for p in i.leaderless}
 
-    def _given(self, exact: dict[At, int], deadline: Deadline) -> dict[At, int]:
+    def _given(self, exact: dict[PartitionName, int], deadline: Deadline) -> dict[PartitionName, int]:
         """The offsets that were given, if their logs hold them. Nothing is written down yet, so a slip of the
         pen costs nothing; later on it would halt, or skip what is there."""
         bounds = topics.bounds(self.source, exact.keys(), deadline)

@@ -19,12 +19,13 @@ from common.kafka.errors import NO_RIGHTS, denied
 from common.link import positions
 from common.link.control_kinds import Halted
 from common.link.control_log import ControlLog
-from common.link.control_records import REPLICATOR, Key
+from common.link.control_records import REPLICATOR
 from common.link.control_state import Control
 from common.link.halt_reasons import HaltReason
 from common.link.identity import refuse_own_copies
 from common.link.partitioning import spread
 from common.link.positions import Position
+from common.partitions import PartitionId, PartitionName
 from common.ports import Deadline
 from replicator.driver.origins import Origins
 from replicator.driver.topic_reporter import TopicReporter
@@ -51,12 +52,12 @@ class PositionLog:
         self.topic = topic
         self._admin = admin
         self._group = config.get("group.id")
-        self.known: dict[Key, Position] = {}
+        self.known: dict[PartitionId, Position] = {}
         self._config = config
         self._at, _ = clients.watermarks(admin, topic, 0, Deadline(PLAN_S))
         self._consumer = self._reader()
 
-    def refresh(self, deadline: Deadline) -> dict[Key, Position]:
+    def refresh(self, deadline: Deadline) -> dict[PartitionId, Position]:
         """All positions written up to now. Raises KafkaTimeout."""
         _, end = clients.watermarks(self._admin, self.topic, 0, deadline)
         silent = Deadline(SILENT_S)
@@ -129,10 +130,10 @@ class Planner:
         )
         self.topic_reporter = TopicReporter(settings, control, self.source, self.target)
         self.planned: set[TopicInfo] = set()
-        self._given: dict[tuple[str, int], tuple[Key, int, int]] = {}
+        self._given: dict[PartitionName, tuple[PartitionId, int, int]] = {}
         """In a bounded run, of each partition of the last plan: its key, where its copying begins, and the
         end that the plan gave."""
-        self._left_out: dict[Key, float] = {}
+        self._left_out: dict[PartitionId, float] = {}
         self.origins = Origins(settings, control, self.source, bounded)
 
     def take_over(self, settings: Settings) -> bool:
@@ -148,7 +149,7 @@ class Planner:
         self.settings = self.topic_reporter.settings = self.origins.settings = settings
         return True
 
-    def leave_out(self, key: Key) -> None:
+    def leave_out(self, key: PartitionId) -> None:
         """Staging has refused a frame of this partition, and each try ends the epoch of all: not again for
         REFUSED_S, or in this run."""
         self._left_out[key] = ports.monotonic()
@@ -210,7 +211,7 @@ class Planner:
             for share in spread(len(partitions), lanes)
         ]
 
-    def stand(self) -> dict[tuple[str, int], tuple[int, int]]:
+    def stand(self) -> dict[PartitionName, tuple[int, int]]:
         """In a bounded run, how far each partition of the last plan is known to lie in staging, and the end
         that the plan gave."""
         known = self.positions.refresh(Deadline(PLAN_S))
@@ -238,7 +239,7 @@ class Planner:
         except SettingsError:
             return False
 
-    def _due(self) -> list[Key]:
+    def _due(self) -> list[PartitionId]:
         """Partitions that were left out for long enough."""
         now = ports.monotonic()
         return [] if self.bounded else [k for k, at in self._left_out.items() if now - at >= REFUSED_S]
@@ -269,6 +270,6 @@ class Planner:
                     self.control.append(halted, deadline)
         return kept
 
-    def _ends(self, found: list[TopicInfo], deadline: Deadline) -> dict[tuple[str, int], int]:
+    def _ends(self, found: list[TopicInfo], deadline: Deadline) -> dict[PartitionName, int]:
         specs = {(i.name, p): OffsetSpec.latest() for i in found for p in range(i.partitions)}
         return topics.offsets(self.source, specs, deadline, committed=True)

@@ -32,6 +32,7 @@ from common.link.control_records import REPLICATOR
 from common.link.halt_reasons import HaltReason
 from common.link.lane_counters import Counters
 from common.link.lane_progress import Counts, PartitionPaused, Row
+from common.partitions import PartitionName
 from common.ports import Deadline
 from replicator.lane.batching_delay import BatchingDelay
 from replicator.lane.halts import Halts
@@ -104,7 +105,7 @@ class Lane:
         )
         self.throttle = Throttle(plan, self.copies.values(), self.source)
         self.positions_written = 0.0
-        self.uncut: dict[tuple[str, int], PartitionCopy] = {}
+        self.uncut: dict[PartitionName, PartitionCopy] = {}
         """The copies of which something was read that is not in a frame yet."""
         self.held_back = False
         """Whether all of them wait for a limit."""

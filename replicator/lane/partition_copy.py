@@ -22,9 +22,9 @@ from common.kafka.wire.chunks import Chunk, Chunks, Whole
 from common.kafka.wire.record_batch import BatchError
 from common.kafka.wire.record_decoder import UNPACKED_BYTES, leading
 from common.kafka.wire.records import Header, headers_of
-from common.link.control_records import Key
 from common.link.frame import Frame, pack
 from common.link.provenance import came_from
+from common.partitions import PartitionId
 
 MAX_FRAME_RECORDS = 10_000
 MAX_FRAME_BYTES = 400 << 10
@@ -113,7 +113,7 @@ class PartitionCopy:
         self.answered = self.handled
 
     @property
-    def key(self) -> Key:
+    def key(self) -> PartitionId:
         return (self.topic_id, self.partition)
 
     @property

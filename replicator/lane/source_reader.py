@@ -16,6 +16,7 @@ from common.kafka.wire import record_batch
 from common.kafka.wire.batch_consumer import BatchConsumer, Event
 from common.kafka.wire.chunks import Chunk
 from common.link.lane_counters import lag
+from common.partitions import PartitionName
 from common.ports import Deadline
 from replicator.lane.partition_copy import PartitionCopy, Status
 from replicator.lane_plan import ReplicatorPlan
@@ -51,9 +52,9 @@ class Source:
         self._by_name = False
         self.begun = 0
         """How often reading has begun: what was read before the last time is read again."""
-        self.held: dict[tuple[str, int], PartitionCopy] = {}
+        self.held: dict[PartitionName, PartitionCopy] = {}
         """What is assigned, but not fetched for now."""
-        self._ends: dict[tuple[str, int], int] = {}
+        self._ends: dict[PartitionName, int] = {}
         self._asked: dict[TopicPartition, Any] = {}
 
     def by_id(self) -> bool:
@@ -106,7 +107,7 @@ class Source:
         request."""
         return self._consumer is not None and self._consumer.more_comes()
 
-    def silent(self) -> list[tuple[str, int]]:
+    def silent(self) -> list[PartitionName]:
         """Partitions of which nothing comes though there is something; to be asked where `read` gave
         nothing."""
         return self._silence.found(

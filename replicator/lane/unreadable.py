@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from common.link.halt_reasons import HaltReason
+from common.partitions import PartitionName
 from replicator.lane.halts import Halts
 from replicator.lane.partition_copy import PartitionCopy, Status
 from replicator.lane.source_reader import Source
@@ -27,7 +28,7 @@ class Unreadable:
     def __init__(self, source: Source, halts: Halts) -> None:
         self._source = source
         self._halts = halts
-        self._found: dict[tuple[str, int], _Found] = {}
+        self._found: dict[PartitionName, _Found] = {}
 
     def found(self, copy: PartitionCopy, what: str, at: int) -> None:
         self._found[copy.topic, copy.partition] = _Found(copy, what, at, copy.generation, self._source.begun)

@@ -5,16 +5,19 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from common.kafka.client import clients
-from common.kafka.errors import future_result, retrying
+from common.kafka.errors import future_result, retriable, retrying
 from common.kafka.wire.batch_consumer import BatchConsumer
 from common.kafka.wire.batch_producer import BatchProducer
 from common.ports import Deadline
+from offsets.group_protocol import Committed
+from offsets.groups import Groups
 from tests.conftest import Kafka, Names
 from tests.support.brokers import Record, create_on_nodes, create_topic, produce
 from tests.support.harness import Link, assert_copied, eventually
@@ -104,3 +107,43 @@ def test_a_partition_that_nobody_leads_holds_up_no_other(three: Cluster, target:
         eventually(lambda: link.arrived(dead) == [5, 5], "the one that has a leader again", 60)
     assert_copied(link, alive)
     assert_copied(link, dead)
+
+
+def test_groups_of_brokers_that_are_well_are_read_while_another_hangs(three: Cluster, names: Names) -> None:
+    """Promise: what a group has committed is read exactly or not at all, and set or not set, whatever becomes
+    of its coordinator; groups of other coordinators do not wait for it. Asked through the client library,
+    coordinators that move can end the process."""
+    at, topic = three.bootstrap_servers, names.topic()
+    create_topic(at, topic)
+    wanted = {f"{names.link}.{n}": n for n in range(60)}
+    with closing(Groups({"bootstrap.servers": at}, "source")) as groups:
+
+        def move(by: int) -> None:
+            """Until all are set."""
+            left = {group: {(topic, 0): Committed(offset + by, "")} for group, offset in wanted.items()}
+            deadline = Deadline(40)
+            while refused := groups.commit(left, deadline):
+                assert not deadline.passed() and all(retriable(error) for error in refused.values())
+                left = {group: left[group] for group, _ in refused}
+
+        def read(deadline: Deadline, failed: dict[str, str] | None = None) -> dict[str, int]:
+            found = groups.committed(wanted, deadline, failed)
+            return {group: of[topic, 0].offset for group, of in found.items()}
+
+        move(0)
+        assert read(Deadline(20)) == wanted
+        three.pause(1)
+        try:
+            failed: dict[str, str] = {}
+            begun = time.monotonic()
+            found = read(Deadline(4), failed)
+            assert time.monotonic() - begun < 4
+            assert found.items() <= wanted.items() and found.keys() ^ failed.keys() == wanted.keys()
+            assert len(found) > 10 and len(failed) > 3
+            assert all("gave up after the time allowed" in why for why in failed.values())
+            move(100)
+            assert read(Deadline(30)) == {group: offset + 100 for group, offset in wanted.items()}
+        finally:
+            three.resume(1)
+        move(200)
+        assert read(Deadline(30)) == {group: offset + 200 for group, offset in wanted.items()}

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from common.errors import GroupRefused, GroupsFailed
+from common.kafka.wire.connection import access
+from common.partitions import PartitionName
 from common.ports import Deadline
-from offsets import group_calls
+from offsets.group_calls import GroupCalls
 from offsets.group_protocol import Committed, Group
 from offsets.groups import Groups
 from tests.integration.test_cutover import cutover, refused_at
@@ -55,8 +56,21 @@ def link(pair: tuple[str, str]) -> Link:
 
 def target_of(link: Link, group: str) -> int | None:
     """What the target's group has, asked without the client library, which does not take every id."""
-    found = group_calls.committed({"bootstrap.servers": link.target}, group, 10)
-    return found[("kinds.t", 0)].offset if ("kinds.t", 0) in found else None
+    found = committed(link.target, group)
+    return found["kinds.t", 0].offset if ("kinds.t", 0) in found else None
+
+
+def committed(bootstrap: str, group: str) -> dict[PartitionName, Committed]:
+    with closing(GroupCalls({"bootstrap.servers": bootstrap})) as calls:
+        found = calls.committed([group], 10)[group]
+    assert not isinstance(found, KafkaException)
+    return found
+
+
+def commit_as(bootstrap: str, group: str, offset: int, metadata: str) -> None:
+    """Whatever the group is called."""
+    with closing(GroupCalls({"bootstrap.servers": bootstrap})) as calls:
+        assert calls.commit({group: {("kinds.t", 0): Committed(offset, metadata)}}, 10) == {group: {}}
 
 
 @pytest.fixture(scope="module")
@@ -67,8 +81,7 @@ def expected(link: Link) -> Callable[[int], int]:
 
 
 def groups_of(bootstrap: str) -> Groups:
-    config: dict[str, Any] = {"bootstrap.servers": bootstrap}
-    return Groups(AdminClient(config), "source", config)
+    return Groups({"bootstrap.servers": bootstrap}, "source")
 
 
 def test_every_kind_of_group_is_seen_with_its_members(pair: tuple[str, str], link: Link) -> None:
@@ -106,7 +119,7 @@ def test_groups_of_every_id_and_kind_are_moved_and_share_groups_are_named(
 ) -> None:
     at, config = link.source, {"bootstrap.servers": link.source}
     for group, offset in ODD.items():
-        assert not group_calls.commit(config, group, {("kinds.t", 0): Committed(offset, "a note")}, 10)
+        commit_as(at, group, offset, "a note")
     commit(at, "classic", "kinds.t", 20)
     with streams_member(at, "streams", "kinds.t", 21), share_member(at, "share", "kinds.t"):
         pass
@@ -130,11 +143,9 @@ def test_groups_of_every_id_and_kind_are_moved_and_share_groups_are_named(
     lines = run(link, "describe", CONSUMER_GROUPS_EXCLUDE="seen.*").splitlines()
     assert len(lines) == 1 + len(moved) + 1 and any(line.startswith("'a\\nb\\tc'") for line in lines)
     # And back: what they have consumed at the target goes to the source's group.
-    assert not group_calls.commit(
-        {"bootstrap.servers": link.target}, "", {("kinds.t", 0): Committed(30, "")}, 10
-    )
+    commit_as(link.target, "", 30, "")
     assert "group '', kinds.t-0: 3 -> " in run(link, "--reverse", CONSUMER_GROUPS_EXCLUDE="seen.*")
-    assert group_calls.committed(config, "", 10)["kinds.t", 0].offset > 30
+    assert committed(at, "")["kinds.t", 0].offset > 30
 
 
 def test_a_streams_group_in_use_and_a_share_group_keep_a_cutover_from_going_on(
@@ -167,21 +178,21 @@ def test_an_error_about_one_group_is_its_own(
     """Of a group whose coordinator answers with an error, or not at all, nothing is known; the others go on,
     and `--once` ends with 3 and its name."""
     commit_all(link.source, "kinds.t", {f"sick-{where}": 5, f"passing-{where}": 5, f"sound-{where}": 5})
-    ask = Groups._ask
+    ask = GroupCalls.committed
 
-    def asked(self: Groups, group: str, timeout: float) -> Any:
-        if self._which != where or group.startswith("sound"):
-            return ask(self, group, timeout)
-        code = (
-            KafkaError.INVALID_GROUP_ID if group.startswith("sick") else KafkaError.COORDINATOR_NOT_AVAILABLE
-        )
+    def asked(self: GroupCalls, groups: list[str], timeout: float) -> Any:
+        found = ask(self, groups, timeout)
+        bootstrap = link.source if where == "source" else link.target
+        if self._brokers._access.bootstrap == access({"bootstrap.servers": bootstrap}).bootstrap:
+            for name, code in (
+                ("sick", KafkaError.INVALID_GROUP_ID),
+                ("passing", KafkaError.COORDINATOR_NOT_AVAILABLE),
+            ):
+                if f"{name}-{where}" in found:
+                    found[f"{name}-{where}"] = KafkaException(KafkaError(code))
+        return found
 
-        def fails() -> Any:
-            raise KafkaException(KafkaError(code))
-
-        return fails
-
-    monkeypatch.setattr(Groups, "_ask", asked)
+    monkeypatch.setattr(GroupCalls, "committed", asked)
     monkeypatch.setattr("offsets.survey.SOURCE_S", 4.0)
     monkeypatch.setattr("offsets.survey.CALL_S", 4.0)
     service = once(link, CONSUMER_GROUPS=f".*-{where}")
@@ -200,6 +211,7 @@ def test_an_error_about_one_group_is_its_own(
     ) as failed:
         run(link, "--once", CONSUMER_GROUPS=f".*-{where}", HEALTH_PORT="0")
     assert failed.value.exit_code == 3
+    monkeypatch.undo()
     assert target_of(link, f"sick-{where}") is None
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -75,9 +76,11 @@ def test_the_rights_in_the_readme_are_enough_and_nothing_else_is_tried(
         ends = end_offsets(at, topic)
         assert [link.run(principal) for principal in (REPLICATOR, DEDUPLICATOR, OFFSETS)] == [0, 0, 0]
         assert (end_offsets(at, topic), configs(client, [topic], Deadline(30))) == (ends, configured)
-        assert Groups(client, "source", {"bootstrap.servers": at}).committed(
-            [f"{link.name}-g1"], Deadline(30)
-        ) == {f"{link.name}-g1": {(topic, 0): (turn, "")}}
+        with closing(Groups({"bootstrap.servers": at}, "source")) as groups:
+            assert groups.committed([f"{link.name}-g1"], Deadline(30)) == {
+                f"{link.name}-g1": {(topic, 0): (turn, "")}
+            }
+            members = groups.members(Deadline(30))
         if turn == 1:
             add_partitions(at, topic, 2)
             alter(at, topic, segment_ms="200000000")
@@ -94,8 +97,7 @@ def test_the_rights_in_the_readme_are_enough_and_nothing_else_is_tried(
     assert topics(at) == before
     staged = link.links[REPLICATOR].settings.staging_topic
     assert sum(start_offsets(to, staged).values()) > 0
-    groups = Groups(client, "source", {"bootstrap.servers": at}).members(Deadline(30))
-    assert {group for group in groups if group.startswith(link.name)} == {f"{link.name}-g1"}
+    assert {group for group in members if group.startswith(link.name)} == {f"{link.name}-g1"}
     assert group_offset(link, "g1", "orders") > 0
 
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 
 import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import (
-    AdminClient,
-)
 
 from common.errors import LinkRefused, VerbatimError
 from common.kafka.client import clients
@@ -332,9 +330,8 @@ def test_the_way_back_says_which_right_at_the_source_it_lacks(link: Guarded) -> 
         return CliRunner().invoke(command, ["--reverse"], env=variables, standalone_mode=False)
 
     def reached() -> int:
-        found = Groups(AdminClient({"bootstrap.servers": at}), "source", {"bootstrap.servers": at}).committed(
-            [group], Deadline(30)
-        )
+        with closing(Groups({"bootstrap.servers": at}, "source")) as groups:
+            found = groups.committed([group], Deadline(30))
         return found[group][(topic, 0)].offset
 
     for right in back:

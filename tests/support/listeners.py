@@ -84,7 +84,7 @@ class Broker:
                 threading.Thread(target=self._serve, args=(made, number), daemon=True).start()
 
     def _serve(self, made: socket.socket, number: int) -> None:
-        by_key = {api.key: api for api in ALL}
+        by_key = {api.key: api for api in self._apis()}
         by_version = {(api.key, api.version): api for api in self.answers}
         with contextlib.suppress(OSError), made:
             while head := made.recv(4, socket.MSG_WAITALL):
@@ -103,9 +103,14 @@ class Broker:
                 head = struct.pack(">i", correlation) + (b"\0" if asked.api.flexible else b"")
                 made.sendall(struct.pack(">i", len(head + answer)) + head + answer)
 
+    def _apis(self) -> list[Api]:
+        """All that it knows: each kind of request once."""
+        keys = {api.key for api in ALL}
+        return [*ALL, *(api for api in self.answers if api.key not in keys)]
+
     def _answer(self, asked: Asked) -> bytes | None:
         if asked.api is protocol.API_VERSIONS and asked.api not in self.answers:
-            known = [(api.key, *self.knows.get(api, (0, api.version))) for api in ALL]
+            known = [(api.key, *self.knows.get(api, (0, api.version))) for api in self._apis()]
             return struct.pack(">hi", 0, len(known)) + b"".join(struct.pack(">hhh", *one) for one in known)
         return self.answers[asked.api](asked)
 

@@ -19,9 +19,10 @@ from common.errors import LinkRefused, SettingsError
 from common.kafka.client import clients, cluster_check, topics
 from common.link.control_kinds import AcceptLoss
 from common.link.control_log import ControlLog
-from common.link.control_records import DEDUPLICATOR, REPLICATOR, Halt, Key
+from common.link.control_records import DEDUPLICATOR, REPLICATOR, Halt
 from common.link.control_state import Control
 from common.link.halt_reasons import HaltReason
+from common.partitions import PartitionId
 from common.ports import Deadline
 
 if TYPE_CHECKING:
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
 CALL_S = 30.0
 
 
-def resolve(control: Control, key: Key, log_start: int, next_offset: int | None) -> tuple[int | None, int]:
+def resolve(
+    control: Control, key: PartitionId, log_start: int, next_offset: int | None
+) -> tuple[int | None, int]:
     """The source range [next, to) whose loss is to be accepted; pure.
 
     `log_start` is the source's, `next_offset` the operator's `--next`, needed only where the state is lost:
@@ -121,7 +124,7 @@ def accept_loss(
         )
 
 
-def _key(state: Control, topic: str, partition: int) -> Key:
+def _key(state: Control, topic: str, partition: int) -> PartitionId:
     halted = [key for (_, key), halt in state.halts.items() if halt.topic == topic and key[1] == partition]
     if halted:
         return max(halted, key=lambda k: max(h.at for (_, k2), h in state.halts.items() if k2 == k))

@@ -17,14 +17,13 @@ from confluent_kafka.admin import OffsetSpec
 
 from common.kafka.client import topics
 from common.link import identity
-from common.link.control_records import Key
+from common.partitions import PartitionId, PartitionName
 from common.ports import Deadline
 from offsets.service import NAME as OFFSETS
 from offsets.service import Service
 from offsets.survey import Found, Row, Survey, refuse_provenance
 from replicator.driver.planner import selected
 from verbatim.moves import cutover_rules as rules
-from verbatim.moves.cutover_rules import At
 from verbatim.moves.link_progress import Standings
 from verbatim.moves.steps import Doubt, Step, Steps, listed, wait_for
 from verbatim.verify.link import Options as VerifyOptions
@@ -62,7 +61,7 @@ class Cutover:
         self.steps = Steps(options.tell)
         self.rows: list[Row] = []
         self._found: list[TopicInfo] = []
-        self._ends: dict[At, int] = {}
+        self._ends: dict[PartitionName, int] = {}
 
     def run(self) -> None:
         """Raises Doubt, or whatever else stopped it; `steps` says where. It may be run again at any time."""
@@ -113,14 +112,14 @@ class Cutover:
             f"{len(after)} partitions of {len(self._found)} topics stood still for {self.options.quiet_s:g} s"
         ]
 
-    def _source_ends(self, survey: Survey) -> dict[At, int]:
+    def _source_ends(self, survey: Survey) -> dict[PartitionName, int]:
         deadline = Deadline(CALL_S)
         self._found = selected(self.settings, survey.source_admin, deadline)
         specs = {(t.name, p): OffsetSpec.latest() for t in self._found for p in range(t.partitions)}
         return topics.offsets(survey.source_admin, specs, deadline)
 
     @staticmethod
-    def _stable(survey: Survey, partitions: list[At]) -> dict[At, int]:
+    def _stable(survey: Survey, partitions: list[PartitionName]) -> dict[PartitionName, int]:
         latest = dict.fromkeys(partitions, OffsetSpec.latest())
         return topics.offsets(survey.source_admin, latest, Deadline(CALL_S), committed=True)
 
@@ -134,7 +133,7 @@ class Cutover:
 
     def _lag(self, survey: Survey, standings: Standings, step: Step) -> None:
         ids = {t.name: t.id for t in self._found}
-        ends: dict[Key, int] = {(ids[topic], p): end for (topic, p), end in self._ends.items()}
+        ends: dict[PartitionId, int] = {(ids[topic], p): end for (topic, p), end in self._ends.items()}
         names = {(ids[topic], p): f"{topic}-{p}" for topic, p in self._ends}
 
         def look() -> list[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from common.link.control_records import Key
 from common.link.control_state import Control
+from common.partitions import PartitionId, PartitionName
 from offsets.commit_rule import MEANINGS
 from offsets.group_offsets import GroupKey
 from offsets.groups import shown
@@ -14,11 +14,12 @@ from offsets.survey import Row, Unmoved
 from verbatim.moves.link_progress import Link
 from verbatim.verify.comparison import Kind, PartitionReport
 
-At = tuple[str, int]
-"""Topic, partition."""
 
-
-def moved(before: Mapping[At, int], after: Mapping[At, int], stable: Mapping[At, int]) -> list[str]:
+def moved(
+    before: Mapping[PartitionName, int],
+    after: Mapping[PartitionName, int],
+    stable: Mapping[PartitionName, int],
+) -> list[str]:
     """Why the source can't be said to stand still: ends that differ between two looks, partitions that came
     or went, open transactions (`stable`: last stable offsets, of the second look)."""
     out = [
@@ -35,7 +36,7 @@ def moved(before: Mapping[At, int], after: Mapping[At, int], stable: Mapping[At,
     return out
 
 
-def behind(link: Link, ends: Mapping[Key, int], names: Mapping[Key, str]) -> list[str]:
+def behind(link: Link, ends: Mapping[PartitionId, int], names: Mapping[PartitionId, str]) -> list[str]:
     """Partitions of which something is not delivered yet, or that can't be told of; all of `ends` must be."""
     out = []
     for key, end in ends.items():
@@ -62,7 +63,7 @@ def paused(state: Control, topics: list[str]) -> list[str]:
     ]
 
 
-def beyond(link: Link, ends: Mapping[Key, int], names: Mapping[Key, str]) -> list[str]:
+def beyond(link: Link, ends: Mapping[PartitionId, int], names: Mapping[PartitionId, str]) -> list[str]:
     """Partitions of which more was delivered than the source had: it has gone on since, or its log was cut,
     and no wait mends that."""
     return [

@@ -14,7 +14,8 @@ from confluent_kafka.admin import AdminClient
 
 from common.kafka.client import topics
 from common.link import identity
-from common.link.control_records import DEDUPLICATOR, Key
+from common.link.control_records import DEDUPLICATOR
+from common.partitions import PartitionId, PartitionName
 from common.ports import Deadline
 from offsets.last_known import last_look
 from offsets.service import NAME as OFFSETS
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
 
 CALL_S = 30.0
 
-At = tuple[str, int]
-"""Topic, partition."""
 
 NOT_APPLIED = frozenset({"active", "failed", "several-targets", "several-sources", "beyond-source"})
 """Outcomes of groups that can't go on at the target, until something is done."""
@@ -68,11 +67,11 @@ class Missing:
         return max(0, self.known_to - self.delivered)
 
 
-def missing(link: Link, rows: list[Row], newest: Mapping[At, int | None]) -> list[Missing]:
+def missing(link: Link, rows: list[Row], newest: Mapping[PartitionName, int | None]) -> list[Missing]:
     """What may be missing of each partition of each topic, of one that was made again under its newest id;
     and of older ones only if they stand still. `newest`: by destination. Pure."""
     last: dict[str, str] = {standing.topic: key[0] for key, standing in link.partitions.items()}
-    read: dict[Key, int] = {}
+    read: dict[PartitionId, int] = {}
     for row in rows:
         if row.record.outcome == "beyond-source":
             continue  # its offset is of another log

@@ -15,25 +15,24 @@ from confluent_kafka.admin import AdminClient
 from common.kafka.client import clients, topics
 from common.kafka.client.range_reader import records
 from common.link import positions
+from common.partitions import PartitionName
 from common.ports import Deadline
 from offsets.readers import reader_of
 
 if TYPE_CHECKING:
     from common.config.settings import Settings
 
-At = tuple[str, int]
-"""Topic, partition."""
 SPANS = (20, 1000)
 """Offsets looked at, at the end of each partition; the second time only where the first found markers
 alone."""
 
 
 def newest_records(
-    settings: Settings, admin: AdminClient, partitions: list[At], deadline: Deadline
-) -> dict[At, int | None]:
+    settings: Settings, admin: AdminClient, partitions: list[PartitionName], deadline: Deadline
+) -> dict[PartitionName, int | None]:
     """The largest timestamp (ms since 1970) among the last records of each partition; None where there are
     none."""
-    found: dict[At, int | None] = dict.fromkeys(partitions)
+    found: dict[PartitionName, int | None] = dict.fromkeys(partitions)
     bounds = topics.bounds(admin, partitions, deadline, committed=True)
     with closing(reader_of(settings)) as reader:
         for span in SPANS:

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from common.kafka.client import topics
-from common.link.control_records import DEDUPLICATOR, REPLICATOR, Key
+from common.link.control_records import DEDUPLICATOR, REPLICATOR
 from common.link.control_state import Control
+from common.partitions import PartitionId
 from common.ports import Deadline
 from offsets.groups import Groups
 from replicator.driver.planner import PositionLog
@@ -61,7 +62,7 @@ class Standing:
 class Link:
     """All partitions, and of each staging partition how far the deduplicator has come and where it ends."""
 
-    partitions: dict[Key, Standing]
+    partitions: dict[PartitionId, Standing]
     staging: dict[int, tuple[int, int]]
 
     @property
@@ -77,7 +78,9 @@ class Link:
         ]
 
 
-def stand(state: Control, mapped: Mapping[Key, int], staged: Mapping[Key, int]) -> dict[Key, Standing]:
+def stand(
+    state: Control, mapped: Mapping[PartitionId, int], staged: Mapping[PartitionId, int]
+) -> dict[PartitionId, Standing]:
     """What the three topics say, put together. Pure."""
     out = {}
     for key, origin in state.origins.items():
@@ -95,7 +98,7 @@ def stand(state: Control, mapped: Mapping[Key, int], staged: Mapping[Key, int]) 
     return out
 
 
-def _stuck(state: Control, key: Key) -> str | None:
+def _stuck(state: Control, key: PartitionId) -> str | None:
     halts = [halt for (_, halted), halt in state.halts.items() if halted == key]
     if halts:
         newest = max(halts, key=lambda halt: halt.at)
@@ -119,9 +122,10 @@ class Standings:
         self._positions = PositionLog(
             settings.positions_topic, settings.client_config("destination", "consumer"), admin
         )
-        self._groups = Groups(admin, "target", settings.client_config("destination", "admin"))
+        self._groups = Groups(settings.client_config("destination", "admin"), "target")
 
     def close(self) -> None:
+        self._groups.close()
         self._positions.close()
 
     def look(self, deadline: Deadline) -> Link:

@@ -27,9 +27,9 @@ from confluent_kafka.admin import (
 from common.kafka.client import clients
 from common.link.control_kinds import ControlRecord, encode
 from common.link.control_log import ControlLog
-from common.link.control_records import Key
 from common.link.control_state import Control
 from common.link.positions import Position
+from common.partitions import PartitionId
 from common.ports import Deadline
 from replicator.driver.planner import PositionLog
 
@@ -251,7 +251,7 @@ class NoPositions(PositionLog):
     def __init__(self) -> None:
         self.known = {}
 
-    def refresh(self, deadline: Deadline) -> dict[Key, Position]:
+    def refresh(self, deadline: Deadline) -> dict[PartitionId, Position]:
         return self.known
 
     def close(self) -> None:

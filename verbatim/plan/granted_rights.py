@@ -11,9 +11,8 @@ from confluent_kafka.admin import AdminClient
 
 from common.kafka.client import topics
 from common.kafka.errors import future_result, kafka_error, retrying
+from common.kafka.model import GROUPS_TOPIC
 from common.ports import Deadline
-
-GROUPS_TOPIC = "__consumer_offsets"
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,12 @@ from confluent_kafka.admin import NewTopic
 from common.config.topic_names import compiled
 from common.errors import VerbatimError
 from common.kafka.client import cluster_check, topics
+from common.kafka.model import GROUPS_TOPIC
 from common.link import identity
 from common.link.control_records import Destination
 from common.link.control_state import Control
 from common.link.identity import Link
+from common.partitions import PartitionName
 from common.ports import Deadline
 from deduplicator.driver.destinations import Destinations
 from replicator.driver.heartbeats import make_topic as make_heartbeats
@@ -28,7 +30,7 @@ from verbatim.plan.dry_run_clients import NoPositions, PretendedControl, Pretend
 from verbatim.plan.loops import copied_back
 from verbatim.plan.report import Action, Change, PlanReport, TopicPlan
 from verbatim.plan.requirements import Requirements
-from verbatim.plan.sampling import At, unread
+from verbatim.plan.sampling import unread
 
 if TYPE_CHECKING:
     from common.config.settings import Settings
@@ -51,11 +53,11 @@ class _Look:
         self.source = PretendingAdmin(settings.client_config("source", "admin"))
         self.target = PretendingAdmin(settings.client_config("destination", "admin"))
         self.group = f"{settings.application_name}.replicator"
-        self.starts: dict[At, int] = {}
+        self.starts: dict[PartitionName, int] = {}
         """Where each partition is read from."""
-        self.read: set[At] = set()
+        self.read: set[PartitionName] = set()
         """Those that were read before."""
-        self.leaderless: set[At] = set()
+        self.leaderless: set[PartitionName] = set()
 
     def run(self) -> PlanReport:
         self._reach()
@@ -255,7 +257,7 @@ class _Look:
             f"{sampling.SAMPLE} of each topic, without compression"
         )
 
-    def _due(self, at: At, bounds: tuple[int, int]) -> tuple[int, int]:
+    def _due(self, at: PartitionName, bounds: tuple[int, int]) -> tuple[int, int]:
         """What is to be copied of a partition, [from, to), of what its log holds."""
         (low, end), start, name = bounds, self.starts[at], f"{at[0]}-{at[1]}"
         if start > end and at in self.read:
@@ -268,10 +270,10 @@ class _Look:
             )
         return min(max(start, low), end), end
 
-    def _sizes(self, ends: dict[At, tuple[int, int]]) -> dict[str, float]:
+    def _sizes(self, ends: dict[PartitionName, tuple[int, int]]) -> dict[str, float]:
         if granted_rights.has_groups(self.source, "source", Deadline(CALL_S)):
             return sampling.sizes(self.settings, self.group, ends, Deadline(SAMPLES_S))
         self.report.notes.append(
-            f"records of the source are not looked at: nobody has consumed there yet, and to do so would make {granted_rights.GROUPS_TOPIC}"
+            f"records of the source are not looked at: nobody has consumed there yet, and to do so would make {GROUPS_TOPIC}"
         )
         return {}

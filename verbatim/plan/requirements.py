@@ -10,6 +10,7 @@ from confluent_kafka.admin import AdminClient
 
 from common.errors import VerbatimError
 from common.kafka.client import topics
+from common.kafka.model import GROUPS_TOPIC
 from common.link.permissions import SOURCE, TARGET, needed_on
 from common.ports import Deadline
 from replicator.driver.topic_reporter import ENVELOPE_BYTES
@@ -40,7 +41,7 @@ class Requirements:
         if not granted_rights.has_groups(self.target, "target", deadline):
             self.report.notes.append(
                 f"target: rights on the groups {', '.join(groups)} are not told: there are no groups yet, and asking for one would make "
-                f"{granted_rights.GROUPS_TOPIC}"
+                f"{GROUPS_TOPIC}"
             )
             return
         for group in groups:

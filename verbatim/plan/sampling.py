@@ -17,21 +17,20 @@ from common.kafka.client import clients, topics
 from common.kafka.client.clients import Received
 from common.kafka.client.range_reader import records
 from common.kafka.errors import kafka_error
+from common.partitions import PartitionName
 from common.ports import Deadline
 
 if TYPE_CHECKING:
     from common.config.settings import Settings
 
-At = tuple[str, int]
-"""Topic, partition."""
 SAMPLE = 20
 """Records read at the end of a partition of each topic."""
 ANSWER_S = 5.0
 
 
 def rates(
-    admin: AdminClient, partitions: list[At], seconds: float, deadline: Deadline
-) -> tuple[dict[At, tuple[int, int]], dict[At, float]]:
+    admin: AdminClient, partitions: list[PartitionName], seconds: float, deadline: Deadline
+) -> tuple[dict[PartitionName, tuple[int, int]], dict[PartitionName, float]]:
     """(log start, end) of each partition, and by how many offsets a second it grows: two looks, some seconds
     apart."""
     if not partitions:
@@ -53,13 +52,13 @@ def size_of(message: Received) -> int:
 
 
 def sizes(
-    settings: Settings, group: str, ends: dict[At, tuple[int, int]], deadline: Deadline
+    settings: Settings, group: str, ends: dict[PartitionName, tuple[int, int]], deadline: Deadline
 ) -> dict[str, float]:
     """Mean size of the last records of each topic's longest partition, in bytes; what there is no time for
     stays unknown.
 
     Raises VerbatimError where it can't be read."""
-    longest: dict[str, At] = {}
+    longest: dict[str, PartitionName] = {}
     for at, (low, end) in ends.items():
         best = longest.get(at[0])
         if end > low and (best is None or end - low > ends[best][1] - ends[best][0]):

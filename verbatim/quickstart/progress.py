@@ -22,7 +22,7 @@ from confluent_kafka.admin import OffsetSpec
 from common.errors import StateError
 from common.kafka.client import clients, topics
 from common.link import offset_mappings, positions
-from common.link.control_records import Key
+from common.partitions import PartitionId
 from common.ports import Deadline
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Tally:
         self.next: dict[int, int] = {}
         self._topic = topic
         self._written_at = written_at
-        self._positions: dict[Key, int] = {}
+        self._positions: dict[PartitionId, int] = {}
         self._counters: dict[tuple[str, int, int, int], dict[str, int]] = {}
         self._delays: deque[tuple[float, float]] = deque()
         self._deliveries: deque[tuple[float, int]] = deque()

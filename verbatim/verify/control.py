@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from common.errors import VerbatimError
+from common.partitions import PartitionId
 from verbatim.verify.comparison import Kind, PartitionReport
 
 
@@ -37,7 +38,7 @@ class Said:
     link: str
     origins: dict[tuple[str, str, int], int] = field(default_factory=dict)
     topic_ids: dict[str, set[str]] = field(default_factory=dict)
-    _halts: dict[tuple[str, int], dict[str, Halt]] = field(default_factory=dict)
+    _halts: dict[PartitionId, dict[str, Halt]] = field(default_factory=dict)
     """Topic id and partition -> application -> halt."""
     _refused: dict[str, str] = field(default_factory=dict)
     """Topic id -> why nothing may be written to its destination."""

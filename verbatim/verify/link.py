@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from common.errors import LinkRefused, SettingsError
+from common.partitions import PartitionName
 from verbatim.verify.common_part import SAMPLE_OFFSETS
 from verbatim.verify.comparison import PartitionReport
 from verbatim.verify.partition_check import LinkContext, Pair, check_partition
@@ -110,7 +111,7 @@ def _refuse_shared(to: dict[str, str]) -> None:
             )
 
 
-def _ends(cluster: Cluster, topics: list[str]) -> dict[tuple[str, int], int]:
+def _ends(cluster: Cluster, topics: list[str]) -> dict[PartitionName, int]:
     states = {name: state for name in topics if (state := cluster.topic(name)) is not None}
     return {
         (name, p): cluster.bounds(name, p)[1]

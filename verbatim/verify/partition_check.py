@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from common.partitions import PartitionName
 from verbatim.verify.common_part import Plan, can_sample, common_part, windows
 from verbatim.verify.compacted import check_compacted_mappings, compare_compacted
 from verbatim.verify.comparison import Batch, Kind, PartitionReport
@@ -34,11 +35,11 @@ class Pair:
     target_state: TopicState | None
 
     @property
-    def at(self) -> tuple[str, int]:
+    def at(self) -> PartitionName:
         return self.topic, self.partition
 
     @property
-    def to(self) -> tuple[str, int]:
+    def to(self) -> PartitionName:
         return self.target, self.partition
 
     @property
@@ -65,7 +66,7 @@ class LinkContext:
     from_earliest: bool
     clusters: tuple[str, str] | None
     sample: tuple[float, int] | None
-    ends: dict[tuple[str, int], int]
+    ends: dict[PartitionName, int]
     together: dict[str, set[str]]
 
     def bounds(self, pair: Pair) -> tuple[tuple[int, int], tuple[int, int]]:

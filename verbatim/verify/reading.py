@@ -27,6 +27,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, Resou
 
 from common.errors import KafkaTimeout, VerbatimError
 from common.kafka.wire import oauth_tokens
+from common.partitions import PartitionName
 from verbatim.verify.comparison import Batch, digest
 from verbatim.verify.control import Said, plain_id
 from verbatim.verify.mappings import Column, Runs
@@ -270,13 +271,13 @@ class Mappings:
         self._topics = topics
         self.several = several
         self._destinations = {destination for _, destination in topics.values()}
-        self._others: dict[tuple[str, int], dict[tuple[str, int], str]] = {}
+        self._others: dict[PartitionName, dict[PartitionName, str]] = {}
         """Destination topic and partition -> where the runs lie of what is not compared there -> its source
         topic."""
         self.whole_from_ms = 0.0
         """None of the records written since then has expired."""
-        self._whole_from: dict[tuple[str, int], int] = {}
-        self._partitions: dict[tuple[str, int], PartitionMappings] = {}
+        self._whole_from: dict[PartitionName, int] = {}
+        self._partitions: dict[PartitionName, PartitionMappings] = {}
         self._directory = tempfile.TemporaryDirectory(prefix="verbatim-verify-")
         self._held = 0
 
@@ -360,7 +361,7 @@ class Mappings:
             for each in self._partitions:
                 self._spill(each)
 
-    def _spill(self, place: tuple[str, int]) -> None:
+    def _spill(self, place: PartitionName) -> None:
         entry = self._partitions[place]
         for name, column in zip("sdl", entry.columns, strict=True):
             with self._file(place, name).open("ab") as file:
@@ -369,7 +370,7 @@ class Mappings:
         self._held -= len(entry.columns[0])
         entry.columns = array("q"), array("q"), array("q")
 
-    def _file(self, place: tuple[str, int], column: str) -> Path:
+    def _file(self, place: PartitionName, column: str) -> Path:
         return Path(self._directory.name) / f"{place[0]}.{place[1]}.{column}"
 
     def of(self, topic: str, partition: int) -> PartitionMappings:

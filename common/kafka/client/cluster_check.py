@@ -23,9 +23,10 @@ from common import ports
 from common.config import wire_properties
 from common.errors import KafkaTimeout, LinkRefused, SettingsError
 from common.kafka.client import clients
-from common.kafka.client.listener_check import Address, Reason, shown, unreachable, why
+from common.kafka.client.listener_check import Reason, shown, unreachable, why
 from common.kafka.wire import oauth_tokens, sasl
 from common.kafka.wire.connection import access
+from common.kafka.wire.protocol import Address
 from common.ports import Deadline
 
 if TYPE_CHECKING:

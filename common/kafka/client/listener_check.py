@@ -19,9 +19,8 @@ from confluent_kafka import KafkaError, KafkaException
 
 from common.kafka.wire import oauth_tokens, protocol
 from common.kafka.wire.connection import Access, Connection, access
+from common.kafka.wire.protocol import Address
 from common.ports import Deadline
-
-Address = tuple[str, int]
 
 ANSWER_S = 2.5
 """For each connection, and for each answer."""

@@ -14,10 +14,11 @@ from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from common import ports
+from common.partitions import PartitionName
 
 LOOK_S = 10.0
 
-Positions = Mapping[tuple[str, int], int]
+Positions = Mapping[PartitionName, int]
 """(topic, partition) -> offset of the next record."""
 
 
@@ -30,10 +31,10 @@ class StallDetector:
         self._look_s = look_s
         self._look_at = ports.monotonic() + look_s
         self._before: Positions = {}
-        self._ends: dict[tuple[str, int], int] = {}
+        self._ends: dict[PartitionName, int] = {}
         self._asked: Mapping[TopicPartition, Any] = {}
 
-    def found(self, positions: Callable[[], Positions]) -> list[tuple[str, int]]:
+    def found(self, positions: Callable[[], Positions]) -> list[PartitionName]:
         """Partitions that have not moved since the last look, at which an end beyond was known already:
         between two and three looks old."""
         now = ports.monotonic()
@@ -60,7 +61,7 @@ class StallDetector:
             self._ends = {}
         return sorted(silent)
 
-    def _answers(self) -> dict[tuple[str, int], int]:
+    def _answers(self) -> dict[PartitionName, int]:
         """What was asked at the last look. Of whom nobody answers it is not known whether anything is
         there."""
         ends = {}

@@ -26,6 +26,7 @@ from common.errors import LinkRefused
 from common.kafka.client import clients
 from common.kafka.errors import NO_RIGHTS, denied, future_result, kafka_error, retriable, retrying
 from common.kafka.model import Value
+from common.partitions import PartitionName
 from common.ports import Deadline
 
 NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
@@ -126,8 +127,8 @@ def descriptions(
 
 
 def bounds(
-    client: AdminClient, partitions: Collection[tuple[str, int]], deadline: Deadline, committed: bool = False
-) -> dict[tuple[str, int], tuple[int, int]]:
+    client: AdminClient, partitions: Collection[PartitionName], deadline: Deadline, committed: bool = False
+) -> dict[PartitionName, tuple[int, int]]:
     """Log start and high watermark of each partition; `committed`: the last stable offset in its place."""
     if not partitions:
         return {}
@@ -279,17 +280,17 @@ def alter(client: AdminClient, name: str, changes: Mapping[str, str | None], dea
 
 
 def offsets(
-    client: AdminClient, specs: dict[tuple[str, int], OffsetSpec], deadline: Deadline, committed: bool = False
-) -> dict[tuple[str, int], int]:
+    client: AdminClient, specs: dict[PartitionName, OffsetSpec], deadline: Deadline, committed: bool = False
+) -> dict[PartitionName, int]:
     """Offsets by OffsetSpec (earliest, latest, for a timestamp: -1 where there is none), of each partition's
     leader.
 
     `committed`: latest is the last stable offset instead of the high watermark.
     """
-    out: dict[tuple[str, int], int] = {}
+    out: dict[PartitionName, int] = {}
     level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
 
-    def ask(batch: list[tuple[str, int]], timeout: float) -> None:
+    def ask(batch: list[PartitionName], timeout: float) -> None:
         wanted = {TopicPartition(*at): specs[at] for at in batch}
         for at, future in client.list_offsets(wanted, isolation_level=level, request_timeout=timeout).items():
             out[(at.topic, at.partition)] = clients.found_offset(future_result(future, timeout + 1).offset)

@@ -21,12 +21,13 @@ from confluent_kafka import OFFSET_INVALID, KafkaError, TopicPartition
 from common import ports
 from common.kafka.errors import retriable
 from common.kafka.wire import fetch_answers, fetch_protocol
-from common.kafka.wire.broker_connections import Address, Partition
 from common.kafka.wire.chunks import Chunk
 from common.kafka.wire.fetch_answers import Budget
 from common.kafka.wire.fetch_protocol import Part
 from common.kafka.wire.fetch_sessions import FetchSessions, Position
+from common.kafka.wire.protocol import Address
 from common.kafka.wire.record_batch import BatchError
+from common.partitions import PartitionName
 
 WHOLE_BYTES = 64 << 10
 """From this size on a batch stays whole. Smaller ones become records, which phase 2 makes larger batches of:
@@ -66,7 +67,7 @@ class BatchConsumer:
         self._sessions = FetchSessions(config)
         self._codecs = whole_codecs
         self._positions = self._sessions.positions
-        self._named: dict[Partition, Position] = {}
+        self._named: dict[PartitionName, Position] = {}
         """The same by the topics' names."""
         self._budget = Budget()
         """What this look at the answers may unpack into."""

@@ -26,13 +26,14 @@ from common.config.client_properties import COMPRESSION
 from common.kafka.errors import NO_RIGHTS
 from common.kafka.wire import protocol, record_batch
 from common.kafka.wire.batch_sender import PATIENCE_S, REQUEST_BYTES, Batch, BatchSender, Reported
-from common.kafka.wire.broker_connections import BrokerConnections, Partition
+from common.kafka.wire.broker_connections import BrokerConnections
 from common.kafka.wire.coordinators import Coordinators
 from common.kafka.wire.open_transactions import OpenTransactions, left_open, open_transactions
 from common.kafka.wire.protocol import Buffer, KnownTransaction
 from common.kafka.wire.record_batch import BatchHeader, Records
 from common.kafka.wire.record_encoder import encode_records
 from common.kafka.wire.records import encode_rows
+from common.partitions import PartitionName
 from common.ports import Deadline
 
 SEQUENCES = 1 << 31
@@ -77,7 +78,7 @@ class BatchProducer:
         transactional_id: str,
         transaction_timeout_ms: int,
         group: str,
-        in_each: Sequence[Partition] = (),
+        in_each: Sequence[PartitionName] = (),
     ) -> None:
         """`group` is whose offsets its transactions commit; `in_each` are partitions that each of them writes
         to which writes anything: they are registered with the first others, by one request."""
@@ -92,11 +93,11 @@ class BatchProducer:
         self._group = group
         self._in_each = in_each
         self._number, self._epoch = -1, -1
-        self._sequences: dict[Partition, int] = {}
-        self._single: dict[Partition, _Single] = {}
+        self._sequences: dict[PartitionName, int] = {}
+        self._single: dict[PartitionName, _Single] = {}
         self._coordinators = Coordinators(self._brokers, transactional_id, group, self._end)
         self._batches = BatchSender(self._brokers, transactional_id, self._register_with_each, self._end)
-        self._registered: set[Partition] = set()
+        self._registered: set[PartitionName] = set()
         self._with_offsets = False
         self._gap = False
         """Whether batches with numbers were forgotten: those of a next transaction would be out of order."""
@@ -245,14 +246,14 @@ class BatchProducer:
         pieces = record_batch.reseal(header, batch, self._number, self._epoch, sequence)
         self._batches.add(_batch((topic, partition), pieces, reported))
 
-    def _sequence(self, at: Partition, count: int) -> int:
+    def _sequence(self, at: PartitionName, count: int) -> int:
         """The number of the first of so many records that come next."""
         self._must_go_on()
         sequence = self._sequences.get(at, 0)
         self._sequences[at] = (sequence + count) % SEQUENCES
         return sequence
 
-    def take_part(self, partitions: Collection[Partition], timeout: float, in_each: bool) -> None:
+    def take_part(self, partitions: Collection[PartitionName], timeout: float, in_each: bool) -> None:
         """Make partitions part of the transaction though nothing goes there: its end puts a marker there.
         `in_each`: those of each transaction too."""
         self._must_go_on()
@@ -285,7 +286,7 @@ class BatchProducer:
         self._batches.close()
 
     @property
-    def refused(self) -> dict[Partition, KafkaError]:
+    def refused(self) -> dict[PartitionName, KafkaError]:
         """The partitions for which it has ended, or could not begin, a transaction: what was said of each."""
         return self._batches.refused
 
@@ -297,7 +298,7 @@ class BatchProducer:
         """What the cluster knows of any transactional id; None: nothing, or nothing that may be told."""
         return self._coordinators.known_transaction(transactional_id, timeout)
 
-    def open_transactions(self, partitions: Collection[Partition], timeout: float) -> OpenTransactions:
+    def open_transactions(self, partitions: Collection[PartitionName], timeout: float) -> OpenTransactions:
         """What the leaders of partitions know of transactions that are open there, of any producer."""
         return open_transactions(self._brokers, partitions, Deadline(timeout))
 
@@ -321,11 +322,11 @@ class BatchProducer:
             for records, reports in _batches_of(some):
                 self.produce_batch(topic, partition, records, _each(reports))
 
-    def _register_with_each(self, partitions: Collection[Partition], deadline: Deadline) -> None:
+    def _register_with_each(self, partitions: Collection[PartitionName], deadline: Deadline) -> None:
         first = [] if self._registered else [at for at in self._in_each if at not in partitions]
         self._register([*partitions, *first], deadline)
 
-    def _register(self, partitions: Iterable[Partition], deadline: Deadline) -> None:
+    def _register(self, partitions: Iterable[PartitionName], deadline: Deadline) -> None:
         """Make partitions part of the transaction; the broker takes nothing for them before."""
         new = [at for at in partitions if at not in self._registered]
         if not new:
@@ -337,7 +338,7 @@ class BatchProducer:
             raise self._end(KafkaError(KafkaError._STATE, f"{topic}-{partition}: {words}"))
         body = [protocol.add_partitions(self._id, self._number, self._epoch, new)]
         deadline = Deadline(deadline.left(PATIENCE_S))
-        refused: dict[Partition, int] = {}
+        refused: dict[PartitionName, int] = {}
 
         def ask() -> int:
             answer = self._coordinators.ask(
@@ -361,14 +362,14 @@ class BatchProducer:
             raise
         self._registered.update(new)
 
-    def _refused(self, refused: Mapping[Partition, int], code: int) -> Refused:
+    def _refused(self, refused: Mapping[PartitionName, int], code: int) -> Refused:
         topics = sorted({topic for (topic, _), error in refused.items() if error == code})
         error = KafkaError(code, f"{KafkaError(code).str()} ({', '.join(topics)})")
         self._ended = Refused(error, topics)
         return self._ended
 
 
-def _batch(at: Partition, pieces: Sequence[Buffer], reported: Reported, tried: str = "") -> Batch:
+def _batch(at: PartitionName, pieces: Sequence[Buffer], reported: Reported, tried: str = "") -> Batch:
     return Batch(at, pieces, sum(map(len, pieces)), reported, tried)
 
 

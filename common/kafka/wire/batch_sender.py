@@ -18,10 +18,11 @@ from confluent_kafka import KafkaError, KafkaException
 
 from common import ports
 from common.kafka.wire import protocol
-from common.kafka.wire.broker_backoff import TRIES
-from common.kafka.wire.broker_connections import DATA, Address, BrokerConnections, Line, Partition
+from common.kafka.wire.broker_backoff import DATA, TRIES
+from common.kafka.wire.broker_connections import BrokerConnections, Line
 from common.kafka.wire.connection import Connection
-from common.kafka.wire.protocol import Buffer
+from common.kafka.wire.protocol import Address, Buffer
+from common.partitions import PartitionName
 from common.ports import Deadline
 
 SEND_BYTES = 256 << 10
@@ -55,7 +56,7 @@ _OUT_OF_ORDER = KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 @dataclass(slots=True)
 class Batch:
-    at: Partition
+    at: PartitionName
     pieces: Sequence[Buffer]
     bytes: int
     reported: Reported
@@ -71,27 +72,27 @@ class BatchSender:
         self,
         brokers: BrokerConnections,
         transactional_id: str,
-        register: Callable[[Collection[Partition], Deadline], None],
+        register: Callable[[Collection[PartitionName], Deadline], None],
         end: Callable[[KafkaError], KafkaException],
     ) -> None:
         self._brokers = brokers
         self._id = transactional_id
         self._register = register
         self._end = end
-        self._waiting: dict[Partition, deque[Batch]] = {}
+        self._waiting: dict[PartitionName, deque[Batch]] = {}
         self._waiting_bytes = 0
         self._sent: dict[Line, deque[list[Batch]]] = {}
         """What is in flight to each broker, by request."""
-        self._again: dict[Partition, deque[Batch]] = {}
+        self._again: dict[PartitionName, deque[Batch]] = {}
         """What was not taken, in order; nothing else goes to these partitions meanwhile."""
         self._again_at = 0.0
-        self._again_since: dict[Partition, float] = {}
-        self._by: dict[Partition, Connection] = {}
+        self._again_since: dict[PartitionName, float] = {}
+        self._by: dict[PartitionName, Connection] = {}
         """By which connection something went to a partition last."""
         self.refusal: KafkaError | None = None
         """Of the first batch of this transaction that was refused: reports go to their batches, and a commit
         must know without them."""
-        self.refused: dict[Partition, KafkaError] = {}
+        self.refused: dict[PartitionName, KafkaError] = {}
         """The partitions for which it has ended, or could not begin, a transaction: what was said of each."""
 
     def __len__(self) -> int:
@@ -136,11 +137,11 @@ class BatchSender:
         due = [batch.at for sent in self._sent.values() for some in sent for batch in some]
         self.blame([*due, *self._again], KafkaError(KafkaError._TIMED_OUT, "was not acknowledged in time"))
 
-    def blame(self, partitions: Iterable[Partition], error: KafkaError) -> None:
+    def blame(self, partitions: Iterable[PartitionName], error: KafkaError) -> None:
         for at in partitions:
             self.refused.setdefault(at, error)
 
-    def reach_leaders(self, partitions: Collection[Partition], deadline: Deadline) -> None:
+    def reach_leaders(self, partitions: Collection[PartitionName], deadline: Deadline) -> None:
         """Find the leaders, and connect to them."""
         brokers, deadline = self._brokers, Deadline(deadline.left(PATIENCE_S))
         try:
@@ -157,11 +158,11 @@ class BatchSender:
                 self.blame((at for at in partitions if brokers.leader(at) == leader), exception.args[0])
                 raise self._end(exception.args[0]) from None
 
-    def reconnected(self, partitions: Iterable[Partition]) -> list[Partition]:
+    def reconnected(self, partitions: Iterable[PartitionName]) -> list[PartitionName]:
         """Those whose leader was reached by another connection the last time something went there."""
         return [at for at in partitions if at in self._by and self._by[at] is not self._connection_to(at)]
 
-    def _connection_to(self, at: Partition) -> Connection | None:
+    def _connection_to(self, at: PartitionName) -> Connection | None:
         """The one that there is to a partition's leader."""
         leader = self._brokers.leader(at)
         line = None if leader is None else (leader, DATA)
@@ -270,7 +271,7 @@ class BatchSender:
                 self._again_since.pop(batch.at, None)
                 batch.reported(None, answer.base_offset)
 
-    def _patient(self, at: Partition) -> bool:
+    def _patient(self, at: PartitionName) -> bool:
         """Whether one that nobody takes anything for may still be waited for."""
         now = ports.monotonic()
         return now - self._again_since.setdefault(at, now) < PATIENCE_S

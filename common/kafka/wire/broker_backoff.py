@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from common import ports
+from common.kafka.wire.protocol import Address
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +27,6 @@ FORGET_S = 60.0
 
 DATA, CONTROL = "data", "control"
 """What connections are for: a question must not wait behind records."""
-Address = tuple[str, int]
 
 
 @dataclass(slots=True)

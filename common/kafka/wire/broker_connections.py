@@ -16,23 +16,12 @@ from confluent_kafka import KafkaError, KafkaException
 from common import ports
 from common.kafka.errors import NO_RIGHTS
 from common.kafka.wire import protocol
-from common.kafka.wire.broker_backoff import CONTROL, DATA, TRIES, Address
+from common.kafka.wire.broker_backoff import CONTROL, DATA, TRIES
 from common.kafka.wire.connection import Access, Connection, UnsupportedVersion, access, broken, wait_for
 from common.kafka.wire.handshake import Waits
-from common.kafka.wire.protocol import Answer, Api, Buffer
+from common.kafka.wire.protocol import Address, Answer, Api, Buffer
+from common.partitions import PartitionName
 from common.ports import Deadline
-
-__all__ = [
-    "CONTROL",
-    "DATA",
-    "Address",
-    "BrokerConnections",
-    "Line",
-    "NoCoordinator",
-    "Partition",
-    "Question",
-    "Unreachable",
-]
 
 NEXT_BROKER_S = 1.0
 """Where a broker has not answered for so long what any of them could, TCP, TLS and SASL included, the next
@@ -42,7 +31,6 @@ IDLE_S = 5.0
 
 Line = tuple[Address, str]
 """A broker, and what the connection is for."""
-Partition = tuple[str, int]
 
 
 class NoCoordinator(KafkaException):
@@ -60,8 +48,8 @@ class BrokerConnections:
         self._access: Access = access(config)
         self._connections: dict[Line, Connection] = {}
         self._addresses: dict[int, Address] = {}
-        self._leaders: dict[Partition, int] = {}
-        self._epochs: dict[Partition, int] = {}
+        self._leaders: dict[PartitionName, int] = {}
+        self._epochs: dict[PartitionName, int] = {}
         self._coordinators: dict[int, Address] = {}
 
     def __getitem__(self, line: Line) -> Connection:
@@ -194,18 +182,18 @@ class BrokerConnections:
         self._epochs.update(found.epochs)
         return found.errors
 
-    def leader(self, at: Partition) -> Address | None:
+    def leader(self, at: PartitionName) -> Address | None:
         """The broker that leads a partition, as far as is known."""
         return self._addresses.get(self._leaders.get(at, -1))
 
-    def epoch(self, at: Partition) -> int:
+    def epoch(self, at: PartitionName) -> int:
         """Of that leader; -1: not known."""
         return self._epochs.get(at, -1)
 
     def address(self, node: int) -> Address | None:
         return self._addresses.get(node)
 
-    def forget_leader_of(self, at: Partition) -> None:
+    def forget_leader_of(self, at: PartitionName) -> None:
         self._leaders.pop(at, None)
 
     def forget_leader(self, address: Address) -> None:
@@ -214,7 +202,7 @@ class BrokerConnections:
             at: node for at, node in self._leaders.items() if self._addresses.get(node) != address
         }
 
-    def find_leaders(self, partitions: Iterable[Partition], deadline: Deadline) -> None:
+    def find_leaders(self, partitions: Iterable[PartitionName], deadline: Deadline) -> None:
         """Learn the leaders that are not known, however often it takes. Raises KafkaException at the
         deadline."""
         pause = 0.05

@@ -26,7 +26,7 @@ from common import ports
 from common.config.wire_properties import sasl_mechanism
 from common.kafka.wire import handshake, oauth_tokens, protocol, sasl, tls
 from common.kafka.wire.handshake import Waits
-from common.kafka.wire.protocol import Answer, Api, Buffer, MalformedAnswer
+from common.kafka.wire.protocol import Address, Answer, Api, Buffer, MalformedAnswer
 from common.ports import Deadline
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ _SESSION_SHARE = 0.8
 class Access:
     """How to reach brokers and prove who one is, from a client's properties."""
 
-    bootstrap: tuple[tuple[str, int], ...]
+    bootstrap: tuple[Address, ...]
     client_id: str
     tls: ssl.SSLContext | None = field(repr=False)
     mechanism: str | None
@@ -73,7 +73,7 @@ def access(config: Mapping[str, Any]) -> Access:
     )
 
 
-def _address(text: str) -> tuple[str, int]:
+def _address(text: str) -> Address:
     host, _, port = text.rpartition("://")[2].rpartition(":")
     if not port.isdigit():
         host, port = f"{host}:{port}".lstrip(":"), "9092"
@@ -103,7 +103,7 @@ class Connection:
     be reached, `_AUTHENTICATION` where it does not let one in. Then it is closed.
     """
 
-    def __init__(self, to: Access, address: tuple[str, int], tries: int = 0) -> None:
+    def __init__(self, to: Access, address: Address, tries: int = 0) -> None:
         """`tries`: how many have failed there. Of a name with several addresses each begins with another
         one."""
         self.address = address

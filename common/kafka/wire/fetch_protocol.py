@@ -25,14 +25,12 @@ from common.kafka.wire.protocol import (
     compact_count,
     compact_text,
 )
+from common.partitions import PartitionId
 
 FETCH = Api("Fetch", 1, 13, flexible=True)
 FETCH_BY_NAME = Api("Fetch", 1, 12, flexible=True)
 NO_SESSION = 0
 """Of the session's id: the broker is to make one."""
-
-Topic = tuple[str, int]
-"""Topic id, as `canonical` spells it, and partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +72,7 @@ class Part:
 class Fetched:
     error: int
     session: int
-    parts: dict[Topic, Part]
+    parts: dict[PartitionId, Part]
 
 
 def canonical(topic_id: str) -> str:
@@ -84,8 +82,8 @@ def canonical(topic_id: str) -> str:
 
 
 def fetch(
-    wanted: Mapping[Topic, Wanted],
-    forgotten: Collection[Topic],
+    wanted: Mapping[PartitionId, Wanted],
+    forgotten: Collection[PartitionId],
     session: int,
     epoch: int,
     wait_ms: int,
@@ -134,7 +132,7 @@ def fetched(answer: Answer, ids: Mapping[str, str] | None = None) -> Fetched:
     asked for. Raises MalformedAnswer."""
     answer.tags()
     _, error, session = answer.take("ihi")
-    parts: dict[Topic, Part] = {}
+    parts: dict[PartitionId, Part] = {}
     for _ in answer.each_compact():
         topic = _topic(answer, ids)
         for _ in answer.each_compact():

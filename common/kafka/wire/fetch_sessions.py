@@ -19,11 +19,13 @@ from common import ports
 from common.errors import LinkRefused
 from common.kafka.errors import NO_RIGHTS
 from common.kafka.wire import fetch_answers, fetch_protocol
-from common.kafka.wire.broker_backoff import TRIES
-from common.kafka.wire.broker_connections import DATA, Address, BrokerConnections, Line, Partition, Question
+from common.kafka.wire.broker_backoff import DATA, TRIES
+from common.kafka.wire.broker_connections import BrokerConnections, Line, Question
 from common.kafka.wire.connection import UnsupportedVersion, wait_for
 from common.kafka.wire.fetch_answers import Budget
-from common.kafka.wire.fetch_protocol import FETCH, FETCH_BY_NAME, NO_SESSION, Fetched, Topic, Wanted
+from common.kafka.wire.fetch_protocol import FETCH, FETCH_BY_NAME, NO_SESSION, Fetched, Wanted
+from common.kafka.wire.protocol import Address
+from common.partitions import PartitionId, PartitionName
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +51,7 @@ class Position:
     it, `replica` that it is a follower (its id), `leader_epoch` which leader is meant; nobody is asked before
     `rests_until`."""
 
-    key: Topic
+    key: PartitionId
     topic: str
     partition: int
     offset: int
@@ -68,7 +70,7 @@ class Position:
     """The last three are common/kafka/wire/fetch_answers.py's."""
 
     @property
-    def name(self) -> Partition:
+    def name(self) -> PartitionName:
         return self.topic, self.partition
 
     def wanted(self, most_bytes: int) -> Wanted:
@@ -82,9 +84,9 @@ class Session:
 
     number: int = NO_SESSION
     epoch: int = 0
-    wanted: dict[Topic, Position] = field(default_factory=dict)
-    known: dict[Topic, Wanted] = field(default_factory=dict)
-    untold: set[Topic] = field(default_factory=set)
+    wanted: dict[PartitionId, Position] = field(default_factory=dict)
+    known: dict[PartitionId, Wanted] = field(default_factory=dict)
+    untold: set[PartitionId] = field(default_factory=set)
     answer_by: float | None = None
     """While a request is in flight."""
     had_much: bool = False
@@ -104,8 +106,8 @@ class FetchSessions:
         self._partition_bytes = int(config.get("max.partition.fetch.bytes", 1 << 20))
         self._rack = str(config.get("client.rack", ""))
         self._age_s = int(config.get("metadata.max.age.ms", METADATA_AGE_MS)) / 1000
-        self.positions: dict[Topic, Position] = {}
-        self.changed: dict[Topic, Position] = {}
+        self.positions: dict[PartitionId, Position] = {}
+        self.changed: dict[PartitionId, Position] = {}
         """Of these something else is wanted than the sessions have, or of another broker; and those that no
         broker is known to lead."""
         self.sessions: dict[Address, Session] = {}
@@ -225,7 +227,7 @@ class FetchSessions:
 
     def _place(self) -> None:
         """Want of each leader what has changed. What has none stays where it is."""
-        unled: dict[Topic, Position] = {}
+        unled: dict[PartitionId, Position] = {}
         for key, at in self.changed.items():
             wanted = not at.held and not at.stopped
             leader = self._whom(at) if wanted else None

@@ -20,7 +20,7 @@ from confluent_kafka import KafkaError
 
 from common import ports
 from common.kafka.wire import oauth_tokens, protocol, sasl
-from common.kafka.wire.protocol import Answer, Api, Buffer
+from common.kafka.wire.protocol import Address, Answer, Api, Buffer
 
 if TYPE_CHECKING:
     from common.kafka.wire.connection import Access
@@ -35,7 +35,7 @@ Exchange = Callable[[Api, Sequence[Buffer]], Generator[Waits, None, Answer]]
 """A request and its answer."""
 
 
-def connected(to: Access, address: tuple[str, int], tries: int) -> Generator[Waits, None, socket.socket]:
+def connected(to: Access, address: Address, tries: int) -> Generator[Waits, None, socket.socket]:
     """A socket that is connected, by TLS where that is asked for; it does not block. Of several addresses of
     the name, each try begins with another one: the first may accept connections and be silent. Raises
     OSError."""

@@ -15,7 +15,9 @@ from common import ports
 from common.kafka.errors import NO_RIGHTS
 from common.kafka.wire import open_transactions_protocol as protocol
 from common.kafka.wire.broker_backoff import TRIES
-from common.kafka.wire.broker_connections import Address, BrokerConnections, Partition
+from common.kafka.wire.broker_connections import BrokerConnections
+from common.kafka.wire.protocol import Address
+from common.partitions import PartitionName
 from common.ports import Deadline
 
 LEADER_S = 2.0
@@ -29,17 +31,17 @@ class OpenTransactions:
     """`first`: of each partition that has any, by producer id, the offset at which its transaction begins.
     `untold`: of which partitions nothing was told, and why; all others have been asked."""
 
-    first: dict[Partition, dict[int, int]] = field(default_factory=dict)
-    untold: dict[Partition, KafkaError] = field(default_factory=dict)
+    first: dict[PartitionName, dict[int, int]] = field(default_factory=dict)
+    untold: dict[PartitionName, KafkaError] = field(default_factory=dict)
 
-    def may_be_of(self, producer: int) -> set[Partition]:
+    def may_be_of(self, producer: int) -> set[PartitionName]:
         """Where a producer has one, or may have."""
         return {*self.untold, *(at for at, first in self.first.items() if producer in first)}
 
 
 def left_open(
-    brokers: BrokerConnections, partitions: Collection[Partition], producer: int, deadline: Deadline
-) -> set[Partition]:
+    brokers: BrokerConnections, partitions: Collection[PartitionName], producer: int, deadline: Deadline
+) -> set[PartitionName]:
     """Where a transaction that a producer has ended is open for longer than its marker takes, or may be."""
     patience = Deadline(deadline.left(MARKER_S))
     while may_be := open_transactions(brokers, partitions, deadline).may_be_of(producer):
@@ -50,7 +52,7 @@ def left_open(
 
 
 def open_transactions(
-    brokers: BrokerConnections, partitions: Collection[Partition], deadline: Deadline
+    brokers: BrokerConnections, partitions: Collection[PartitionName], deadline: Deadline
 ) -> OpenTransactions:
     """Raises KafkaException where no broker tells who leads."""
     found = OpenTransactions()
@@ -61,7 +63,7 @@ def open_transactions(
     for at in partitions:
         brokers.forget_leader_of(at)
     errors = brokers.describe({topic for topic, _ in partitions}, deadline)
-    by_leader: dict[Address, list[Partition]] = {}
+    by_leader: dict[Address, list[PartitionName]] = {}
     for at in partitions:
         leader = brokers.leader(at)
         if leader is None:
@@ -80,14 +82,16 @@ def open_transactions(
     return found
 
 
-def _ask(brokers: BrokerConnections, leader: Address, left: set[Partition], found: OpenTransactions) -> None:
+def _ask(
+    brokers: BrokerConnections, leader: Address, left: set[PartitionName], found: OpenTransactions
+) -> None:
     """Take out of `left` what is answered."""
 
-    def untold(errors: Mapping[Partition, int]) -> None:
+    def untold(errors: Mapping[PartitionName, int]) -> None:
         found.untold.update((at, KafkaError(code)) for at, code in errors.items())
         left.difference_update(errors)
 
-    def offsets(of: Iterable[Partition], committed: bool) -> dict[Partition, int]:
+    def offsets(of: Iterable[PartitionName], committed: bool) -> dict[PartitionName, int]:
         body = [protocol.list_offsets(of, committed)]
         answer = brokers.ask(leader, protocol.LIST_OFFSETS, body, Deadline(LEADER_S))
         listed = protocol.listed_offsets(answer)
@@ -119,7 +123,7 @@ def _ask(brokers: BrokerConnections, leader: Address, left: set[Partition], foun
 
 
 def _take_out_stable(
-    left: set[Partition], stable: Mapping[Partition, int], ends: Mapping[Partition, int]
+    left: set[PartitionName], stable: Mapping[PartitionName, int], ends: Mapping[PartitionName, int]
 ) -> None:
     """Nothing is open of what was there when `ends` were asked."""
     left.difference_update(at for at, offset in stable.items() if offset >= ends[at])

@@ -6,12 +6,13 @@ import struct
 from collections.abc import Iterable
 
 from common.kafka.wire.protocol import NO_TAGS, Answer, Api, by_topic, compact_count, compact_text, text
+from common.partitions import PartitionName
 
 LIST_OFFSETS = Api("ListOffsets", 2, 5)
 DESCRIBE_PRODUCERS = Api("DescribeProducers", 61, 0, flexible=True)
 
 
-def list_offsets(partitions: Iterable[tuple[str, int]], committed: bool) -> bytes:
+def list_offsets(partitions: Iterable[PartitionName], committed: bool) -> bytes:
     """The ends of partitions: high watermarks, or (`committed`) last stable offsets."""
     topics = by_topic(partitions)
     body = struct.pack(">ibi", -1, committed, len(topics))
@@ -21,7 +22,7 @@ def list_offsets(partitions: Iterable[tuple[str, int]], committed: bool) -> byte
     return body
 
 
-def listed_offsets(answer: Answer) -> dict[tuple[str, int], tuple[int, int]]:
+def listed_offsets(answer: Answer) -> dict[PartitionName, tuple[int, int]]:
     """Of each partition an error code (0: none) and the offset."""
     found = {}
     answer.number("i")
@@ -33,7 +34,7 @@ def listed_offsets(answer: Answer) -> dict[tuple[str, int], tuple[int, int]]:
     return found
 
 
-def describe_producers(partitions: Iterable[tuple[str, int]]) -> bytes:
+def describe_producers(partitions: Iterable[PartitionName]) -> bytes:
     topics = by_topic(partitions)
     body = compact_count(topics)
     for topic, numbers in topics.items():
@@ -42,7 +43,7 @@ def describe_producers(partitions: Iterable[tuple[str, int]]) -> bytes:
     return body + NO_TAGS
 
 
-def described_producers(answer: Answer) -> dict[tuple[str, int], tuple[int, dict[int, int]]]:
+def described_producers(answer: Answer) -> dict[PartitionName, tuple[int, dict[int, int]]]:
     """Of each partition an error code (0: none), and by producer id where the transaction begins that it has
     open there."""
     found = {}

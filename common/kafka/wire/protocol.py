@@ -16,8 +16,12 @@ from typing import Any, Literal
 
 from confluent_kafka import KafkaError, KafkaException
 
+from common.partitions import PartitionName
+
 Buffer = bytes | memoryview | Any
 """What a socket takes: anything with a buffer."""
+Address = tuple[str, int]
+"""Host and port."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +185,7 @@ def framed(api: Api, correlation: int, client_id: str, body: Sequence[Buffer]) -
 
 
 def produce(
-    transactional_id: str | None, timeout_ms: int, batches: Mapping[tuple[str, int], Sequence[Buffer]]
+    transactional_id: str | None, timeout_ms: int, batches: Mapping[PartitionName, Sequence[Buffer]]
 ) -> list[Buffer]:
     """One record batch, in pieces, for each partition; acknowledged by all replicas that are in sync."""
     by_topic: dict[str, list[tuple[int, Sequence[Buffer]]]] = {}
@@ -208,7 +212,7 @@ class Produced:
     words: str | None
 
 
-def produced(answer: Answer) -> dict[tuple[str, int], Produced]:
+def produced(answer: Answer) -> dict[PartitionName, Produced]:
     found = {}
     for _ in answer.each():
         topic = answer.text() or ""
@@ -232,10 +236,10 @@ class Metadata:
     """Addresses of brokers by id; the leader of each partition, -1 where it has none; the error code of each
     topic that has one; the epochs of the leaders."""
 
-    brokers: dict[int, tuple[str, int]]
-    leaders: dict[tuple[str, int], int]
+    brokers: dict[int, Address]
+    leaders: dict[PartitionName, int]
     errors: dict[str, int]
-    epochs: dict[tuple[str, int], int]
+    epochs: dict[PartitionName, int]
 
 
 def described(answer: Answer) -> Metadata:
@@ -287,7 +291,7 @@ def producer_id(answer: Answer) -> tuple[int, int, int]:
 
 
 def add_partitions(
-    transactional_id: str, number: int, epoch: int, partitions: Iterable[tuple[str, int]]
+    transactional_id: str, number: int, epoch: int, partitions: Iterable[PartitionName]
 ) -> bytes:
     topics = by_topic(partitions)
     return (
@@ -300,7 +304,7 @@ def add_partitions(
     )
 
 
-def by_partition(answer: Answer) -> dict[tuple[str, int], int]:
+def by_partition(answer: Answer) -> dict[PartitionName, int]:
     """Error codes of an answer that has one for each partition."""
     found = {}
     answer.number("i")
@@ -317,7 +321,7 @@ def add_offsets(transactional_id: str, number: int, epoch: int, group: str) -> b
 
 
 def commit_offsets(
-    transactional_id: str, group: str, number: int, epoch: int, offsets: Mapping[tuple[str, int], int]
+    transactional_id: str, group: str, number: int, epoch: int, offsets: Mapping[PartitionName, int]
 ) -> bytes:
     body = text(transactional_id) + text(group) + struct.pack(">qhi", number, epoch, len(offsets))
     for (topic, partition), offset in offsets.items():
@@ -369,7 +373,7 @@ class KnownTransaction:
     number: int
     epoch: int
     began_ms: int
-    partitions: frozenset[tuple[str, int]]
+    partitions: frozenset[PartitionName]
 
 
 def describe_transaction(transactional_id: str) -> bytes:
@@ -394,7 +398,7 @@ def known_transaction(answer: Answer) -> tuple[int, KnownTransaction]:
     return error, KnownTransaction(state, number, epoch, began_ms, frozenset(partitions))
 
 
-def by_topic(partitions: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
+def by_topic(partitions: Iterable[PartitionName]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for topic, partition in partitions:
         found.setdefault(topic, []).append(partition)

@@ -18,7 +18,7 @@ from cryptography.x509.oid import NameOID
 
 from common.config import client_properties, wire_properties
 from common.config.client_properties import Given, resolve
-from common.config.wire_properties import ELSEWHERE, HEEDED, NO_EFFECT, refused, without_effect
+from common.config.wire_properties import NO_EFFECT, refused, without_effect
 from common.kafka.wire.connection import access
 
 PLAIN = {"bootstrap.servers": "b:1"}
@@ -46,6 +46,41 @@ dFDMnN8Y9txk7wYadtqXVsvnKtOwe55QdvUyKretNyioIg1Q/gqeReePFHhhy1k=
 -----END ENCRYPTED PRIVATE KEY-----
 """
 """Of the certificate, encrypted with "opensesame". Made for this test; nobody trusts it."""
+
+_HEEDED = """
+    bootstrap.servers broker.address.family check.crcs client.id compression.level compression.type
+    enable.sasl.oauthbearer.unsecure.jwt enable.ssl.certificate.verification fetch.max.bytes
+    fetch.min.bytes fetch.wait.max.ms https.ca.location https.ca.pem max.partition.fetch.bytes
+    sasl.mechanism sasl.oauthbearer.client.id sasl.oauthbearer.client.secret sasl.oauthbearer.config
+    sasl.oauthbearer.extensions sasl.oauthbearer.grant.type
+    sasl.oauthbearer.metadata.authentication.type sasl.oauthbearer.method sasl.oauthbearer.scope
+    sasl.oauthbearer.sub.claim.name sasl.oauthbearer.token.endpoint.url sasl.password sasl.username
+    security.protocol ssl.ca.location ssl.ca.pem ssl.certificate.location ssl.certificate.pem
+    ssl.cipher.suites ssl.crl.location ssl.curves.list ssl.endpoint.identification.algorithm
+    ssl.key.location ssl.key.password ssl.key.pem
+"""
+HEEDED = frozenset(_HEEDED.split())
+"""They mean the same to both. (`check.crcs`: batches are always checked. `sub.claim.name`: how the library
+names whom a token is for, in its log.)"""
+_ELSEWHERE = """
+    api.version.fallback.ms api.version.request api.version.request.timeout.ms
+    auto.commit.interval.ms broker.version.fallback consume.callback.max.messages
+    coordinator.query.interval.ms debug enable.metrics.push enable.random.seed enabled_events
+    fetch.queue.backoff.ms group.protocol.type group.remote.assignor heartbeat.interval.ms
+    internal.termination.signal log.connection.close log.queue log.thread.name log_level
+    max.poll.interval.ms max.poll.records message.copy.max.bytes offset.store.method
+    offset.store.path offset.store.sync.interval.ms partition.assignment.strategy partitioner
+    produce.offset.report queue.buffering.backpressure.threshold queue.buffering.max.kbytes
+    queue.buffering.max.messages queued.max.messages.kbytes queued.min.messages sasl.kerberos.keytab
+    sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin sasl.kerberos.principal
+    sasl.kerberos.service.name session.timeout.ms share.acknowledgement.mode socket.blocking.max.ms
+    statistics.interval.ms sticky.partitioning.linger.ms topic.metadata.propagation.max.ms
+    topic.metadata.refresh.fast.cnt topic.metadata.refresh.fast.interval.ms
+    topic.metadata.refresh.sparse
+"""
+ELSEWHERE = frozenset(_ELSEWHERE.split())
+"""They speak of a client's queues, callbacks, logs and groups, of which our connections have none; or of
+GSSAPI, which is refused itself."""
 
 
 def test_each_property_of_the_library_is_heeded_or_refused_or_without_effect() -> None:

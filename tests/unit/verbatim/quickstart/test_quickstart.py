@@ -26,9 +26,9 @@ from rich.console import Console
 import verbatim.quickstart.quickstart
 from common.errors import SettingsError, VerbatimError
 from common.link import offset_mappings, positions
-from common.link.control_records import Key
 from common.link.offset_mappings import Mapping
 from common.link.positions import Position
+from common.partitions import PartitionId
 from common.spark import class_archive, jars
 from verbatim.local import applications, kafka_cluster
 from verbatim.local.applications import Application, descendants, environment, processes
@@ -249,14 +249,14 @@ def test_history_knows_each_offset_s_time_to_the_millisecond(steps: list[tuple[i
 # figures
 
 BASE = Mapping("c", "t", "id", 0, 0, 0, "t", 0, 0, 0, 0, 0, [])
-KEYS: list[Key] = [("id", 0), ("id", 1)]
+KEYS: list[PartitionId] = [("id", 0), ("id", 1)]
 
 
 def mapped(tally: Tally, now: float, records: int, **more: Any) -> None:
     tally.mapping(offset_mappings.encode(replace(BASE, records=records, **more))[1], now)
 
 
-def position(tally: Tally, key: Key, reached: int) -> None:
+def position(tally: Tally, key: PartitionId, reached: int) -> None:
     tally.position(*positions.encode("t", key, Position(reached, 0, -1)))
 
 

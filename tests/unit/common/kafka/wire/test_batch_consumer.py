@@ -17,7 +17,7 @@ from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPar
 from common import ports
 from common.kafka.wire import batch_consumer, fetch_answers, fetch_protocol, fetch_sessions
 from common.kafka.wire.batch_consumer import BatchConsumer, Event
-from common.kafka.wire.broker_connections import DATA
+from common.kafka.wire.broker_backoff import DATA
 from common.kafka.wire.chunks import Chunk
 from common.kafka.wire.connection import broken
 from common.kafka.wire.fetch_answers import Budget, committed
@@ -26,11 +26,11 @@ from common.kafka.wire.protocol import Answer
 from common.kafka.wire.record_batch import CODECS, headers, seal
 from common.kafka.wire.record_encoder import encode_records
 from common.kafka.wire.records import encode_rows
-from common.link.control_records import Key
+from common.partitions import PartitionId
 from replicator.lane.source_reader import whole_codecs
 
 ID = "ASNFZ4mrze8BI0VniavN7w"
-KEY: Key = (fetch_protocol.canonical(ID), 0)
+KEY: PartitionId = (fetch_protocol.canonical(ID), 0)
 AT = TopicPartition("orders", 0)
 ANY = frozenset(CODECS.values())
 

@@ -16,7 +16,8 @@ from confluent_kafka import KafkaError, KafkaException
 from common import ports
 from common.kafka.wire import open_transactions, protocol, record_batch
 from common.kafka.wire.batch_producer import BatchProducer, Refused
-from common.kafka.wire.broker_connections import CONTROL, DATA, BrokerConnections
+from common.kafka.wire.broker_backoff import CONTROL, DATA
+from common.kafka.wire.broker_connections import BrokerConnections
 from common.kafka.wire.compression import codec_name
 from common.kafka.wire.connection import broken
 from common.kafka.wire.open_transactions import OpenTransactions

@@ -23,11 +23,12 @@ from common.errors import LinkRefused
 from common.kafka.wire import broker_connections, fetch_protocol, protocol
 from common.kafka.wire.batch_consumer import BatchConsumer, Event
 from common.kafka.wire.batch_producer import BatchProducer
-from common.kafka.wire.broker_backoff import TRIES, BrokerTries
-from common.kafka.wire.broker_connections import CONTROL, DATA, BrokerConnections
+from common.kafka.wire.broker_backoff import CONTROL, DATA, TRIES, BrokerTries
+from common.kafka.wire.broker_connections import BrokerConnections
 from common.kafka.wire.chunks import Chunk
 from common.kafka.wire.connection import Connection, access
 from common.kafka.wire.fetch_protocol import FETCH, FETCH_BY_NAME
+from common.kafka.wire.protocol import Address
 from common.ports import Deadline
 from replicator.lane.source_reader import Source
 from tests.support.listeners import Asked, Broker, coordinator, metadata, nobody, offset_of, silent, told
@@ -35,7 +36,6 @@ from tests.unit.common.kafka.wire.test_batch_consumer import batch
 
 ID = "ASNFZ4mrze8BI0VniavN7w"
 ALL_CODECS = frozenset(range(5))
-Address = tuple[str, int]
 
 
 @pytest.fixture(autouse=True)
