@@ -1,0 +1,1 @@
+"""Hostile bytes, guided by what they reach: python -m tests.fuzz."""
