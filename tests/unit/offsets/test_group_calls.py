@@ -163,9 +163,7 @@ def test_older_brokers_are_asked_in_their_version(pair: Pair, newest: int) -> No
 
 
 def test_brokers_that_do_not_tell_states_are_not_asked(pair: Pair) -> None:
-    with pytest.raises(
-        LinkRefused, match=rf"the broker 127.0.0.1:{pair.a.address[1]} does not tell the states"
-    ):
+    with pytest.raises(LinkRefused, match=r"the broker 127.0.0.1:\d+ does not tell the states"):
         pair.lists(b"", b"", newest=3)
 
 
