@@ -27,6 +27,7 @@ from tests.faults.rounds.faults import Fault, NotReached, Scene
 from tests.faults.rounds.proxy import wait_for
 from tests.faults.rounds.world import BATCHES, Link, World
 from tests.support.brokers import Record, create_topic, produce, read_all
+from verbatim.local.kafka_cluster import Cluster
 
 PARTITIONS = 3
 TOPICS = 2
@@ -100,8 +101,9 @@ class SourceKind:
     def dealt(cls, rng: random.Random) -> SourceKind:
         return cls(rng.choice(CODECS), rng.random() < 0.5, rng.random() < 0.25)
 
-    def make(self, source: str, topic: str) -> None:
-        """With gaps: a log that was compacted, and is so no more while the round is played."""
+    def make(self, cluster: Cluster, topic: str) -> None:
+        """With gaps: a log that was compacted, and is so no more. Call it before anybody copies the topic."""
+        source = cluster.bootstrap_servers
         if not self.gaps:
             create_topic(source, topic, PARTITIONS, KEPT)
             return
@@ -111,12 +113,26 @@ class SourceKind:
             produce(source, topic, records)
             time.sleep(0.3)
         # Of each partition the first values go; the second ones are the newest before the segment that is
-        # written to. One that is compacted later, after it was copied, would be another log than its copy.
+        # written to. One that is compacted later, after it was copied, would be another log than its copy,
+        # and so would that of a follower which comes to lead.
         left = [2 * 20] * PARTITIONS
-        if not wait_for(lambda: [*map(len, read_all(source, topic))] == left, COMPACTED_S):
+
+        def compacted() -> bool:
+            if [*map(len, read_all(source, topic))] != left:
+                return False
+            of_each = [replica_bytes(cluster.folder, f"{topic}-{p}") for p in range(PARTITIONS)]
+            return all(len(sizes) == cluster.nodes and len(set(sizes)) == 1 for sizes in of_each)
+
+        if not wait_for(compacted, COMPACTED_S):
             raise TimeoutError(f"{topic} was not compacted")
         admin = AdminClient({"bootstrap.servers": source, "log_level": 0})
         topics_of.alter(admin, topic, dict.fromkeys(COMPACTED), Deadline(30))
+
+
+def replica_bytes(folder: Path, partition: str) -> list[int]:
+    """How much each replica of a partition holds, of those that have it."""
+    replicas = folder.glob(f"node-*/{partition}")
+    return [sum(log.stat().st_size for log in replica.glob("*.log")) for replica in replicas]
 
 
 def deal(seed: int, rounds: int, names: Sequence[str], singly: bool) -> list[list[list[str]]]:
@@ -186,7 +202,7 @@ class Player:
     def play(self, number: int, steps: list[list[str]]) -> Result:
         """One round. Never raises for what production or a fault did: that is the verdict."""
         began = time.monotonic()
-        link = self._link()
+        link = self._link(number)
         result = Result(
             self.seed, number, link.name, datetime.now(UTC).isoformat(timespec="seconds"), broken=self.broken
         )
@@ -243,14 +259,25 @@ class Player:
         self.link = None
         self._topics = []
 
-    def _link(self) -> Link:
+    def _kinds(self, link: str, number: int) -> dict[str, SourceKind]:
+        """The source topics of a round."""
+        rng = random.Random(f"kinds {self.seed} {number}")
+        return {f"{link}.t.{number}.{letter}": SourceKind.dealt(rng) for letter in "abcdef"[:TOPICS]}
+
+    def _link(self, number: int) -> Link:
         if self.link is None:
             self._links += 1
+            name = f"r{self.seed}x{self._links}"
+            # It copies a topic as soon as it is there.
+            for later in range(number, number + self.rounds_per_link):
+                for topic, kind in self._kinds(name, later).items():
+                    if kind.gaps:
+                        kind.make(self.world.source.cluster, topic)
             # A destination that were compacted for a moment would be another log than its source.
             more = {"TOPIC_CONFIG_EXCLUDE": ",".join(COMPACTED)}
             more |= {} if self.broken is None else {"VERBATIM_BREAK": self.broken}
             named = random.Random(f"named {self.seed} {self._links}").random() < 0.5
-            self.link = self.world.link(f"r{self.seed}x{self._links}", self.light, named, **more)
+            self.link = self.world.link(name, self.light, named, **more)
             self.link.start()
         return self.link
 
@@ -260,11 +287,12 @@ class Player:
         for side in (self.world.source, self.world.target):
             if not side.healthy(90):
                 raise TimeoutError("a cluster did not heal after the round before")
-        topics = [f"{link.topics}{number}.{letter}" for letter in "abcdef"[:TOPICS]]
-        kinds = dict(zip(topics, (SourceKind.dealt(rng) for _ in topics), strict=True))
+        kinds = self._kinds(link.name, number)
+        topics = [*kinds]
         result.sources = [asdict(kind) for kind in kinds.values()]
         for topic, kind in kinds.items():
-            kind.make(source, topic)
+            if not kind.gaps:
+                kind.make(self.world.source.cluster, topic)
         self._topics += topics
         loads = [
             Load(source, t, PARTITIONS, rng.randrange(2**31), PER_SECOND, Batches(kind.codec, kind.large))
