@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import shutil
 import signal
 import socket
@@ -18,7 +19,7 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -74,6 +75,7 @@ class Cluster:
     clients: node -> (port it listens on, port it tells): one more listener, for clients that are to come
         through a proxy. Brokers among themselves, and whoever uses `bootstrap_servers`, keep to the other
         one.
+    environment: of a node's process, over this one's.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class Cluster:
         jvm_options: Sequence[str] = QUICK_START,
         record_classes: Path | None = None,
         clients: Mapping[int, tuple[int, int]] | None = None,
+        environment: Callable[[int], Mapping[str, str]] = lambda node: {},
     ) -> None:
         if nodes < 1:
             raise ValueError(f"a cluster has at least one node, not {nodes}")
@@ -95,6 +98,7 @@ class Cluster:
         self._jvm_options = tuple(jvm_options)
         self._record_classes = record_classes
         self._clients = dict(clients or {})
+        self._environment = environment
         self._folder: Path | None = None
         self._ports: dict[int, tuple[int, int]] = {}
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
@@ -272,7 +276,7 @@ class Cluster:
         command += [f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}"]
         command += ["-cp", classpath(KAFKA, KAFKA_LOGGING), main, *arguments]
         try:
-            return spawn(command, self._log(node))
+            return spawn(command, self._log(node), os.environ | self._environment(node))
         except OSError as error:
             raise BrokerError(f"node {node} could not be started: {error}") from error
 

@@ -157,6 +157,26 @@ def pause_nodes(side: str, count: int, shortest: float, longest: float, scene: S
     return {"nodes": nodes, "pause_s": _pause_nodes(cluster, nodes, shortest, longest, scene)}
 
 
+def set_clock(role: str, apart_s: int, scene: Scene) -> Said:
+    """The clock of the broker that has a role jumps, and back again."""
+    side = _side(scene, role)
+    if not side.clocks:
+        raise NotReached("clocks can't be set apart (that takes a C compiler)")
+    if not side.healthy():
+        raise NotReached("the cluster had not healed from before")
+    node = ROLES[role](scene)
+    for_s = scene.random.uniform(4, 12)
+    side.set_clock(node, apart_s)
+    try:
+        time.sleep(for_s)
+        told = side.time_of(node)
+    finally:
+        side.set_clock(node, 0)
+    if told is None or abs(told - time.time() - apart_s) > 120:
+        raise NotReached(f"its clock stood at {told}")
+    return {"node": node, "apart_s": apart_s, "for_s": round(for_s, 1)}
+
+
 def fill_log(scene: Scene) -> Said:
     """The file system of one target broker's logs is full: the broker ends, and is started again once there
     is room."""
@@ -640,6 +660,9 @@ def _all(long: bool) -> dict[str, Fault]:
         found[f"broker/kill-{role}"] = partial(kill_broker, role)
         found[f"broker/pause-{role}"] = partial(pause_broker, role, 1.0, 3.5)
         found[f"broker/pause-{role}-past-session"] = partial(pause_broker, role, 5.0, 12.0)
+        # Longer than any transaction may take.
+        found[f"broker/clock-ahead-{role}"] = partial(set_clock, role, 3600)
+        found[f"broker/clock-behind-{role}"] = partial(set_clock, role, -3600)
         if long:
             found[f"broker/pause-{role}-past-minute"] = partial(pause_broker, role, 62.0, 70.0)
     found["broker/pause-target-past-session"] = partial(pause_nodes, "target", NODES, 9.0, 13.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -16,6 +17,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +56,8 @@ class Side:
 
     cluster: Cluster
     proxy: Proxy
+    clocks: dict[int, Path]
+    """By node, the file that sets its clock apart (inside/clock.c); none where that can't be compiled."""
 
     def __post_init__(self) -> None:
         self._admin: AdminClient | None = None
@@ -84,6 +88,28 @@ class Side:
         if not ready:
             time.sleep(0.2)
         return ready
+
+    def set_clock(self, node: int, apart_s: int) -> None:
+        """Set a node's clock so many seconds apart from the machine's."""
+        with self.clocks[node].open("r+b") as file:
+            file.write(apart_s.to_bytes(8, sys.byteorder, signed=True))
+
+    def time_of(self, node: int) -> float | None:
+        """What a node takes for the time, in seconds since 1970: a thread dump begins with it."""
+        log = self.cluster.folder / f"node-{node}.log"
+        before = log.stat().st_size
+        os.kill(self.cluster.pid(node), signal.SIGQUIT)
+
+        def told() -> list[str]:
+            with log.open(errors="replace") as file:
+                file.seek(before)
+                return re.findall(
+                    r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\nFull thread dump", file.read(), re.MULTILINE
+                )
+
+        if not wait_for(lambda: bool(told()), 10):
+            return None
+        return datetime.strptime(told()[-1], "%Y-%m-%d %H:%M:%S").astimezone().timestamp()
 
     def leader(self, topic: str, partition: int) -> int:
         """The node that leads a partition."""
@@ -333,11 +359,32 @@ def _last(process: Process) -> str:
     ]
 
 
-def _side(folder: Path, properties: dict[str, str | int]) -> Side:
+def _side(folder: Path, properties: dict[str, str | int], library: Path | None) -> Side:
     ports = free_ports(2 * NODES)
     routes = {n + 1: (ports[2 * n], ports[2 * n + 1]) for n in range(NODES)}
     heard = {node: (behind, own) for node, (own, behind) in routes.items()}
-    return Side(Cluster(NODES, folder, clients=heard, properties=properties), Proxy(routes))
+    clocks = {node: folder.with_name(f"{folder.name}-{node}.clock") for node in routes if library is not None}
+
+    def of_node(node: int) -> dict[str, str]:
+        return {"LD_PRELOAD": str(library), "VERBATIM_CLOCK": str(clocks[node])} if clocks else {}
+
+    cluster = Cluster(NODES, folder, clients=heard, properties=properties, environment=of_node)
+    side = Side(cluster, Proxy(routes), clocks)
+    for node, file in clocks.items():
+        file.touch()
+        side.set_clock(node, 0)
+    return side
+
+
+def clock_library(folder: Path) -> Path | None:
+    """What sets brokers' clocks apart, compiled; None where there is no compiler."""
+    library = folder / "clock.so"
+    try:
+        command = ["cc", "-shared", "-fPIC", "-O2", "-o", str(library), str(INSIDE / "clock.c")]
+        subprocess.run(command, check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return library
 
 
 class World:
@@ -352,7 +399,10 @@ class World:
             "auto.leader.rebalance.enable": "true",
             "leader.imbalance.check.interval.seconds": 5,
         }
-        self.source, self.target = (_side(folder / name, properties) for name in ("source", "target"))
+        library = clock_library(folder)
+        self.source, self.target = (
+            _side(folder / name, properties, library) for name in ("source", "target")
+        )
         self.state = folder / "state"
         self.small_state = False
         """Whether the state lies on a file system of its own that can be filled."""
