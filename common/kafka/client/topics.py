@@ -246,8 +246,12 @@ def add_partitions(client: AdminClient, name: str, partitions: int, deadline: De
     """Grow a topic to a number of partitions; nothing if it has them already."""
 
     def grow(timeout: float) -> None:
-        have = describe(client, [name], deadline)[name].partitions
-        if have < partitions:
+        found = describe(client, [name], deadline).get(name)
+        if found is None:
+            # Each broker hears of a topic that was just made in its own time.
+            words = "the broker that was asked has not heard of it"
+            raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, words))
+        if found.partitions < partitions:
             future = client.create_partitions([NewPartitions(name, partitions)], request_timeout=timeout)[
                 name
             ]

@@ -13,7 +13,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from common.config import loading
 from common.config.settings import Settings
-from common.errors import LinkRefused, SettingsError
+from common.errors import KafkaTimeout, LinkRefused, SettingsError
 from common.kafka.client import clients, topics
 from common.kafka.client.appender import Appender
 from common.kafka.client.topics import TopicInfo
@@ -150,3 +150,17 @@ def test_properties_that_no_client_can_be_made_of_are_an_error_in_one_line(make:
     """GSSAPI, with a library that was built without it. It was a traceback."""
     with pytest.raises(SettingsError, match=r"of b:1 can't be made: .*SASL mechanism GSSAPI"):
         make({"bootstrap.servers": "b:1", "security.protocol": "sasl_ssl"})
+
+
+def test_partitions_are_added_once_the_broker_that_is_asked_has_heard_of_the_topic(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Seen: a topic that was just made, another broker asked, and a KeyError ended the deduplicator."""
+    info = TopicInfo("orders", "id", 3)
+    answers = iter([{}, {}, {"orders": info}])
+    monkeypatch.setattr(topics, "describe", lambda *_: next(answers))
+    topics.add_partitions(None, "orders", 3, Deadline(5))  # type: ignore[arg-type]
+    assert next(answers, None) is None
+    monkeypatch.setattr(topics, "describe", lambda *_: {})
+    with pytest.raises(KafkaTimeout, match="adding partitions to topic orders: the broker that was asked"):
+        topics.add_partitions(None, "orders", 3, Deadline(0.1))  # type: ignore[arg-type]
