@@ -8,7 +8,7 @@ import random
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -30,7 +30,7 @@ class Groups:
 
     def __init__(self, source: str, names: Sequence[str], topics: Sequence[str], seed: int) -> None:
         self.committed: dict[Place, int] = {}
-        """What the source has acknowledged."""
+        """What the source has acknowledged; of what it has not it may have taken some all the same."""
         self._source, self._topics = source, topics
         self._random = random.Random(seed)
         self._consumers = {name: _consumer(source, name) for name in names}
@@ -43,7 +43,7 @@ class Groups:
         self._thread.join(60)
         for consumer in self._consumers.values():
             consumer.close()
-        return self.committed
+        return dict(self.committed)
 
     def _run(self) -> None:
         while not self._stop.wait(EACH_S):
@@ -64,16 +64,17 @@ def names(link: str) -> list[str]:
     return [f"{link}-reader{n}" for n in range(GROUPS)]
 
 
-def problems(target: str, link: str, committed: Mapping[Place, int], within_s: float) -> list[str]:
-    """Each group stands at the target, in time, at the copy of the record that it would read next at the
-    source."""
+def problems(source: str, target: str, link: str, moved: Mapping[Place, int], within_s: float) -> list[str]:
+    """Each group that was moved stands at the target, in time, at the copy of the record that it would read
+    next at the source. Call it when the source has healed."""
+    committed = _committed(source, moved)
     mapped = read_mappings(target, f"{link}.offset-mappings")
     ends = {t: end_offsets(target, t, "read_uncommitted") for t in {topic for _, topic, _ in committed}}
     wrong: dict[Place, str] = {}
 
     def exact() -> bool:
         wrong.clear()
-        found = _at_target(target, committed)
+        found = _committed(target, committed)
         for at, offset in committed.items():
             _, topic, partition = at
             least, most = bounds(mapped.get((topic, partition), []), offset, ends[topic][partition])
@@ -98,11 +99,11 @@ def bounds(mapped: Sequence[Mapped], offset: int, end: int) -> tuple[int, int]:
     return (pairs[-1][1] + 1 if pairs else 0), end
 
 
-def _at_target(target: str, committed: Mapping[Place, int]) -> dict[Place, int]:
+def _committed(bootstrap: str, places: Collection[Place]) -> dict[Place, int]:
     found: dict[Place, int] = {}
-    for group in {group for group, _, _ in committed}:
-        with contextlib.closing(_consumer(target, group)) as consumer:
-            asked: list[Partition] = [(topic, p) for g, topic, p in committed if g == group]
+    for group in {group for group, _, _ in places}:
+        with contextlib.closing(_consumer(bootstrap, group)) as consumer:
+            asked: list[Partition] = [(topic, p) for g, topic, p in places if g == group]
             for at in consumer.committed([TopicPartition(*where) for where in asked], timeout=CALL_S * 6):
                 found[(group, at.topic, at.partition)] = at.offset
     return found

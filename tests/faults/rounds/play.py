@@ -342,7 +342,7 @@ class Player:
         last = (self._played + 1) % self.rounds_per_link == 0
         verdict = checker.check(source, target, link.name, self._topics if last else topics)
         result.problems += verdict.problems
-        result.problems += groups.problems(target, link.name, committed, GROUPS_S * self.patience)
+        result.problems += groups.problems(source, target, link.name, committed, GROUPS_S * self.patience)
         result.groups = len(committed)
         result.records = sum(len(p) for t in topics for p in read_all(source, t))
         result.mappings, result.runs = verdict.mappings, verdict.runs
