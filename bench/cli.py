@@ -3,6 +3,7 @@ found."""
 
 from __future__ import annotations
 
+import math
 import signal
 import sys
 import tempfile
@@ -12,7 +13,7 @@ from types import FrameType
 import click
 
 from bench import copiers, report, sitting
-from bench.clusters import two_brokers
+from bench.clusters import NEAR, Far, two_brokers
 from bench.sitting import Scale, Sitting
 
 PARTS = ("throughput", "latency", "recovery")
@@ -25,7 +26,7 @@ QUICK = Scale(
     pause_minutes=0.0,
     warm_s=20.0,
 )
-_SHAPES = {shape.name: shape for shape in sitting.SHAPES}
+_SHAPES = {shape.name: shape for shape in sitting.SHAPES + sitting.OTHER_SHAPES}
 
 
 @click.group(invoke_without_command=True)
@@ -68,6 +69,24 @@ _SHAPES = {shape.name: shape for shape in sitting.SHAPES}
     type=click.FloatRange(min=0),
     help="How long to look for the longest pause at 1,000 records/s.",
 )
+@click.option(
+    "--far-source",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    help="Round trip of copiers to the source, in ms.",
+)
+@click.option(
+    "--far-target",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    help="Round trip of copiers to the target, in ms.",
+)
+@click.option(
+    "--line",
+    type=click.FloatRange(min=1),
+    default=math.inf,
+    help="What a line to a cluster that is far away carries in each direction, in Mbit/s. [default: no limit]",
+)
 @click.pass_context
 def cli(
     context: click.Context,
@@ -80,6 +99,9 @@ def cli(
     names: tuple[str, ...],
     rates: tuple[int, ...],
     pause_minutes: float | None,
+    far_source: float,
+    far_target: float,
+    line: float,
 ) -> None:
     """Measure Verbatim, MirrorMaker 2 and a plain loop, side by side on two real brokers of this machine.
 
@@ -96,7 +118,12 @@ def cli(
         signal.signal(number, _interrupt)
     copiers.lay_by_classes(click.echo)
     about = sitting.about_the_machine(sitting.command_line(sys.argv[1:]))
-    with tempfile.TemporaryDirectory(prefix="verbatim-bench-") as folder, two_brokers(Path(folder)) as pair:
+    with (
+        tempfile.TemporaryDirectory(prefix="verbatim-bench-") as folder,
+        two_brokers(
+            Path(folder), *(Far(ms, line) if ms else NEAR for ms in (far_source, far_target))
+        ) as pair,
+    ):
         run = Sitting(pair, scale, click.echo)
         try:
             if "throughput" in parts:

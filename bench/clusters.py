@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import math
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -13,6 +15,7 @@ from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from verbatim.local.kafka_cluster import FULL_SPEED, Cluster
+from verbatim.local.processes import HOST, free_ports, spawn
 
 HEAP = "1g"
 # As kafka-server-start.sh starts them: with a heap that has its full size at once.
@@ -25,9 +28,11 @@ _CALL_S = 30.0
 
 @dataclass
 class Broker:
-    """A cluster of one broker, seen through an admin client."""
+    """A cluster of one broker, seen through an admin client. `far`: where copiers reach it by a line, if
+    not at `bootstrap_servers`."""
 
     cluster: Cluster
+    far: str = ""
 
     @cached_property
     def admin(self) -> AdminClient:
@@ -36,6 +41,11 @@ class Broker:
     @property
     def bootstrap_servers(self) -> str:
         return self.cluster.bootstrap_servers
+
+    @property
+    def copiers_servers(self) -> str:
+        """Where copiers reach it."""
+        return self.far or self.bootstrap_servers
 
     @property
     def pid(self) -> int:
@@ -113,11 +123,39 @@ class Pair:
     folder: Path
 
 
+@dataclass(frozen=True)
+class Far:
+    """How far away a cluster is: its round trip, and what its line carries in each direction."""
+
+    round_trip_ms: float = 0.0
+    mbit: float = math.inf
+
+
+NEAR = Far()
+
+
 @contextlib.contextmanager
-def two_brokers(folder: Path) -> Iterator[Pair]:
+def two_brokers(folder: Path, source: Far = NEAR, target: Far = NEAR) -> Iterator[Pair]:
     """Start both, and end them however it ends."""
     with (
-        Cluster(heap=HEAP, jvm_options=_JVM) as source,
-        Cluster(heap=HEAP, jvm_options=_JVM) as target,
+        _broker(folder / "source-line.log", source) as one,
+        _broker(folder / "target-line.log", target) as other,
     ):
-        yield Pair(Broker(source), Broker(target), folder)
+        yield Pair(one, other, folder)
+
+
+@contextlib.contextmanager
+def _broker(log: Path, far: Far) -> Iterator[Broker]:
+    if far == NEAR:
+        with Cluster(heap=HEAP, jvm_options=_JVM) as cluster:
+            yield Broker(cluster)
+        return
+    listens, told = free_ports(2)
+    with Cluster(heap=HEAP, jvm_options=_JVM, clients={1: (listens, told)}) as cluster:
+        command = [sys.executable, "-m", "bench.line", told, listens, far.round_trip_ms, far.mbit]
+        line = spawn(list(map(str, command)), log)
+        try:
+            yield Broker(cluster, f"{HOST}:{told}")
+        finally:
+            line.kill()
+            line.wait()

@@ -183,9 +183,9 @@ def _verbatim(pair: Pair, link: str, topic: str, folder: Path) -> dict[str, Appl
 def _verbatim_variables(pair: Pair, link: str, topic: str, folder: Path) -> dict[str, str]:
     return {
         "APPLICATION_NAME": link,
-        "KAFKA_CLUSTERS_SOURCE_BOOTSTRAP_SERVERS": pair.source.bootstrap_servers,
+        "KAFKA_CLUSTERS_SOURCE_BOOTSTRAP_SERVERS": pair.source.copiers_servers,
         "KAFKA_CLUSTERS_SOURCE_TOPIC": topic,
-        "KAFKA_CLUSTERS_DESTINATION_BOOTSTRAP_SERVERS": pair.target.bootstrap_servers,
+        "KAFKA_CLUSTERS_DESTINATION_BOOTSTRAP_SERVERS": pair.target.copiers_servers,
         "KAFKA_CLUSTERS_DESTINATION_TOPIC": f"{link}.{{topic}}",
         "STATE_PATH": str(folder / "state"),
         "HEALTH_PORT": "0",
@@ -221,7 +221,7 @@ def _floor(
 ) -> dict[str, Application]:
     pair.target.create([destination], partitions)
     command = [sys.executable, str(Path(__file__).with_name("copy_loop.py"))]
-    command += [pair.source.bootstrap_servers, pair.target.bootstrap_servers, topic, destination]
+    command += [pair.source.copiers_servers, pair.target.copiers_servers, topic, destination]
     command += [str(partitions), str(linger_ms)]
     return {"loop": Application("loop", {}, folder, command)}
 
@@ -231,8 +231,8 @@ def _mirror_maker(
 ) -> dict[str, Application]:
     facts = {
         "{source}": link,
-        "{source_servers}": pair.source.bootstrap_servers,
-        "{target_servers}": pair.target.bootstrap_servers,
+        "{source_servers}": pair.source.copiers_servers,
+        "{target_servers}": pair.target.copiers_servers,
         "{topic}": topic,
         "{partitions}": str(partitions),
         "{host}": HOST,

@@ -29,7 +29,8 @@ class Shape:
     to do), "random" (nothing for it to do) or "text" (JSON, of which little is left). headers: three short
     ones, or none. topics: how many, each with so many partitions. long: so many records that they are another
     shape, by name only. batch_bytes: the source's batches as their producer fills them, before compression
-    (0: about a megabyte).
+    (0: about a megabyte). batch_records: so many records in each of them at most, and uncompressed where that
+    is one (0: as many as there is room for).
     """
 
     size: int
@@ -40,6 +41,7 @@ class Shape:
     topics: int = 1
     long: bool = False
     batch_bytes: int = 0
+    batch_records: int = 0
 
     @property
     def name(self) -> str:
@@ -54,6 +56,8 @@ class Shape:
             parts.append("long")
         if self.batch_bytes:
             parts.append(f"in-{self.batch_bytes >> 10}KiB")
+        if self.batch_records:
+            parts.append(f"by-{self.batch_records}")
         return "-".join(parts)
 
     def times(self, share: float) -> Shape:
@@ -127,8 +131,7 @@ class Backlog:
         self._failed: list[str] = []
         # Two, for a producer has one transaction at a time.
         self._warming, self._producer = (
-            _producer(broker, f"{topic}-{part}", shape.batch_bytes or 2 * RUN_BYTES)
-            for part in ("warm", "all")
+            _producer(broker, f"{topic}-{part}", shape) for part in ("warm", "all")
         )
         broker.create(self.topics, shape.partitions)
 
@@ -171,15 +174,16 @@ class Backlog:
             self._failed.append(str(error))
 
 
-def _producer(broker: Broker, transactional_id: str, batch_bytes: int) -> Producer:
+def _producer(broker: Broker, transactional_id: str, shape: Shape) -> Producer:
     return Producer(
         {
             "bootstrap.servers": broker.bootstrap_servers,
             "transactional.id": transactional_id,
             "transaction.timeout.ms": 900_000,
             "linger.ms": 20,
-            "compression.type": "lz4",
-            "batch.size": batch_bytes,
+            "compression.type": "none" if shape.batch_records == 1 else "lz4",
+            "batch.size": shape.batch_bytes or 2 * RUN_BYTES,
+            "batch.num.messages": shape.batch_records or 10_000,
             "message.max.bytes": 2 << 20,
             "queue.buffering.max.messages": 200_000,
             "queue.buffering.max.kbytes": 131_072,

@@ -45,6 +45,17 @@ SCALE_SHAPES = (
 )
 """Of several topics, or very many records; measured with the same two."""
 
+OTHER_SHAPES = (
+    # For clusters that are far away.
+    Shape(1000, 1_500_000, partitions=1),
+    Shape(1000, 1_500_000, partitions=8),
+    # As producers that do not wait for a batch make them.
+    Shape(200, 600_000, batch_records=1),
+    Shape(1000, 600_000, batch_records=1),
+    Shape(500, 2_000_000, batch_records=10),
+)
+"""Measured by name only, with the same two."""
+
 SHAPES = MAIN_SHAPES + SIDE_SHAPES + SCALE_SHAPES
 SIDE_COPIERS = (copiers.VERBATIM, "mm2-throughput")
 SHARES = {"mm2-throughput": 0.4, "mm2-latency": 0.4, "mm2-defaults": 0.2}
