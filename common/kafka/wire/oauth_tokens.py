@@ -263,7 +263,8 @@ def _unsecured(config: Mapping[str, str]) -> Token:
     given = _UNSECURED | {name: value for name, _, value in pairs}
     if not given.get("principal") or not given["lifeSeconds"].isdigit():
         raise Refused("sasl.oauthbearer.config needs principal=..., and lifeSeconds in whole seconds")
-    now = time.time()
+    # In whole seconds: brokers refuse a token of microseconds later than their milliseconds.
+    now = int(time.time())
     expires = now + int(given["lifeSeconds"])
     claims: dict[str, Any] = {given["principalClaimName"]: given["principal"], "iat": now, "exp": expires}
     if "scope" in given:

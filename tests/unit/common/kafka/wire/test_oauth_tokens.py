@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import logging
 import threading
 import time
@@ -159,3 +161,13 @@ EXPIRES = float(int(time.time()) + 3600)
 
 def provided() -> tuple[str, float, str, dict[str, str]]:
     return "tok", EXPIRES, "me", {"a": "1"}
+
+
+def test_a_token_without_a_signature_is_of_whole_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen: a broker, whose clock has milliseconds, took one that was issued in the present one for a token
+    of the future."""
+    monkeypatch.setattr(time, "time", lambda: 1_700_000_000.9996)
+    token = oauth_tokens.fetched({"sasl.oauthbearer.config": "principal=admin"})
+    payload = token.value.split(".")[1]
+    claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    assert (claims["iat"], claims["exp"]) == (1_700_000_000, 1_700_003_600)
