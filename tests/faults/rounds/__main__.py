@@ -42,6 +42,11 @@ def arguments() -> argparse.Namespace:
     add("--singly", action="store_true", help="one fault a round instead of three or more")
     add("--long", action="store_true", help="also pauses of more than a minute")
     add(
+        "--clocks",
+        action="store_true",
+        help="also brokers' clocks that jump by an hour (takes a C compiler); Kafka itself may not get over that",
+    )
+    add(
         "--rounds-per-link", type=int, default=5, help="a new link and new processes after so many rounds (5)"
     )
     add(
@@ -65,7 +70,7 @@ def arguments() -> argparse.Namespace:
 def main() -> int:
     """0: every round is good. 1: one was bad. 3: none was bad, but some fault did not happen."""
     options = arguments()
-    faults = deck(options.long, options.light)
+    faults = deck(options.long, options.light, options.clocks)
     patterns = options.faults.split(",")
     names = [name for name in faults if any(fnmatch.fnmatch(name, pattern) for pattern in patterns)]
     if options.list:
@@ -82,7 +87,7 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="verbatim-rounds-"))
     dealt = deal(options.seed, options.first + options.rounds - 1, names, options.singly)
     try:
-        with World(folder) as world:
+        with World(folder, options.clocks) as world:
             player = Player(
                 world,
                 options.seed,

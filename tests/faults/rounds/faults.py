@@ -647,10 +647,15 @@ OF_SPARK = (
 """What needs Spark, its files or the Delta tables to happen."""
 
 
-def deck(long: bool = False, light: bool = False) -> dict[str, Fault]:
+def deck(long: bool = False, light: bool = False, clocks: bool = False) -> dict[str, Fault]:
     """Name -> fault. `long` adds pauses of more than a minute, the deliveries' real transaction time-out;
-    `light`: those without Spark."""
+    `light`: those without Spark; `clocks` adds brokers' clocks that jump."""
     found = _all(long)
+    if clocks:
+        for role in ROLES:
+            # By more than any transaction may take.
+            found[f"broker/clock-ahead-{role}"] = partial(set_clock, role, 3600)
+            found[f"broker/clock-behind-{role}"] = partial(set_clock, role, -3600)
     return {name: fault for name, fault in found.items() if not (light and name.startswith(OF_SPARK))}
 
 
@@ -660,9 +665,6 @@ def _all(long: bool) -> dict[str, Fault]:
         found[f"broker/kill-{role}"] = partial(kill_broker, role)
         found[f"broker/pause-{role}"] = partial(pause_broker, role, 1.0, 3.5)
         found[f"broker/pause-{role}-past-session"] = partial(pause_broker, role, 5.0, 12.0)
-        # Longer than any transaction may take.
-        found[f"broker/clock-ahead-{role}"] = partial(set_clock, role, 3600)
-        found[f"broker/clock-behind-{role}"] = partial(set_clock, role, -3600)
         if long:
             found[f"broker/pause-{role}-past-minute"] = partial(pause_broker, role, 62.0, 70.0)
     found["broker/pause-target-past-session"] = partial(pause_nodes, "target", NODES, 9.0, 13.0)

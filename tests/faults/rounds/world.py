@@ -390,7 +390,8 @@ def clock_library(folder: Path) -> Path | None:
 class World:
     """Both clusters, running, and a folder for everything. Use as a context."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, clocks: bool = False) -> None:
+        """`clocks`: brokers' clocks can be set."""
         self.folder = folder
         properties: dict[str, str | int] = {
             # Looked for every 10 s by default.
@@ -399,7 +400,7 @@ class World:
             "auto.leader.rebalance.enable": "true",
             "leader.imbalance.check.interval.seconds": 5,
         }
-        library = clock_library(folder)
+        library = clock_library(folder) if clocks else None
         self.source, self.target = (
             _side(folder / name, properties, library) for name in ("source", "target")
         )
