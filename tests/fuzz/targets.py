@@ -211,7 +211,7 @@ READERS: list[Callable[[Answer], Any]] = [
     protocol.versions,
     protocol.known_transaction,
     fetch_protocol.fetched,
-    lambda answer: fetch_protocol.fetched(answer, {"orders": "id"}),
+    lambda answer: fetch_protocol.fetched(answer, {}),
     open_transactions_protocol.listed_offsets,
     open_transactions_protocol.described_producers,
     group_protocol.fetched_offsets,

@@ -64,7 +64,9 @@ def pipelined(
                 if (line.sent or line.unsent) and deadline.passed():
                     raise _late(brokers, address)
             except KafkaException as exception:
-                brokers.lost((address, CONTROL), exception)
+                # Where it was not tried again, nothing has failed.
+                if brokers.has((address, CONTROL)):
+                    brokers.lost((address, CONTROL), exception)
                 found.update(dict.fromkeys([*line.sent, *line.unsent], exception))
                 del lines[address]
             else:

@@ -125,11 +125,15 @@ def _side(scene: Scene, role: str) -> Side:
     return scene.world.source if role.startswith("source") else scene.world.target
 
 
+def _must_have_healed(side: Side) -> None:
+    if not side.healthy():
+        raise NotReached("the cluster had not healed from before")
+
+
 def kill_broker(role: str, scene: Scene) -> Said:
     """kill -9 of the broker that has a role; started again after a while."""
     side = _side(scene, role)
-    if not side.healthy():
-        raise NotReached("the cluster had not healed from before")
+    _must_have_healed(side)
     node = ROLES[role](scene)
     down = scene.random.uniform(0.5, 6)
     side.cluster.kill(node)
@@ -141,8 +145,7 @@ def kill_broker(role: str, scene: Scene) -> Said:
 def pause_broker(role: str, shortest: float, longest: float, scene: Scene) -> Said:
     """SIGSTOP of the broker that has a role: its connections stay, and nothing answers."""
     side = _side(scene, role)
-    if not side.healthy():
-        raise NotReached("the cluster had not healed from before")
+    _must_have_healed(side)
     node = ROLES[role](scene)
     return {"node": node, "pause_s": _pause_nodes(side, [node], shortest, longest, scene)}
 
@@ -151,8 +154,7 @@ def pause_nodes(side: str, count: int, shortest: float, longest: float, scene: S
     """The same of so many brokers. Of two of three what is left is no quorum, and no partition has the
     replicas that writing takes; of all, their sessions may be over then, and metadata name none of them."""
     cluster = _side(scene, side)
-    if not cluster.healthy():
-        raise NotReached("the cluster had not healed from before")
+    _must_have_healed(cluster)
     nodes = sorted(scene.random.sample(range(1, NODES + 1), count))
     return {"nodes": nodes, "pause_s": _pause_nodes(cluster, nodes, shortest, longest, scene)}
 
@@ -162,8 +164,7 @@ def set_clock(role: str, apart_s: int, scene: Scene) -> Said:
     side = _side(scene, role)
     if not side.clocks:
         raise NotReached("clocks can't be set apart (that takes a C compiler)")
-    if not side.healthy():
-        raise NotReached("the cluster had not healed from before")
+    _must_have_healed(side)
     node = ROLES[role](scene)
     for_s = scene.random.uniform(4, 12)
     side.set_clock(node, apart_s)
@@ -183,8 +184,7 @@ def fill_log(scene: Scene) -> Said:
     side = scene.world.target
     if not scene.world.small_log:
         raise NotReached("no broker's logs are on a file system of their own (that takes root)")
-    if not side.healthy():
-        raise NotReached("the cluster had not healed from before")
+    _must_have_healed(side)
     filler = side.cluster.folder / f"node-{SMALL_LOG_NODE}" / "filler"
     try:
         with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:

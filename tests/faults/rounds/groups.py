@@ -43,7 +43,7 @@ class Groups:
         self._thread.join(60)
         for consumer in self._consumers.values():
             consumer.close()
-        return dict(self.committed)
+        return self.committed
 
     def _run(self) -> None:
         while not self._stop.wait(EACH_S):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from common.errors import LinkRefused
 from common.kafka.wire import protocol
 from common.kafka.wire.broker_backoff import TRIES
-from common.kafka.wire.protocol import Answer, Api, MalformedAnswer, text, unsigned
+from common.kafka.wire.protocol import Answer, Api, MalformedAnswer, compact_count, compact_text, text
 from offsets import group_protocol
 from offsets.group_calls import GroupCalls
 from offsets.group_protocol import (
@@ -38,14 +38,10 @@ GROUPS: list[tuple[str, ...]] = [
 ]
 
 
-def compact(value: str) -> bytes:
-    return unsigned(len(value.encode()) + 1) + value.encode()
-
-
 def an_answer(groups: Sequence[tuple[str, ...]], version: int, error: int = 0) -> bytes:
-    out = b"\0" + struct.pack(">ih", 0, error) + unsigned(len(groups) + 1)
+    out = b"\0" + struct.pack(">ih", 0, error) + compact_count(groups)
     for group in groups:
-        out += b"".join(map(compact, group[: version - 1])) + b"\0"
+        out += b"".join(map(compact_text, group[: version - 1])) + b"\0"
     return out + b"\0"
 
 

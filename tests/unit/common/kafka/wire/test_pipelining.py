@@ -123,7 +123,9 @@ def test_who_hangs_or_is_not_there_holds_up_nobody_else(brokers: BrokerConnectio
         # Whoever failed lately is not tried again at once, and is not waited for longer than is allowed.
         for _ in range(6):
             TRIES.failed(gone, CONTROL, "still")
+        tries = TRIES.tries(gone)
         again = ask(brokers, {"b": gone, "c": sound.address}, 0.05)
+        assert TRIES.tries(gone) == tries, "it was not tried"
         assert again["c"] == "c" and "failed lately" in str(again["b"]) and f":{gone[1]}" in str(again["b"])
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from common.kafka.wire import fetch_protocol, protocol
 from common.kafka.wire.fetch_protocol import Aborted, Wanted
 from common.kafka.wire.protocol import Answer, MalformedAnswer, Produced, text
+from tests.fuzz.targets import READERS
 
 ID = uuid.UUID(int=0x0123456789ABCDEF0123456789ABCDEF)
 
@@ -128,21 +129,6 @@ def test_what_was_fetched_comes_with_what_was_aborted_and_where_logs_parted() ->
 def test_topic_ids_are_those_that_kafkas_tools_print() -> None:
     assert fetch_protocol.canonical("ASNFZ4mrze8BI0VniavN7w") == str(ID)
     assert fetch_protocol.canonical("-_______________-_-_-w").count("-") == 4, "both letters of its alphabet"
-
-
-READERS: list[Callable[[Answer], Any]] = [
-    protocol.produced,
-    protocol.described,
-    protocol.coordinator,
-    protocol.producer_id,
-    protocol.by_partition,
-    protocol.throttled,
-    protocol.mechanisms,
-    protocol.authenticated,
-    protocol.versions,
-    fetch_protocol.fetched,
-    lambda answer: fetch_protocol.fetched(answer, {}),
-]
 
 
 @pytest.mark.parametrize("read", READERS)
