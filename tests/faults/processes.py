@@ -39,10 +39,13 @@ class Process:
         log: Path,
         *arguments: str,
         command: list[str] | None = None,
+        mark: str | None = None,
     ) -> None:
-        """`command` stands for the application's console script."""
+        """`command` stands for the application's console script. Whatever process has the variable `mark`
+        (NAME=VALUE) in its environment belongs to the family as well."""
         self.application = application
         self.log = log
+        self._mark = mark
         # Whatever becomes of the test, its end is the driver's, and the driver's is that of Spark's JVM.
         self._process = spawn([*(command or [str(BIN / application)]), *arguments], log, environment)
 
@@ -51,12 +54,13 @@ class Process:
         return self._process.pid
 
     def family(self) -> list[int]:
-        return descendants(self._process.pid, processes())
+        found = descendants(self._process.pid, processes())
+        return found if self._mark is None else [*found, *sorted(set(with_variable(self._mark)) - set(found))]
 
     def workers(self) -> list[int]:
         """The processes that move bytes: Spark's Python workers, children of the daemon that forks them, or a
         light application's lanes."""
-        commands = {pid: _command(pid) for pid in self.family()}
+        commands = {pid: command_of(pid) for pid in self.family()}
         daemons = {pid for pid, command in commands.items() if "pyspark.daemon" in command}
         lanes = [pid for pid, command in commands.items() if "rounds.light lane " in command]
         return [pid for pid in daemons if _parent(pid) in daemons] + lanes
@@ -96,7 +100,19 @@ class Process:
         return self.log.read_text(errors="replace")
 
 
-def _command(pid: int) -> str:
+def with_variable(variable: str) -> list[int]:
+    """The processes that have a variable (NAME=VALUE), or one that begins so where that ends with a slash."""
+    mark = variable.encode() + (b"" if variable.endswith(os.sep) else b"\0")
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                if mark in (entry / "environ").read_bytes():
+                    found.append(int(entry.name))
+    return found
+
+
+def command_of(pid: int) -> str:
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     return ""

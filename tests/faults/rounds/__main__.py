@@ -57,6 +57,11 @@ def arguments() -> argparse.Namespace:
         action="store_true",
         help="lanes in processes of the applications' own instead of Spark: several times as many faults in an hour",
     )
+    add(
+        "--executors",
+        action="store_true",
+        help="lanes on the executors of a standalone cluster of two workers, which are killed too",
+    )
     add("--keep-going", action="store_true", help="do not stop at the first bad round")
     add(
         "--break",
@@ -70,7 +75,10 @@ def arguments() -> argparse.Namespace:
 def main() -> int:
     """0: every round is good. 1: one was bad. 3: none was bad, but some fault did not happen."""
     options = arguments()
-    faults = deck(options.long, options.light, options.clocks)
+    if options.light and options.executors:
+        print("--light has no executors", file=sys.stderr)
+        return 2
+    faults = deck(options.long, options.light, options.clocks, options.executors)
     patterns = options.faults.split(",")
     names = [name for name in faults if any(fnmatch.fnmatch(name, pattern) for pattern in patterns)]
     if options.list:
@@ -87,7 +95,7 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="verbatim-rounds-"))
     dealt = deal(options.seed, options.first + options.rounds - 1, names, options.singly)
     try:
-        with World(folder, options.clocks) as world:
+        with World(folder, options.clocks, options.executors) as world:
             player = Player(
                 world,
                 options.seed,

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults.processes import Process
+from tests.faults.rounds.executors import kill_one
 from tests.faults.rounds.proxy import (
     AnswerLate,
     Delay,
@@ -243,6 +244,14 @@ def kill_worker(application: str, scene: Scene) -> Said:
     if not wait_for(lambda: _state(pid) in ("", "Z"), 5):
         raise NotReached("it did not die")
     return {"pid": pid}
+
+
+def kill_executor(application: str, scene: Scene) -> Said:
+    """An executor is gone, with its lanes or from under them."""
+    said = kill_one(_with_workers(scene, application), scene.random)
+    if not said:
+        raise NotReached("it had no executor")
+    return dict(said)
 
 
 def pause_application(application: str, shortest: float, longest: float, scene: Scene) -> Said:
@@ -647,15 +656,20 @@ OF_SPARK = (
 """What needs Spark, its files or the Delta tables to happen."""
 
 
-def deck(long: bool = False, light: bool = False, clocks: bool = False) -> dict[str, Fault]:
+def deck(
+    long: bool = False, light: bool = False, clocks: bool = False, executors: bool = False
+) -> dict[str, Fault]:
     """Name -> fault. `long` adds pauses of more than a minute, the deliveries' real transaction time-out;
-    `light`: those without Spark; `clocks` adds brokers' clocks that jump."""
+    `light`: those without Spark; `clocks` adds brokers' clocks that jump, `executors` those of a cluster."""
     found = _all(long)
     if clocks:
         for role in ROLES:
             # By more than any transaction may take.
             found[f"broker/clock-ahead-{role}"] = partial(set_clock, role, 3600)
             found[f"broker/clock-behind-{role}"] = partial(set_clock, role, -3600)
+    if executors:
+        for application in APPLICATIONS:
+            found[f"app/kill-{application}-executor"] = partial(kill_executor, application)
     return {name: fault for name, fault in found.items() if not (light and name.startswith(OF_SPARK))}
 
 

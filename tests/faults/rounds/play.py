@@ -48,6 +48,8 @@ more."""
 GROUPS_S = 30.0
 """A bound on how long it takes until groups that move no more are exact at the target."""
 
+LANES = {(False, False): "spark", (False, True): "executors", (True, False): "processes"}
+"""Whether they run without Spark, and on executors -> what the results call that."""
 GOOD, BAD, NOT_REACHED = "good", "bad", "fault not reached"
 
 
@@ -63,7 +65,8 @@ class Result:
     """Of the tree that was played, with a + where it had changes that were not committed."""
     engine: str = BATCHES
     lanes: str = "spark"
-    """What runs them: spark, or processes of the application's own (rounds/light.py)."""
+    """What runs them: spark, executors of a cluster of Spark's, or processes of the application's own
+    (rounds/light.py)."""
     named: bool = False
     """Whether the instances have names, and lead again at once."""
     sources: list[dict[str, Any]] = field(default_factory=list)
@@ -207,7 +210,7 @@ class Player:
             self.seed, number, link.name, datetime.now(UTC).isoformat(timespec="seconds"), broken=self.broken
         )
         result.commit = self.commit
-        result.lanes, result.named = "processes" if self.light else "spark", link.named
+        result.lanes, result.named = LANES[self.light, link.executors is not None], link.named
         try:
             self._round(link, number, steps, result, began)
         except Exception:  # noqa: BLE001 - whatever it is, the round has failed, and the next may still tell something

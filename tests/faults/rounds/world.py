@@ -24,9 +24,10 @@ from typing import Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from tests.faults.processes import Process, environment
+from tests.faults.processes import Process, environment, with_variable
 from tests.faults.rounds import light
 from tests.faults.rounds.checker import Tail
+from tests.faults.rounds.executors import INSTANCE, Executors
 from tests.faults.rounds.proxy import Proxy, wait_for
 from verbatim.local.kafka_cluster import Cluster
 from verbatim.local.processes import HOST, free_ports
@@ -188,6 +189,8 @@ class Link:
     """Whether the lanes are processes of the applications' own, without Spark."""
     named: bool = False
     """Whether instances have names, so that one that is started again leads at once."""
+    executors: Executors | None = None
+    """Where the lanes run, if not in the applications' own containers."""
 
     def __post_init__(self) -> None:
         self.folder.mkdir(parents=True)
@@ -247,9 +250,15 @@ class Link:
         variables["PYTHONPATH"] = os.pathsep.join(
             [str(INSIDE), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
         )
+        log, mark = self.log(application, number), None
         in_light = self.light and application != OFFSETS
         command = [sys.executable, "-m", light.MODULE, application] if in_light else None
-        return Process(application, variables, self.log(application, number), command=command)
+        arguments: list[str] = []
+        if self.executors is not None and application != OFFSETS:
+            variables |= {INSTANCE: f"{self.folder}/{self.starts}"} | self.executors.variables()
+            mark = f"{INSTANCE}={variables[INSTANCE]}"
+            arguments = self.executors.arguments(variables)
+        return Process(application, variables, log, *arguments, command=command, mark=mark)
 
     def points(self, application: str) -> Path:
         return self.folder / f"points-{application}"
@@ -320,14 +329,7 @@ class Link:
     def _leftovers(self) -> list[int]:
         """Processes of this link whose driver died: Spark's JVM ends with its driver, but not while it is
         stopped."""
-        mark = f"VERBATIM_FAULTS={self.folder}{os.sep}".encode()
-        found = []
-        for entry in Path("/proc").iterdir():
-            if entry.name.isdigit():
-                with contextlib.suppress(OSError):
-                    if mark in (entry / "environ").read_bytes():
-                        found.append(int(entry.name))
-        return found
+        return with_variable(f"VERBATIM_FAULTS={self.folder}{os.sep}")
 
     def forget(self) -> None:
         """Delete the link's topics, its own and those it copied, and its state."""
@@ -390,9 +392,10 @@ def clock_library(folder: Path) -> Path | None:
 class World:
     """Both clusters, running, and a folder for everything. Use as a context."""
 
-    def __init__(self, folder: Path, clocks: bool = False) -> None:
-        """`clocks`: brokers' clocks can be set."""
+    def __init__(self, folder: Path, clocks: bool = False, executors: bool = False) -> None:
+        """`clocks`: brokers' clocks can be set. `executors`: lanes run on a standalone cluster's."""
         self.folder = folder
+        self.executors = Executors(folder / "spark") if executors else None
         properties: dict[str, str | int] = {
             # Looked for every 10 s by default.
             "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
@@ -417,6 +420,8 @@ class World:
             for side in (self.source, self.target):
                 side.proxy.start()
                 side.cluster.start(90)
+            if self.executors is not None:
+                self.executors.start()
         except BaseException:
             self.close()
             raise
@@ -426,6 +431,8 @@ class World:
         self.close()
 
     def close(self) -> None:
+        if self.executors is not None:
+            self.executors.stop()
         for side in (self.source, self.target):
             with contextlib.suppress(Exception):
                 side.cluster.stop(0)
@@ -442,4 +449,5 @@ class World:
         return sys.platform == "linux" and subprocess.run(command, capture_output=True).returncode == 0
 
     def link(self, name: str, light: bool = False, named: bool = False, **more: str) -> Link:
-        return Link(self.source, self.target, name, self.folder / name, self.state, more, light, named)
+        folder = self.folder / name
+        return Link(self.source, self.target, name, folder, self.state, more, light, named, self.executors)
