@@ -322,7 +322,7 @@ class BatchProducer(Transactional):
             batch, error, base = self._answers.popleft()
             if error is not None:
                 self._refused = error
-                self.refused[batch.log.topic.name, batch.log.partition] = error
+                self.refused.setdefault((batch.log.topic.name, batch.log.partition), error)
             batch.reported(error, base)
         if self._broken:
             raise self._end(KafkaError(KafkaError._TRANSPORT))
@@ -366,12 +366,13 @@ class BatchProducer(Transactional):
     # the wire
 
     def _wire(self) -> Callable[[], None] | None:
-        return self._arrive if self.reachable() and not self._broken else None
+        heard = self.reachable() and not self._broken and any(not batch.log.silent for batch in self._sent)
+        return self._arrive if heard else None
 
     def _arrive(self) -> None:
         """A batch gets through, the next one of any partition."""
         self.scheduler.moved = self.process.name
-        logs = list(dict.fromkeys(batch.log for batch in self._sent))
+        logs = list(dict.fromkeys(batch.log for batch in self._sent if not batch.log.silent))
         log = logs[self.scheduler.chooser.pick(len(logs), "partition")] if len(logs) > 1 else logs[0]
         batch = next(batch for batch in self._sent if batch.log is log)
         way = self.world.outcome("Produce", "is answered", "is refused", "answer is lost", "is lost")
@@ -382,10 +383,12 @@ class BatchProducer(Transactional):
         base = -1
         if log in self._out_of_order:
             error = KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER)
-        elif way == "is refused":
+        elif way == "is refused" or log.refuses is not None:
             # Those behind it are refused, too: their sequence numbers don't follow.
             self._out_of_order.add(log)
-            error = KafkaError(KafkaError.NOT_ENOUGH_REPLICAS)
+            error = KafkaError(KafkaError.NOT_ENOUGH_REPLICAS if log.refuses is None else log.refuses)
+            if error.code() == KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND:
+                self._append(batch)
         else:
             error, base = self._append(batch)
         self._sent.remove(batch)

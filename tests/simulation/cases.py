@@ -12,6 +12,7 @@ from functools import partial
 from confluent_kafka import KafkaError
 
 from common.link.control_records import DEDUPLICATOR
+from common.link.halt_reasons import AT_THE_DESTINATION
 from tests.simulation import faults
 from tests.simulation.cluster import Log, Txn
 from tests.simulation.scheduler import Process, Scripted, Seeded
@@ -1050,6 +1051,53 @@ def a_batch_that_is_refused_is_not_left_out_of_what_is_committed() -> None:
             w.settle()
             if w.chooser.script["Produce"]:
                 raise ShowsNothing("nothing was refused")
+
+
+@case
+def a_destination_that_takes_nothing_stops_nobody_else_and_gets_what_it_missed() -> None:
+    """Whatever the error that it answers with, or where it answers nothing; also where its owner ends
+    meanwhile."""
+    for code in (
+        None,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.INVALID_MSG,
+        KafkaError.INVALID_RECORD,
+        KafkaError.POLICY_VIOLATION,
+        KafkaError.UNKNOWN,
+    ):
+        for dies in ("not", "before", "after"):
+            w = copied_world(partitions=2)
+            with w.living():
+                w.start()
+                w.run_until(w.copied)
+                sick, sound = w.target.log("orders", 0), w.target.log("orders", 1)
+                sick.refuses, sick.silent = code, code is None
+                before = len(sound.committed())
+                w.produce(0, 2)
+                w.run_for(30.0)
+                if dies == "before":
+                    w.kill(lane(w, "deduplicator"))
+                    w.run_for(30.0)
+                w.produce(1, 2)
+                # Who is silent has been waited for twice.
+                w.run_for(150.0 if code is None else 60.0)
+                assert len(sound.committed()) == before + 2, f"error {code}: its neighbour stands still"
+                reasons = {halt.reason for halt in w.control().halts.values()}
+                assert reasons and reasons <= AT_THE_DESTINATION, f"error {code}: halted as {reasons}"
+                if dies == "after":
+                    w.kill(lane(w, "deduplicator"))
+                    w.run_for(30.0)
+                # What is staged is held for it: the source need not have it any more.
+                w.source_log(0).trim(w.source_log(0).end)
+                sick.refuses, sick.silent = None, False
+                w.settle()
+                w.run_until(partial(_nothing_halted, w))
 
 
 @case

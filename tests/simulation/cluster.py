@@ -59,6 +59,10 @@ class Log:
         self.open: dict[Txn, int] = {}
         self.leaderless = False
         """For the moment in which the next marker is due, which never comes then (KRaft)."""
+        self.refuses: int | None = None
+        """The error that whoever writes here is answered with, for as long as it is set."""
+        self.silent = False
+        """Whether its leader hangs: nobody who writes here is answered."""
         self.elections = 0
         self.on_append: Callable[[Entry], None] | None = None
 

@@ -45,6 +45,7 @@ def _by_name(name: str, killed_by: str | int, *changes: Change) -> Mutant:
 _CLIENTS = '__import__("common.kafka.client.clients", fromlist=["_"])'
 _ERRORS = '__import__("common.kafka.errors", fromlist=["_"])'
 _HIGH = f"{_CLIENTS}.watermarks(self._admin, plan.mappings_topic, self.partition, deadline)[1] - 1"
+_TAKES_NOTHING = "a_destination_that_takes_nothing_stops_nobody_else_and_gets_what_it_missed"
 
 MUTANTS = [
     _of(
@@ -532,6 +533,52 @@ MUTANTS = [
         "what was written to is not looked at again",
         "what_hangs_is_closed_though_nothing_comes",
         ("deduplicator.lane.hanging:Watch.hangs", "before.get(at) == by_id", "False"),
+    ),
+    _of(
+        "a destination that takes nothing is not set aside",
+        _TAKES_NOTHING,
+        ("deduplicator.lane.unavailable:Unavailable.refused", "if not named or any(", "if True or any("),
+    ),
+    _of(
+        "a destination that is silent is nobody's fault",
+        _TAKES_NOTHING,
+        (
+            "deduplicator.lane.delivery:Delivery._ride_out",
+            "refused = self._transaction.refused()",
+            "refused = {}",
+        ),
+    ),
+    _of(
+        "what was set aside is never gone back for",
+        _TAKES_NOTHING,
+        ("deduplicator.lane.unavailable:Unavailable._answered", "if self._well(at, *answers):", "if False:"),
+    ),
+    _of(
+        "what is gone back for is not read again",
+        _TAKES_NOTHING,
+        (
+            "deduplicator.lane.blocked_partitions:BlockedPartitions.go_back_where_cleared",
+            "trouble.returning = True",
+            "pass",
+        ),
+    ),
+    _of(
+        "frames for a destination that takes nothing are left out, not held",
+        _TAKES_NOTHING,
+        (
+            "deduplicator.lane.frame_handler:FrameHandler._destination",
+            "self._blocked.skip(key, frame, offset, aside.reason, aside.detail)",
+            "pass",
+        ),
+    ),
+    _of(
+        "the next owner knows nothing of frames that are held",
+        _TAKES_NOTHING,
+        (
+            "deduplicator.lane.blocked_partitions:BlockedPartitions.inherit_holds",
+            "if hold.held is not None and",
+            "if False and",
+        ),
     ),
 ]
 

@@ -31,6 +31,7 @@ from common.config.settings import Settings
 from common.errors import VerbatimError
 from common.kafka.client.topics import id_text
 from common.link.control_state import Control
+from common.link.halt_reasons import AT_THE_DESTINATION
 from common.link.offset_mappings import decode
 from tests.simulation import batches, clients
 from tests.simulation.applications import Query, Simulated, SimulatedDeduplicator, SimulatedReplicator, Table
@@ -566,7 +567,7 @@ class World:
             raise Wrong(f"records without a mapping: {self._where}")
         halts = self.said("halted")
         # A destination that refuses for a while is set aside for a while.
-        aside = [h for h in halts if h["reason"] == "destination-unavailable"]
+        aside = [h for h in halts if h["reason"] in AT_THE_DESTINATION]
         if aside:
             self.visited("a destination was set aside")
         if not self.lost and len(aside) < len(halts):
