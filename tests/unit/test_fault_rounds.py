@@ -17,6 +17,7 @@ from tests.faults.rounds import report
 from tests.faults.rounds.checker import Mapped, compare, compare_mapped
 from tests.faults.rounds.faults import deck
 from tests.faults.rounds.groups import bounds
+from tests.faults.rounds.moves import AMID, group_problems, partition_problems
 from tests.faults.rounds.play import BAD, GOOD, NOT_REACHED, deal
 from tests.faults.rounds.proxy import end_of_transaction
 from tests.faults.rounds.world import BATCHES, INSIDE, RECORDS
@@ -52,6 +53,69 @@ def test_a_group_is_exact_at_the_copy_of_the_record_that_it_would_read_next(
     """Behind the last record it may stand before or behind a transaction's marker: there is nothing between
     to read again or to miss."""
     assert bounds(mapped(), offset, end=17) == where
+
+
+def told(delivered: int | None, at_least: int = 0) -> dict[str, int | None]:
+    return {"delivered": delivered, "at_least": at_least}
+
+
+@pytest.mark.parametrize(
+    ("says", "here", "found"),
+    [
+        (told(5), 4, None),
+        (told(3, 2), 2, None),
+        (told(0, 5), 0, None),
+        (told(3), 4, "2 records at the source, 4 at the destination"),
+        (told(5), 2, "4 records at the source, 2 at the destination"),
+        (told(3, 3), 2, "3 offsets are said to be missing of 2"),
+        (told(None), 2, "nobody was told"),
+        ({}, 2, "nobody was told"),
+    ],
+    ids=[
+        "all",
+        "half",
+        "nothing",
+        "more is there",
+        "less is there",
+        "more is missing",
+        "not known",
+        "untold",
+    ],
+)
+def test_what_a_failover_told_is_what_is_there(
+    says: dict[str, int | None], here: int, found: str | None
+) -> None:
+    runs = [m for m in mapped() if m.start < (3 if here <= 2 else 5)][: here and None]
+    problems = partition_problems(WHERE, says, runs, source(), copied()[:here])
+    assert bool(problems) == (found is not None), problems
+    assert found is None or any(found in problem for problem in problems), problems
+
+
+@pytest.mark.parametrize(
+    ("row", "stood", "stands", "found"),
+    [
+        (3, 3, 12, None),
+        (1, 3, 11, None),
+        (5, 5, 16, None),
+        (4, 3, 13, "4 was told, it stood at 3"),
+        (3, 3, 13, "13 at the target, not from 12 to 12"),
+        (3, 3, 11, "11 at the target, not from 12 to 12"),
+    ],
+    ids=["exact", "behind", "at the end", "never there", "one is missed", "one comes again"],
+)
+def test_a_group_that_was_moved_stands_where_it_was_said_to(
+    row: int, stood: int, stands: int, found: str | None
+) -> None:
+    at = ("g", *WHERE)
+    problems = group_problems(
+        {at: {"source_offset": row}}, {at: stood}, {at: stands}, {WHERE: mapped()}, {WHERE[0]: {0: 17}}
+    )
+    assert [*map(bool, problems)] == ([] if found is None else [True])
+    assert found is None or found in problems[0]
+
+
+def test_what_befalls_a_move_is_in_the_deck() -> None:
+    assert {name for names in AMID.values() for name in names} <= deck(light=True).keys()
 
 
 def test_an_exact_copy_with_exact_mappings_is_good() -> None:

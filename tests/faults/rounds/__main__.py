@@ -40,6 +40,11 @@ def arguments() -> argparse.Namespace:
         "--patience", type=float, default=1.0, help="multiplies the bounds on waiting, for a busy machine (1)"
     )
     add("--singly", action="store_true", help="one fault a round instead of three or more")
+    add(
+        "--moves",
+        default=",cutover,failover",
+        help="the ways in which links end, one after the other: by a cutover, by a failover, or just so (all)",
+    )
     add("--long", action="store_true", help="also pauses of more than a minute")
     add(
         "--clocks",
@@ -106,6 +111,7 @@ def main() -> int:
                 options.broken,
                 options.patience,
                 options.light,
+                moves=options.moves.split(","),
             )
             try:
                 for number in range(options.first, options.first + options.rounds):

@@ -67,14 +67,14 @@ def names(link: str) -> list[str]:
 def problems(source: str, target: str, link: str, moved: Mapping[Place, int], within_s: float) -> list[str]:
     """Each group that was moved stands at the target, in time, at the copy of the record that it would read
     next at the source. Call it when the source has healed."""
-    committed = _committed(source, moved)
+    committed = committed_at(source, moved)
     mapped = read_mappings(target, f"{link}.offset-mappings")
     ends = {t: end_offsets(target, t, "read_uncommitted") for t in {topic for _, topic, _ in committed}}
     wrong: dict[Place, str] = {}
 
     def exact() -> bool:
         wrong.clear()
-        found = _committed(target, committed)
+        found = committed_at(target, committed)
         for at, offset in committed.items():
             _, topic, partition = at
             least, most = bounds(mapped.get((topic, partition), []), offset, ends[topic][partition])
@@ -99,7 +99,8 @@ def bounds(mapped: Sequence[Mapped], offset: int, end: int) -> tuple[int, int]:
     return (pairs[-1][1] + 1 if pairs else 0), end
 
 
-def _committed(bootstrap: str, places: Collection[Place]) -> dict[Place, int]:
+def committed_at(bootstrap: str, places: Collection[Place]) -> dict[Place, int]:
+    """What the groups have committed in a cluster; below 0 where they have not."""
     found: dict[Place, int] = {}
     for group in {group for group, _, _ in places}:
         with contextlib.closing(_consumer(bootstrap, group)) as consumer:

@@ -22,10 +22,11 @@ from confluent_kafka.admin import AdminClient
 from common.kafka.client import topics as topics_of
 from common.ports import Deadline
 from tests.faults.processes import Batches, Load
-from tests.faults.rounds import checker, groups
+from tests.faults.rounds import checker, groups, moves
 from tests.faults.rounds.faults import Fault, NotReached, Scene
+from tests.faults.rounds.moves import FAILOVER
 from tests.faults.rounds.proxy import wait_for
-from tests.faults.rounds.world import BATCHES, Link, World
+from tests.faults.rounds.world import BATCHES, OFFSETS, Link, World
 from tests.support.brokers import Record, create_topic, produce, read_all
 from verbatim.local.kafka_cluster import Cluster
 
@@ -184,8 +185,10 @@ class Player:
         patience: float = 1.0,
         light: bool = False,
         drained_s: float = DRAINED_S,
+        moves: Sequence[str] = (),
     ) -> None:
-        """`patience` multiplies all bounds on waiting; `drained_s` is the one until all is delivered."""
+        """`patience` multiplies all bounds on waiting; `drained_s` is the one until all is delivered. `moves`
+        are the ways in which a link ends, one after the other; none where it is just stopped."""
         self.world = world
         self.seed = seed
         self.faults = faults
@@ -197,6 +200,7 @@ class Player:
         self.light = light
         self.drained_s = drained_s * patience
         self.link: Link | None = None
+        self.moves = moves
         self.commit = _commit()
         self._played = 0
         self._links = 0
@@ -256,6 +260,7 @@ class Player:
         if self.link is None:
             return
         self.link.end()
+        moves.let_back(self.world.source)
         for side in (self.world.source, self.world.target):
             side.healthy(60)
         self.link.forget()
@@ -290,6 +295,8 @@ class Player:
         for side in (self.world.source, self.world.target):
             if not side.healthy(90):
                 raise TimeoutError("a cluster did not heal after the round before")
+        last = (self._played + 1) % self.rounds_per_link == 0
+        move = self.moves[self._links % len(self.moves)] if last and self.moves else ""
         kinds = self._kinds(link.name, number)
         topics = [*kinds]
         result.sources = [asdict(kind) for kind in kinds.values()]
@@ -310,26 +317,56 @@ class Player:
             link.start_offsets()
             moving = groups.Groups(source, groups.names(link.name), topics, rng.randrange(2**31))
             scene = Scene(self.world, link, topics, rng)
-            for step in steps:
-                time.sleep(rng.uniform(0, 1))
-                result.faults += self._together(scene, step, began)
-                # Now and then the next fault meets what has not got over the last one yet.
-                if rng.random() < 0.7 and not link.moves(WENT_ON_S * self.patience):
-                    raise TimeoutError(
-                        f"delivery stood still for {WENT_ON_S * self.patience:.0f} s after {', '.join(step)}"
-                    )
-                if _written(loads) >= self.records:
-                    # Enough; what still comes keeps faults from finding nothing to hurt.
-                    for load in loads:
-                        load.per_second = PER_SECOND // 8
+            self._hurt(scene, steps, loads, result, began)
             wait_for(lambda: _written(loads) >= self.records, 120)
+            if move == FAILOVER:
+                moves.cut_off(self.world.source)
+                moves.stop_reading(link)
+                time.sleep(moves.GONE_ON_S)
         finally:
             for load in loads:
                 load.stop()
             committed = {} if moving is None else moving.stop()
+        if move:
+            moved = self._moved(move, scene, rng, result, began)
         for side in (self.world.source, self.world.target):
             if not side.healthy(90):
                 raise TimeoutError("a cluster did not heal")
+        if move == FAILOVER:
+            result.problems += moves.failover_problems(source, target, link.name, topics, committed, moved)
+            result.groups = len(committed)
+            result.records = sum(len(p) for t in topics for p in read_all(target, t))
+            return
+        self._drain(link, topics, result)
+        verdict = checker.check(source, target, link.name, self._topics if last else topics)
+        result.problems += verdict.problems
+        # After a cutover nobody is there to mend them.
+        within = 1.0 if move else GROUPS_S * self.patience
+        result.problems += groups.problems(source, target, link.name, committed, within)
+        result.groups = len(committed)
+        result.records = sum(len(p) for t in topics for p in read_all(source, t))
+        result.mappings, result.runs = verdict.mappings, verdict.runs
+
+    def _hurt(
+        self, scene: Scene, steps: list[list[str]], loads: list[Load], result: Result, began: float
+    ) -> None:
+        """One step after the other, under load."""
+        for step in steps:
+            time.sleep(scene.random.uniform(0, 1))
+            result.faults += self._together(scene, step, began)
+            # Now and then the next fault meets what has not got over the last one yet.
+            if scene.random.random() < 0.7 and not scene.link.moves(WENT_ON_S * self.patience):
+                raise TimeoutError(
+                    f"delivery stood still for {WENT_ON_S * self.patience:.0f} s after {', '.join(step)}"
+                )
+            if _written(loads) >= self.records:
+                # Enough; what still comes keeps faults from finding nothing to hurt.
+                for load in loads:
+                    load.per_second = PER_SECOND // 8
+
+    def _drain(self, link: Link, topics: Sequence[str], result: Result) -> None:
+        """Wait until all that was written is delivered."""
+        source = self.world.source.direct
         drained = time.monotonic()
         ends = {(t, p): r[-1].offset + 1 for t in topics for p, r in enumerate(read_all(source, t)) if r}
         if not wait_for(lambda: _beyond(link.tail.reached(), ends), self.drained_s):
@@ -342,13 +379,27 @@ class Player:
             result.problems.append(f"not delivered within {self.drained_s:.0f} s: {', '.join(behind)}")
         else:
             result.drained_s = round(time.monotonic() - drained, 1)
-        last = (self._played + 1) % self.rounds_per_link == 0
-        verdict = checker.check(source, target, link.name, self._topics if last else topics)
-        result.problems += verdict.problems
-        result.problems += groups.problems(source, target, link.name, committed, GROUPS_S * self.patience)
-        result.groups = len(committed)
-        result.records = sum(len(p) for t in topics for p in read_all(source, t))
-        result.mappings, result.runs = verdict.mappings, verdict.runs
+
+    def _moved(
+        self, move: str, scene: Scene, rng: random.Random, result: Result, began: float
+    ) -> moves.Moved:
+        """The link ends in this way, while a fault befalls it."""
+        said: dict[str, Any] = {"name": f"move/{move}", "at_s": round(time.monotonic() - began, 1)}
+        amid = rng.choice([name for name in moves.AMID[move] if name in self.faults])
+        befalls = threading.Thread(
+            target=lambda: result.faults.extend(self._together(scene, [amid], began)), daemon=True
+        )
+        befalls.start()
+        moved = moves.run(scene.link, move)
+        if moved.ok and move == moves.CUTOVER:
+            scene.link.retire(OFFSETS, gently=False)
+        befalls.join()
+        said |= {"reached": True, "refused": moved.refused, "amid": amid}
+        said["took_s"] = round(time.monotonic() - began - said["at_s"], 1)
+        result.faults.append(said)
+        if not moved.ok:
+            raise RuntimeError(f"{move} said no: {moved.refused[-1]}")
+        return moved
 
     def _together(self, scene: Scene, step: Iterable[str], began: float) -> list[dict[str, Any]]:
         """Bring the step's faults about, at the same time; what became of each."""

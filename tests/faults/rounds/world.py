@@ -226,10 +226,9 @@ class Link:
                 self.points(OFFSETS).mkdir(exist_ok=True)
                 self.running[OFFSETS] = self.launch(OFFSETS)
 
-    def launch(self, application: str, number: int = 1) -> Process:
-        """One more instance of an application."""
-        self.starts += 1
-        variables = environment(
+    def settings(self) -> dict[str, str]:
+        """The environment of the applications, and of whatever command is run on the link."""
+        return environment(
             self.source.proxy.bootstrap_servers,
             self.target.proxy.bootstrap_servers,
             self.name,
@@ -241,12 +240,20 @@ class Link:
             REPLICATION_FACTOR=str(NODES),
             CONSUMER_GROUPS=f"{self.name}-.*",
             OFFSETS_INTERVAL="1s",
-            VERBATIM_FAULTS=str(self.points(application)),
-            VERBATIM_FOLD_S="10",
-            VERBATIM_TRANSACTION_MS=str(TRANSACTION_MS),
-            **({"INSTANCE_ID": f"{application}{number}"} if self.named else {}),
             **self.more,
         )
+
+    def launch(self, application: str, number: int = 1) -> Process:
+        """One more instance of an application."""
+        self.starts += 1
+        variables = self.settings()
+        variables |= {
+            "VERBATIM_FAULTS": str(self.points(application)),
+            "VERBATIM_FOLD_S": "10",
+            "VERBATIM_TRANSACTION_MS": str(TRANSACTION_MS),
+        }
+        if self.named:
+            variables["INSTANCE_ID"] = f"{application}{number}"
         variables["PYTHONPATH"] = os.pathsep.join(
             [str(INSIDE), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
         )
@@ -276,6 +283,15 @@ class Link:
         temporary.write_text(wish)
         temporary.rename(armed.folder / f"{point}.armed")
         return armed
+
+    def retire(self, application: str, gently: bool) -> None:
+        """End an application for good."""
+        with self._lock:
+            process = self.running.pop(application)
+        if gently and process.alive():
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.terminate(20)
+        process.end()
 
     def replace(self, application: str, successor: Process) -> Process:
         """Make another instance the one that is watched; the one before."""
