@@ -230,14 +230,20 @@ def open_transactions(bootstrap: str, wanted: Sequence[str], settle_s: float) ->
 
 def halted(target: str, link: str) -> list[str]:
     """Partitions that stand still by name: none of a round's faults loses anything."""
-    found: dict[tuple[Any, ...], str] = {}
+    return [
+        f"{said['topic']}-{said['partition']} is halted: {said['reason']}: {said['detail']}"
+        for said in halts(target, link)
+    ]
+
+
+def halts(target: str, link: str) -> list[dict[str, Any]]:
+    """What the control topic says of those that stand still."""
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for record in read_all(target, f"{link}.control")[0]:
         said = json.loads(record.value or b"")
         if said["kind"] in ("halted", "resumed"):
             where = (said["application"], said["topic_id"], said["partition"])
             found.pop(where, None)
             if said["kind"] == "halted":
-                found[where] = (
-                    f"{said['topic']}-{said['partition']} is halted: {said['reason']}: {said['detail']}"
-                )
+                found[where] = said
     return list(found.values())

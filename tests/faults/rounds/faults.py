@@ -8,18 +8,27 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tests.faults.processes import Process
+from tests.faults.rounds.brokers import (
+    ROLES,
+    fill_log,
+    kill_broker,
+    lead_again,
+    pause_broker,
+    pause_nodes,
+    set_clock,
+    side_of,
+)
+from tests.faults.rounds.destinations import delete_destination
 from tests.faults.rounds.executors import kill_one
 from tests.faults.rounds.proxy import (
     AnswerLate,
@@ -30,194 +39,14 @@ from tests.faults.rounds.proxy import (
     SwallowCommitAnswer,
     wait_for,
 )
+from tests.faults.rounds.scene import REACH_S, SESSION_S, NotReached, Said, Scene, state_of
 from tests.faults.rounds.world import (
     APPLICATIONS,
     NODES,
     OFFSETS,
-    SMALL_LOG_NODE,
-    STAGING_PARTITIONS,
     TRANSACTION_MS,
-    Link,
-    Side,
-    World,
 )
 from tests.support.brokers import create_topic
-
-REACH_S = 60.0
-"""How long a fault waits for its moment."""
-SESSION_S = 6.0
-"""Session time-out of the applications' election; a broker's is 4 s here."""
-
-Said = dict[str, Any]
-
-
-class NotReached(Exception):
-    """The fault did not happen, for this reason."""
-
-
-@dataclass
-class Scene:
-    """What a fault can lay its hands on."""
-
-    world: World
-    link: Link
-    topics: list[str]
-    random: random.Random
-
-    def staging(self) -> tuple[str, int]:
-        return f"{self.link.name}.staging", self.random.randrange(STAGING_PARTITIONS)
-
-    def transactional_ids(self) -> str:
-        return f"{self.link.name}."
-
-
-# Brokers
-
-
-def _source(scene: Scene) -> int:
-    """The leader of a source partition; killed or stopped for long it is another then, and it again once it
-    is back and preferred."""
-    return scene.world.source.leader(scene.random.choice(scene.topics), 0)
-
-
-def _source_controller(scene: Scene) -> int:
-    return scene.world.source.controller()
-
-
-def _source_first(_: Scene) -> int:
-    """The first of the bootstrap servers."""
-    return 1
-
-
-def _leader(scene: Scene) -> int:
-    topic = scene.random.choice([*scene.topics, scene.staging()[0], scene.link.mappings])
-    try:
-        return scene.world.target.leader(topic, 0)
-    except KeyError:
-        raise NotReached(f"{topic} is not there yet") from None
-
-
-def _transactions(scene: Scene) -> int:
-    partition = scene.random.randrange(STAGING_PARTITIONS)
-    return scene.world.target.transaction_coordinator(f"{scene.link.name}.{partition}")
-
-
-def _groups(scene: Scene) -> int:
-    group = scene.random.choice(["deduplicator", "deduplicator.leader", "replicator.leader"])
-    return scene.world.target.group_coordinator(f"{scene.link.name}.{group}")
-
-
-def _controller(scene: Scene) -> int:
-    return scene.world.target.controller()
-
-
-ROLES: dict[str, Callable[[Scene], int]] = {
-    "source": _source,
-    "source-controller": _source_controller,
-    "source-first": _source_first,
-    "leader": _leader,
-    "transaction-coordinator": _transactions,
-    "group-coordinator": _groups,
-    "controller": _controller,
-}
-
-
-def _side(scene: Scene, role: str) -> Side:
-    return scene.world.source if role.startswith("source") else scene.world.target
-
-
-def _must_have_healed(side: Side) -> None:
-    if not side.healthy():
-        raise NotReached("the cluster had not healed from before")
-
-
-def kill_broker(role: str, shortest: float, longest: float, scene: Scene) -> Said:
-    """kill -9 of the broker that has a role; started again after a while."""
-    side = _side(scene, role)
-    _must_have_healed(side)
-    node = ROLES[role](scene)
-    down = scene.random.uniform(shortest, longest)
-    side.cluster.kill(node)
-    time.sleep(down)
-    side.cluster.restart(node, 90)
-    return {"node": node, "down_s": round(down, 1)}
-
-
-def pause_broker(role: str, shortest: float, longest: float, scene: Scene) -> Said:
-    """SIGSTOP of the broker that has a role: its connections stay, and nothing answers."""
-    side = _side(scene, role)
-    _must_have_healed(side)
-    node = ROLES[role](scene)
-    return {"node": node, "pause_s": _pause_nodes(side, [node], shortest, longest, scene)}
-
-
-def pause_nodes(side: str, count: int, shortest: float, longest: float, scene: Scene) -> Said:
-    """The same of so many brokers. Of two of three what is left is no quorum, and no partition has the
-    replicas that writing takes; of all, their sessions may be over then, and metadata name none of them."""
-    cluster = _side(scene, side)
-    _must_have_healed(cluster)
-    nodes = sorted(scene.random.sample(range(1, NODES + 1), count))
-    return {"nodes": nodes, "pause_s": _pause_nodes(cluster, nodes, shortest, longest, scene)}
-
-
-def set_clock(role: str, apart_s: int, scene: Scene) -> Said:
-    """The clock of the broker that has a role jumps, and back again."""
-    side = _side(scene, role)
-    if not side.clocks:
-        raise NotReached("clocks can't be set apart (that takes a C compiler)")
-    _must_have_healed(side)
-    node = ROLES[role](scene)
-    for_s = scene.random.uniform(4, 12)
-    side.set_clock(node, apart_s)
-    try:
-        time.sleep(for_s)
-        told = side.time_of(node)
-    finally:
-        side.set_clock(node, 0)
-    if told is None or abs(told - time.time() - apart_s) > 120:
-        raise NotReached(f"its clock stood at {told}")
-    return {"node": node, "apart_s": apart_s, "for_s": round(for_s, 1)}
-
-
-def fill_log(scene: Scene) -> Said:
-    """The file system of one target broker's logs is full: the broker ends, and is started again once there
-    is room."""
-    side = scene.world.target
-    if not scene.world.small_log:
-        raise NotReached("no broker's logs are on a file system of their own (that takes root)")
-    _must_have_healed(side)
-    filler = side.cluster.folder / f"node-{SMALL_LOG_NODE}" / "filler"
-    try:
-        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
-            for size in (1 << 20, 1 << 12, 64):
-                with contextlib.suppress(OSError):
-                    while True:
-                        file.write(b"\0" * size)
-        ended = wait_for(lambda: not side.cluster.is_running(SMALL_LOG_NODE), REACH_S)
-    finally:
-        filler.unlink(missing_ok=True)
-    if not ended:
-        raise NotReached("the broker went on")
-    side.cluster.restart(SMALL_LOG_NODE, 90)
-    return {"node": SMALL_LOG_NODE}
-
-
-def _pause_nodes(side: Side, nodes: Sequence[int], shortest: float, longest: float, scene: Scene) -> float:
-    """Stop them one after the other, and let them go on in the same order; for how many seconds."""
-    pause = scene.random.uniform(shortest, longest)
-    try:
-        for node in nodes:
-            side.cluster.pause(node)
-        time.sleep(0.1)
-        states = {_state(side.cluster.pid(node)) for node in nodes}
-        time.sleep(pause)
-    finally:
-        for node in nodes:
-            side.cluster.resume(node)
-    if states != {"T"}:
-        raise NotReached(f"what was stopped was in states {states}")
-    return round(pause, 1)
-
 
 # Applications
 
@@ -241,7 +70,7 @@ def kill_worker(application: str, scene: Scene) -> Said:
     process = _with_workers(scene, application)
     pid = scene.random.choice(process.workers())
     os.kill(pid, signal.SIGKILL)
-    if not wait_for(lambda: _state(pid) in ("", "Z"), 5):
+    if not wait_for(lambda: state_of(pid) in ("", "Z"), 5):
         raise NotReached("it did not die")
     return {"pid": pid}
 
@@ -261,7 +90,7 @@ def pause_application(application: str, shortest: float, longest: float, scene: 
     with scene.link.unwatched():
         process.pause()
         wait_for(lambda: _stopped(process), 1)
-        states = {_state(pid) for pid in process.family()}
+        states = {state_of(pid) for pid in process.family()}
         time.sleep(pause)
         process.resume()
     if not states <= {"T", "Z"}:
@@ -271,7 +100,7 @@ def pause_application(application: str, shortest: float, longest: float, scene: 
 
 def _stopped(process: Process) -> bool:
     """Whether all its processes stand still. What one of them had just started is stopped as well."""
-    if all(_state(pid) in ("T", "Z") for pid in process.family()):
+    if all(state_of(pid) in ("T", "Z") for pid in process.family()):
         return True
     process.pause()
     return False
@@ -411,7 +240,7 @@ def outlast_transaction(scene: Scene) -> Said:
         if not wait_for(armed.fired, REACH_S):
             raise NotReached("nobody came by mapping-after")
         process = scene.link.running["deduplicator"]
-        stopped = [pid for pid in process.family() if _state(pid) == "T"]
+        stopped = [pid for pid in process.family() if state_of(pid) == "T"]
         time.sleep(pause)
         for pid in stopped:
             os.kill(pid, signal.SIGCONT)
@@ -427,7 +256,7 @@ def outlast_transaction(scene: Scene) -> Said:
 
 def cut(side: str, reset: bool, scene: Scene) -> Said:
     """Connections break, several times in a row."""
-    proxy = _flowing(_side(scene, side).proxy)
+    proxy = _flowing(side_of(scene, side).proxy)
     times, broken = scene.random.randint(1, 4), 0
     for _ in range(times):
         broken += proxy.cut(reset)
@@ -449,7 +278,7 @@ def crawl(side: str, scene: Scene) -> Said:
 
 
 def _slow(side: str, rule: Delay, shortest: float, longest: float, scene: Scene) -> Said:
-    proxy = _flowing(_side(scene, side).proxy)
+    proxy = _flowing(side_of(scene, side).proxy)
     with hanging(proxy.add, proxy.remove, rule):
         time.sleep(scene.random.uniform(shortest, longest))
     if not rule.hits:
@@ -459,7 +288,7 @@ def _slow(side: str, rule: Delay, shortest: float, longest: float, scene: Scene)
 
 def stall(side: str, scene: Scene) -> Said:
     """Nothing passes for a while; then all of it does, late."""
-    proxy = _flowing(_side(scene, side).proxy)
+    proxy = _flowing(side_of(scene, side).proxy)
     rule = Stall()
     pause = scene.random.uniform(1, 9)
     with hanging(proxy.add, proxy.let_go, rule):
@@ -471,7 +300,7 @@ def stall(side: str, scene: Scene) -> Said:
 
 def unreachable(side: str, scene: Scene) -> Said:
     """Nobody gets through to one broker, which is in good health and leads on."""
-    proxy = _flowing(_side(scene, side).proxy)
+    proxy = _flowing(side_of(scene, side).proxy)
     node = scene.random.randint(1, NODES)
     before = proxy.turned_away
     proxy.unreachable.add(node)
@@ -515,7 +344,7 @@ def kill_at_commit(scene: Scene) -> Said:
     with hanging(proxy.add, proxy.remove, rule):
         if not wait_for(lambda: rule.hits > 0, REACH_S):
             raise NotReached("no transaction was committed")
-        if not wait_for(lambda: all(_state(pid) in ("", "Z") for pid in workers), 5):
+        if not wait_for(lambda: all(state_of(pid) in ("", "Z") for pid in workers), 5):
             raise NotReached("the workers did not die")
     return {"workers": len(workers)}
 
@@ -633,13 +462,6 @@ def _newest(folder: Path, pattern: str) -> Path | None:
     return max(folder.glob(pattern), key=lambda p: p.name, default=None)
 
 
-def _state(pid: int) -> str:
-    """Of a process, as /proc has it: T stopped, Z dead but not buried, empty when gone."""
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    return ""
-
-
 # The deck
 
 Fault = Callable[[Scene], Said]
@@ -688,6 +510,7 @@ def _all(long: bool) -> dict[str, Fault]:
     found["broker/pause-target-past-session"] = partial(pause_nodes, "target", NODES, 9.0, 13.0)
     for side in ("source", "target"):
         found[f"broker/pause-most-of-{side}"] = partial(pause_nodes, side, 2, 6.0, 14.0)
+    found["broker/lead-again-source"] = lead_again
     found["broker/disk-full"] = fill_log
     if long:
         # Each call of the clients' gives up before, and so does each time-out of the brokers'.
@@ -722,6 +545,7 @@ def _all(long: bool) -> dict[str, Fault]:
     found["net/swallow-commit-answer"] = swallow_commit_answer
     found["net/kill-at-commit"] = kill_at_commit
     found["net/commit-arrives-late"] = commit_arrives_late
+    found["data/destination-deleted"] = delete_destination
     found["state/full"] = full_state
     found["state/deleted"] = delete_state
     found["state/truncated"] = truncate_state

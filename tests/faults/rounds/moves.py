@@ -5,12 +5,9 @@ so."""
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from tests.faults.rounds import checker, groups
@@ -59,7 +56,6 @@ AMID = {
 }
 """What may befall a link meanwhile: no load is needed for it."""
 TRIES = 8
-COMMAND_S = 300.0
 GONE_ON_S = 2.0
 """For so long the source still gets records that the link can't see any more."""
 
@@ -81,15 +77,7 @@ def run(link: Link, command: str, tries: int = TRIES) -> Moved:
     moved = Moved()
     words = [command, "--output", "json", "--wait", "60s", *(["--quiet", "2s"] if command == CUTOVER else [])]
     for _ in range(tries):
-        ended = subprocess.run(
-            [str(Path(sys.executable).parent / "verbatim"), *words],
-            env=link.settings(),
-            cwd=link.folder,
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_S,
-            check=False,
-        )
+        ended = link.command(*words)
         moved.report = json.loads(ended.stdout or "{}")
         if ended.returncode == 0 and moved.ok:
             return moved

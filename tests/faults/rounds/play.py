@@ -23,9 +23,10 @@ from common.kafka.client import topics as topics_of
 from common.ports import Deadline
 from tests.faults.processes import Batches, Load
 from tests.faults.rounds import checker, groups, moves
-from tests.faults.rounds.faults import Fault, NotReached, Scene
+from tests.faults.rounds.faults import Fault
 from tests.faults.rounds.moves import FAILOVER
 from tests.faults.rounds.proxy import wait_for
+from tests.faults.rounds.scene import NotReached, Scene, Wrong
 from tests.faults.rounds.world import BATCHES, OFFSETS, Link, World
 from tests.support.brokers import Record, create_topic, produce, read_all
 from verbatim.local.kafka_cluster import Cluster
@@ -164,7 +165,13 @@ def _together(a: str, b: str) -> bool:
     """Whether two faults can come at the same time. Not two brokers: fewer replicas would be left than
     writing takes. And killing what another fault has its eye on would keep that one from happening."""
     kinds = {a.partition("/")[0], b.partition("/")[0]}
-    if kinds in ({"broker", "app"}, {"broker", "point"}, {"broker", "state"}, {"net", "app"}):
+    if kinds in (
+        {"broker", "app"},
+        {"broker", "point"},
+        {"broker", "state"},
+        {"net", "app"},
+        {"data", "app"},
+    ):
         return True
     at_large = any(name.startswith(("net/drop", "net/reset", "net/delay")) for name in (a, b))
     return at_large and kinds in ({"net", "broker"}, {"net", "point"}, {"net", "state"})
@@ -221,6 +228,7 @@ class Player:
             result.problems.append("the round broke off: " + traceback.format_exc(limit=-4))
         result.exits, link.exits = link.exits, []
         missed = [f["name"] for f in result.faults if not f["reached"]]
+        result.problems += [f["wrong"] for f in result.faults if "wrong" in f]
         result.verdict = BAD if result.problems else NOT_REACHED if missed else GOOD
         self._played += 1
         if result.problems:
@@ -413,6 +421,8 @@ class Player:
                 said |= {"reached": True, **self.faults[name](own)}
             except NotReached as reason:
                 said |= {"reached": False, "why": str(reason)}
+            except Wrong as wrong:
+                said |= {"reached": True, "wrong": str(wrong)}
             except Exception as error:  # noqa: BLE001 - a fault that fell over has not been brought about for certain
                 said |= {"reached": False, "why": f"{type(error).__name__}: {error}"}
             said["took_s"] = round(time.monotonic() - began - said["at_s"], 1)

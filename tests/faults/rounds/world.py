@@ -24,7 +24,7 @@ from typing import Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from tests.faults.processes import Process, environment, with_variable
+from tests.faults.processes import BIN, Process, environment, with_variable
 from tests.faults.rounds import light
 from tests.faults.rounds.checker import Tail
 from tests.faults.rounds.executors import INSTANCE, Executors
@@ -241,6 +241,18 @@ class Link:
             CONSUMER_GROUPS=f"{self.name}-.*",
             OFFSETS_INTERVAL="1s",
             **self.more,
+        )
+
+    def command(self, *words: str, timeout_s: float = 300.0) -> subprocess.CompletedProcess[str]:
+        """Run a `verbatim` command on the link."""
+        return subprocess.run(
+            [str(BIN / "verbatim"), *words],
+            env=self.settings(),
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
         )
 
     def launch(self, application: str, number: int = 1) -> Process:
