@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 import numpy as np
 import orjson
@@ -26,8 +26,10 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
 from common.errors import KafkaTimeout, VerbatimError
+from common.kafka.errors import future_result, retrying
 from common.kafka.wire import oauth_tokens
 from common.partitions import PartitionName
+from common.ports import Deadline
 from verbatim.verify.comparison import Batch, digest
 from verbatim.verify.control import Said, plain_id
 from verbatim.verify.mappings import Column, Runs
@@ -36,6 +38,7 @@ from verbatim.verify.provenance import Prepare
 if TYPE_CHECKING:
     from common.config.settings import Settings
 
+T = TypeVar("T")
 _BATCH_RECORDS = 5_000
 _BATCH_BYTES = 8 << 20
 _SPILL_RUNS = 1_000_000
@@ -87,43 +90,45 @@ class Cluster:
     def __exit__(self, *_: object) -> None:
         self._consumer.close()
 
-    def _call(self, what: str, call: Callable[[], Any]) -> Any:
+    def _call(self, what: str, call: Callable[[float], T]) -> T:
+        """What is asked; again, where a leader has just moved or a broker is away."""
         try:
-            return call()
+            return retrying(f"{self.which} cluster: {what}", call, Deadline(self._timeout_s))
         except KafkaException as error:
-            reason = error.args[0]
-            if isinstance(reason, KafkaError) and reason.code() in (
-                KafkaError._TIMED_OUT,
-                KafkaError._TRANSPORT,
-            ):
-                raise KafkaTimeout(
-                    f"{self.which} cluster: {what}: {reason.str()} (after {self._timeout_s:g} s)"
-                ) from error
             raise VerbatimError(f"{self.which} cluster: {what}: {error}") from error
 
     def cluster_id(self) -> str:
         # Not DescribeCluster: what a broker says that has just started aborts the process (librdkafka 2.16).
         found = self._call(
-            "asking for the cluster id", lambda: self._admin.list_topics(timeout=self._timeout_s)
+            "asking for the cluster id", lambda timeout: self._admin.list_topics(timeout=timeout)
         )
         return str(found.cluster_id)
 
     def topic_names(self) -> list[str]:
-        metadata = self._call("listing topics", lambda: self._admin.list_topics(timeout=self._timeout_s))
+        metadata = self._call("listing topics", lambda timeout: self._admin.list_topics(timeout=timeout))
         return sorted(metadata.topics)
 
     def topic(self, name: str) -> TopicState | None:
         """What the cluster says of a topic; None when there is none."""
-        future = self._admin.describe_topics(TopicCollection([name]), request_timeout=self._timeout_s)[name]
-        try:
-            described = future.result(self._timeout_s)
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                return None
-            raise VerbatimError(f"{self.which} cluster: describing topic {name}: {error}") from error
         resource = ConfigResource(ResourceType.TOPIC, name)
-        configs = self._admin.describe_configs([resource], request_timeout=self._timeout_s)[resource]
-        found = self._call(f"reading the configuration of {name}", lambda: configs.result(self._timeout_s))
+
+        def describe(timeout: float) -> Any:
+            future = self._admin.describe_topics(TopicCollection([name]), request_timeout=timeout)[name]
+            try:
+                return future_result(future, timeout + 1)
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    return None
+                raise
+
+        def configuration(timeout: float) -> Any:
+            return future_result(
+                self._admin.describe_configs([resource], request_timeout=timeout)[resource], timeout + 1
+            )
+
+        if (described := self._call(f"describing topic {name}", describe)) is None:
+            return None
+        found = self._call(f"reading the configuration of {name}", configuration)
         policy, retention_ms = found["cleanup.policy"].value, int(found["retention.ms"].value)
         return TopicState(
             plain_id(str(described.topic_id)),
@@ -151,16 +156,17 @@ class Cluster:
         isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
     ) -> int:
         at = TopicPartition(topic, partition)
-        future = self._admin.list_offsets(
-            {at: which}, isolation_level=isolation, request_timeout=self._timeout_s
-        )[at]
-        what = f"offsets of {topic}/{partition}"
-        offset = int(self._call(what, lambda: future.result(self._timeout_s)).offset)
-        if offset < 0:
-            # The client tells OFFSET_INVALID, and no error, where a leader did not answer in time: a log
-            # would pass for an empty one.
-            raise KafkaTimeout(f"{self.which} cluster: {what}: its leader did not answer")
-        return offset
+
+        def ask(timeout: float) -> int:
+            asked = self._admin.list_offsets({at: which}, isolation_level=isolation, request_timeout=timeout)
+            offset = int(future_result(asked[at], timeout + 1).offset)
+            if offset < 0:
+                # The client tells OFFSET_INVALID, and no error, where a leader did not answer in time: a log
+                # would pass for an empty one.
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "its leader did not answer"))
+            return offset
+
+        return self._call(f"offsets of {topic}/{partition}", ask)
 
     def messages(self, topic: str, partition: int, begin: int, end: int) -> Iterator[list[Message]]:
         """The records at offsets [begin, end), in batches of at most a few megabytes."""
