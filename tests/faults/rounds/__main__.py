@@ -49,7 +49,7 @@ def arguments() -> argparse.Namespace:
     add(
         "--clocks",
         action="store_true",
-        help="also brokers' clocks that jump by an hour (takes a C compiler); Kafka itself may not get over that",
+        help="also brokers' clocks that jump by an hour (takes a C compiler)",
     )
     add(
         "--rounds-per-link", type=int, default=5, help="a new link and new processes after so many rounds (5)"
