@@ -1,7 +1,7 @@
 """Copies between brokers of two versions, all that can be told apart of records in it: for
 tests/integration/test_versions.py, and the matrix.
 
-    python -m tests.versions           copies between all versions of the matrix (a quarter of an hour), and
+    python -m tests.versions           copies between all versions of the matrix (half an hour), and
                                        writes tests/versions.jsonl
     python -m tests.versions 2.8.2     only those in which this version takes part; the others' results stay
     python -m tests.versions --ends    from the oldest to the newest and back, and writes nothing
@@ -32,8 +32,8 @@ from tests.support.harness import Link, assert_copied, eventually
 from tests.support.old_brokers import VersionCluster
 
 NEWEST = NEWEST_KAFKA.rsplit(":", 1)[1]
-SOURCES = ("2.8.2", "3.0.2", "3.1.2", "3.3.2", "3.6.2", "3.9.1", "4.0.1", "4.1.1", NEWEST)
-TARGETS = ("3.6.2", "3.9.1", "4.0.1", "4.1.1")
+SOURCES = ("2.8.2", "3.0.2", "3.1.2", "3.3.2", "3.6.2", "3.9.1", "4.0.1", "4.1.1", "4.3.0", NEWEST)
+TARGETS = ("3.6.2", "3.9.1", "4.0.1", "4.1.1", "4.3.0")
 TOO_OLD_SOURCE, TOO_OLD_TARGET = "2.7.2", "3.5.2"
 RESULTS = Path(__file__).parent / "versions.jsonl"
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "versions.md"

@@ -27,7 +27,7 @@ from xml.sax.saxutils import quoteattr
 
 from common.errors import LinkRefused
 
-KAFKA = "org.apache.kafka:kafka_2.13:4.3.0"
+KAFKA = "org.apache.kafka:kafka_2.13:4.4.0"
 # Kafka's pom leaves the choice of a logger to whoever runs it; without one a broker says nothing at all.
 KAFKA_LOGGING = "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4"
 DELTA = "io.delta:delta-spark_4.2_2.13:4.4.0"

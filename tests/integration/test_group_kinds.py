@@ -80,8 +80,9 @@ def expected(link: Link) -> Callable[[int], int]:
     return lambda offset: here[next(i for i, r in enumerate(there) if r.offset >= offset)].offset
 
 
-def groups_of(bootstrap: str) -> Groups:
-    return Groups({"bootstrap.servers": bootstrap}, "source")
+def listed(bootstrap: str) -> dict[str, Group]:
+    with closing(Groups({"bootstrap.servers": bootstrap}, "source")) as groups:
+        return groups.listed(Deadline(20))
 
 
 def test_every_kind_of_group_is_seen_with_its_members(pair: tuple[str, str], link: Link) -> None:
@@ -102,7 +103,7 @@ def test_every_kind_of_group_is_seen_with_its_members(pair: tuple[str, str], lin
         with streams_member(at, "seen-streams-left", "kinds.t", 3):
             pass
         wait_until(lambda: all(m.poll(0.1) is None and m.assignment() for m in (classic, new)), "members")
-        found = groups_of(at).listed(Deadline(20))
+        found = listed(at)
         seen = {group: of for group, of in found.items() if group.startswith("seen")}
         assert seen == {
             "seen-classic": Group("classic", False),
