@@ -53,6 +53,8 @@ class Executors:
         """What an application is to be told by its environment."""
         return {
             "SPARK_MASTER": self._url,
+            # Else as many as there are executors at that moment.
+            "PARALLELISM": str(WORKERS),
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_CONF_DIR": str(self._folder / "conf"),
         }
