@@ -14,15 +14,18 @@ from tests.faults.processes import Process, command_of
 from verbatim.local.applications import Application, descendants, processes
 
 WORKERS = 2
-CORES = 4
-"""Of each worker: a lane of each instance, of those that stand by and of those just started again."""
+LANES = 2
+SLOTS = LANES + 1
+"""Of each instance: the deduplicator keeps one for folding its state."""
+CORES = 8
+"""Of each worker: for two instances of each application, and for those just started again."""
 INSTANCE = "VERBATIM_INSTANCE"
 """The variable by which the executors of an instance are known: they are no descendants of it."""
 _PASSED_ON = ("PYTHONPATH", "VERBATIM_FAULTS", "VERBATIM_TRANSACTION_MS", "VERBATIM_BREAK", INSTANCE)
 _OF_EACH = {
     "spark.executor.memory": "512m",
     "spark.executor.cores": "1",
-    "spark.cores.max": str(WORKERS),
+    "spark.cores.max": str(SLOTS),
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
@@ -54,7 +57,7 @@ class Executors:
         return {
             "SPARK_MASTER": self._url,
             # Else as many as there are executors at that moment.
-            "PARALLELISM": str(WORKERS),
+            "PARALLELISM": str(LANES),
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_CONF_DIR": str(self._folder / "conf"),
         }
