@@ -21,6 +21,7 @@ from common.errors import LinkRefused, StateError, VerbatimError
 from common.kafka.client import clients, topics
 from common.link.lane_progress import Row, Unfinished
 from common.link.partitioning import spread
+from common.log_lines import tell_error
 from common.partitions import PartitionId
 from common.ports import Deadline
 from common.spark.lane_query import Behind
@@ -199,7 +200,7 @@ class Deduplicator(Application):
             return None
         self._folded(self.state.fold())
         for line in lines:
-            click.echo(f"error: {line}", err=True)
+            tell_error(line)
         counters = self.report.totals
         click.echo(
             f"deduplicator: caught up: {counters['records']} records delivered, "

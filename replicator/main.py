@@ -12,6 +12,7 @@ from common.app.application import Application
 from common.app.instance import CALL_S
 from common.app.work_report import halted_lines, halts_of
 from common.link.lane_progress import FrameRefused, PartitionHalted, PartitionPaused, Row, Unfinished
+from common.log_lines import tell_error
 from common.ports import Deadline
 from common.spark.lane_query import Behind
 from replicator.driver.heartbeats import Heartbeats
@@ -109,7 +110,7 @@ class Replicator(Application):
             for topic, count in sorted(paused.items())
         ]
         for line in lines + behind:
-            click.echo(f"error: {line}", err=True)
+            tell_error(line)
         counters = self.report.totals
         click.echo(
             f"replicator: caught up: {counters['records']} records in "

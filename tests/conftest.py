@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 import pytest
 from hypothesis import settings
 
-from common.app import cli
+from common import log_lines
 
 if TYPE_CHECKING:
     from tests.faults.rounds.proxy import Proxy
@@ -69,7 +69,7 @@ def logging_as_it_was() -> Iterator[None]:
     level = root.level
     yield
     root.setLevel(level)
-    cli.end_logging()
+    log_lines.end_logging()
 
 
 @pytest.fixture(scope="module", autouse=True)

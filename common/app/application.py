@@ -191,6 +191,7 @@ class Application(Role):
             target_cluster=self.link.target_cluster,
             provenance=s.provenance_headers,
             log_level=s.log_level,
+            log_format=s.log_format,
             staging_topic=s.staging_topic,
             staging_partitions=s.staging_partitions,
             positions_topic=s.positions_topic,

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import sys
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,46 +17,9 @@ from common.config.fields import FIELDS, flag_of
 from common.config.live_reload import LiveFile
 from common.config.settings import Settings
 from common.errors import SettingsError
+from common.log_lines import setup_logging
 
 log = logging.getLogger(__name__)
-
-
-class LineFormatter(logging.Formatter):
-    """Time (UTC, ISO 8601), level, logger, message; a record with line breaks or a traceback still takes one
-    line."""
-
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
-
-    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
-        return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
-
-    def format(self, record: logging.LogRecord) -> str:
-        return "\\n".join(super().format(record).splitlines())
-
-
-class _StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]
-    """Its own class, so that setting up twice replaces it and leaves other handlers (a test's) alone."""
-
-
-def setup_logging(level: str) -> None:
-    """Log to stderr, one line a record, from `level` on; calling again changes the level."""
-    end_logging()
-    root = logging.getLogger()
-    handler = _StderrHandler(sys.stderr)
-    handler.setFormatter(LineFormatter())
-    root.addHandler(handler)
-    root.setLevel(level)
-    # Py4J logs every call into the JVM at INFO and DEBUG, with its arguments: those may be secrets. And what
-    # it raises it dumps as well.
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)
-
-
-def end_logging() -> None:
-    """Log to stderr no more; handlers of others stay."""
-    root = logging.getLogger()
-    for handler in [handler for handler in root.handlers if isinstance(handler, _StderrHandler)]:
-        root.removeHandler(handler)
 
 
 def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -84,7 +45,7 @@ def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
         live = LiveFile(Path(file), load) if file else None
         settings = load()
         click.get_current_context().obj = live
-        setup_logging(settings.log_level)
+        setup_logging(settings.log_level, settings.log_format)
         for warning in settings.warnings:
             log.warning("%s", warning)
         return command(*args, settings=settings, **options)

@@ -11,6 +11,7 @@ from typing import NoReturn
 import click
 
 from common.errors import SettingsError, VerbatimError
+from common.log_lines import tell_error
 
 log = logging.getLogger(__name__)
 
@@ -62,5 +63,5 @@ def _no_temporary_folder(error: FileNotFoundError) -> bool:
 
 
 def _fail(message: str, exit_code: int) -> NoReturn:
-    print("error: " + " ".join(message.split()), file=sys.stderr)
+    tell_error(message)
     sys.exit(exit_code)

@@ -9,13 +9,13 @@ import socket
 import threading
 from typing import TYPE_CHECKING
 
-from common.app.cli import setup_logging
 from common.app.election import Leadership
 from common.app.health import Health, serving
 from common.app.signals import stop_on_signals
 from common.link.control_kinds import Leader
 from common.link.control_log import ControlLog
 from common.link.identity import Link
+from common.log_lines import setup_logging
 from common.ports import Deadline
 
 if TYPE_CHECKING:
@@ -83,6 +83,6 @@ class Instance:
         if found is None or not self.take_over(found):
             return False
         if found.log_level != self.settings.log_level:
-            setup_logging(found.log_level)
+            setup_logging(found.log_level, found.log_format)
         self.settings = found
         return True

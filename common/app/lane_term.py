@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import logging
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -15,6 +14,7 @@ from common.link.control_log import ControlLog
 from common.link.control_state import Control
 from common.link.lane_plan import LanePlan
 from common.link.lane_progress import Refused, Row, Unfinished, encode
+from common.log_lines import setup_worker
 from common.ports import Deadline
 
 LOOK_INTERVAL_S = 0.5
@@ -39,7 +39,7 @@ class _Lane(Protocol):
 def run_lane(plan: dict[str, Any], make: Callable[[dict[str, Any]], _Lane]) -> Iterator[str]:
     """Run a lane for one epoch and yield its progress rows, as JSON. `make` gets its plan, as JSON, with the
     secrets that this machine has."""
-    logging.basicConfig(level=plan["log_level"], format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    setup_worker(plan["log_level"], plan["log_format"])
     tame_garbage_collector()
     try:
         lane = make(credentials.found_in_plan(plan))

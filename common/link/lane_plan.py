@@ -39,6 +39,7 @@ class LanePlan:
     target_cluster: str
     provenance: bool
     log_level: str
+    log_format: str
     staging_topic: str
     staging_partitions: int
     positions_topic: str

@@ -27,9 +27,10 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from common import log_lines
 from common.config import state_path
 from common.errors import SettingsError, VerbatimError
-from common.spark import class_archive, jars, java, worker_daemon, worker_python
+from common.spark import class_archive, jars, java, jvm_log, worker_daemon, worker_python
 from common.spark.protection import protect
 
 if TYPE_CHECKING:
@@ -56,25 +57,6 @@ _JVM_FLAGS = (
     "-XX:-UsePerfData",
     java.OUT_OF_MEMORY,
 )
-_LOG4J = """\
-rootLogger.level = error
-# The level Spark thinks a shell's: where it differs from the root's, Spark says so and changes the root's.
-logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
-logger.gateway.level = error
-# What a step of Spark's own stop failed at, before it goes on with the next: the API server of Kubernetes that does not answer in time, say.
-logger.stop.name = org.apache.spark.util.Utils
-logger.stop.level = error
-logger.stop.filter.tidying.type = RegexFilter
-logger.stop.filter.tidying.regex = Uncaught exception in thread .*
-logger.stop.filter.tidying.onMatch = DENY
-logger.stop.filter.tidying.onMismatch = NEUTRAL
-rootLogger.appenderRef.stderr.ref = stderr
-appender.stderr.type = Console
-appender.stderr.name = stderr
-appender.stderr.target = SYSTEM_ERR
-appender.stderr.layout.type = PatternLayout
-appender.stderr.layout.pattern = %d{yyyy-MM-dd'T'HH:mm:ss.SSSXXX} %p %c{1}: %m%n%ex
-"""
 _DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -273,8 +255,9 @@ def build_session(
     os.environ.setdefault(
         "MALLOC_ARENA_MAX", "2"
     )  # glibc gives each of the JVM's threads 64 MB of arena otherwise
+    jvm_log.listen_to_accumulators()
     with java.starting():
-        gateway = _launch(conf)
+        gateway = _launch(conf, settings.log_format)
     gateway.sockets = sockets
     try:
         spark_conf = SparkConf(_jvm=gateway.jvm)
@@ -343,6 +326,8 @@ def stop_session(spark: SparkSession | None = None, *, gateway: Any = None, time
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+    if (relay := getattr(gateway, "relay", None)) is not None:
+        relay.join(1.0)
     if (sockets := getattr(gateway, "sockets", None)) is not None:
         sockets.cleanup()
     # Where the JVM was gone already, Spark's own stop has left the context behind.
@@ -395,7 +380,7 @@ def _use_sockets(conf: dict[str, str]) -> tempfile.TemporaryDirectory[str] | Non
     return folder
 
 
-def _launch(conf: Mapping[str, str]) -> Any:
+def _launch(conf: Mapping[str, str], log_format: str) -> Any:
     """Start the JVM in a session of its own, its properties in a private file so that no secret shows in
     `ps`."""
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # under spark-submit: the JVM is there already
@@ -405,9 +390,9 @@ def _launch(conf: Mapping[str, str]) -> Any:
         options = properties["spark.driver.extraJavaOptions"]
         using = class_archive.options(class_archive.of_spark(conf.get(_CLASS_PATH, "")), options)
         properties["spark.driver.extraJavaOptions"] = " ".join([options, *map(shlex.quote, using)])
-        if not _has_log4j(os.environ):
+        if not jvm_log.is_given(os.environ):
             log4j = Path(directory, "log4j2.properties")
-            log4j.write_text(_LOG4J)
+            log4j.write_text(jvm_log.configuration(log_format))
             properties["spark.driver.extraJavaOptions"] += (
                 f" -Dlog4j2.configurationFile={shlex.quote(log4j.as_uri())}"
             )
@@ -416,12 +401,20 @@ def _launch(conf: Mapping[str, str]) -> Any:
         file.write_text("".join(f"{_escaped(key)}={_escaped(value)}\n" for key, value in properties.items()))
         theirs = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
         with _environment("PYSPARK_SUBMIT_ARGS", f"--properties-file {shlex.quote(str(file))} {theirs}"):
-            return launch_gateway(popen_kwargs={"start_new_session": True})
+            return _launch_heard(log_format)
 
 
-def _has_log4j(environ: Mapping[str, str]) -> bool:
-    directory = environ.get("SPARK_CONF_DIR")
-    return directory is not None and any(Path(directory).glob("log4j2*"))
+def _launch_heard(log_format: str) -> Any:
+    own_session = {"start_new_session": True}
+    if log_format != log_lines.JSON:
+        return launch_gateway(popen_kwargs=own_session)
+    relay = jvm_log.Relay()
+    try:
+        gateway = launch_gateway(popen_kwargs=own_session | relay.arguments())
+    finally:
+        relay.started()
+    gateway.relay = relay
+    return gateway
 
 
 def _escaped(text: str) -> str:

@@ -6,6 +6,7 @@ some minutes.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import time
@@ -32,12 +33,12 @@ def test_one_of_two_instances_works_whatever_happens_to_either(
     source: Kafka, target: Kafka, names: Names, tmp_path: Path
 ) -> None:
     """Promise: a standby takes over within seconds, a paused leader that wakes does no harm, and nobody
-    fences anybody for ever."""
+    fences anybody for ever. What they say meanwhile, in JSON, can be read line by line."""
     rng = random.Random(SEED)
     topic = names.topic("standby")
     s, t = source.bootstrap_servers, target.bootstrap_servers
     create_topic(s, topic, PARTITIONS, TOPIC)
-    variables = environment(s, t, names.link, topic, tmp_path)
+    variables = environment(s, t, names.link, topic, tmp_path, LOG_FORMAT="json")
 
     def start(name: str, number: int) -> Process:
         return Process(name, variables, tmp_path / f"{name}{number}.log")
@@ -68,6 +69,11 @@ def test_one_of_two_instances_works_whatever_happens_to_either(
         time.sleep(10)
         assert [r for r in control_records(t, names.link) if b'"leader"' in r] == leaders
         assert [p.terminate() for pair in running for p in pair] == [0, 0, 0, 0]
+        for log in tmp_path.glob("*.log"):
+            told = [json.loads(line) for line in log.read_text().splitlines()]
+            assert all({"time", "level", "logger", "message"} <= one.keys() for one in told), log
+            assert any(one["message"].startswith("leading as") for one in told) or len(told) > 1
+            assert [one for one in told if "Traceback" in one.get("exception", "") + one["message"]] == []
     finally:
         for pair in running:
             for process in pair:

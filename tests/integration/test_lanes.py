@@ -31,7 +31,12 @@ IMPORTED = time.time()
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
     settings = SimpleNamespace(
-        application_name="test", spark_master="local[2]", state_path=".", spark_conf={}, parallelism=None
+        application_name="test",
+        log_format="text",
+        spark_master="local[2]",
+        state_path=".",
+        spark_conf={},
+        parallelism=None,
     )
     session = build_session(
         settings,  # type: ignore[arg-type]

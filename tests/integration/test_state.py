@@ -39,6 +39,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     path = tmp_path_factory.mktemp("state")
     settings = SimpleNamespace(
         application_name="test",
+        log_format="text",
         spark_master="local[1]",
         state_path=str(path),
         state_sharing="checked",

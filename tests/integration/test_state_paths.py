@@ -28,6 +28,7 @@ def spark() -> Iterator[SparkSession]:
         conf = s3a_conf(endpoint) | {"spark.driver.extraClassPath": ":".join(map(str, s3a_jars()))}
         settings = SimpleNamespace(
             application_name="test",
+            log_format="text",
             spark_master="local[1]",
             state_path=".",
             state_sharing="checked",

@@ -13,7 +13,7 @@ import click
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from common.app.cli import Duration, LineFormatter, settings_options, setup_logging
+from common.app.cli import Duration, settings_options
 from common.app.entry import INTERRUPTED, entry
 from common.config.fields import FIELDS, flag_of
 from common.config.legacy import OLD_VARIABLES
@@ -183,38 +183,6 @@ def test_warnings_are_logged_before_the_command_begins(
     assert re.fullmatch(
         r"\S+Z WARNING common\.app\.cli: STREAMS_NUM_STANDBY_REPLICAS: .+\n", capsys.readouterr().err
     )
-
-
-def test_a_record_with_a_traceback_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    setup_logging("INFO")
-    try:
-        raise ValueError("first\nsecond")
-    except ValueError:
-        logging.getLogger("some.room").exception("went\nwrong")
-    lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 1
-    assert re.match(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z ERROR some\.room: went\\nwrong\\n", lines[0])
-    assert "first\\nsecond" in lines[0]
-
-
-def test_the_level_decides_and_setting_up_twice_does_not_double(capsys: pytest.CaptureFixture[str]) -> None:
-    setup_logging("DEBUG")
-    setup_logging("WARNING")
-    logging.getLogger("some.room").info("quiet")
-    logging.getLogger("some.room").warning("loud")
-    assert len(capsys.readouterr().err.splitlines()) == 1
-
-
-def test_py4j_does_not_log_what_goes_into_the_jvm(capsys: pytest.CaptureFixture[str]) -> None:
-    setup_logging("DEBUG")
-    logging.getLogger("py4j.clientserver").debug("Command to send: hunter2")
-    assert capsys.readouterr().err == ""
-
-
-def test_the_time_of_a_record_is_utc() -> None:
-    record = logging.LogRecord("r", logging.INFO, "f", 1, "m", None, None)
-    record.created, record.msecs = 0.25, 250.0
-    assert LineFormatter().format(record) == "1970-01-01T00:00:00.250Z INFO r: m"
 
 
 @pytest.mark.parametrize(

@@ -173,10 +173,10 @@ def test_the_jvm_uses_an_archive_of_classes_that_fits_its_class_path(
     monkeypatch.setattr(session, "launch_gateway", launch)
     monkeypatch.setattr(class_archive, "of_spark", lambda path: archives.get(path, tmp_path / "none"))
     with_delta = conf(jars=[Path("/jars/delta.jar")], delta=True)
-    session._launch(with_delta)
+    session._launch(with_delta, "text")
     archives["/jars/delta.jar"].touch()
-    session._launch(with_delta)
-    session._launch(conf())
+    session._launch(with_delta, "text")
+    session._launch(conf(), "text")
     assert [f"-XX\\:SharedArchiveFile\\={tmp_path}/classes.jsa" in text for text in written] == [
         False,
         True,
@@ -189,7 +189,7 @@ DRIVER = textwrap.dedent(
     import os, signal, sys, threading, time
     from types import SimpleNamespace
     from common.spark.session import build_session, lanes_of, slots
-    settings = SimpleNamespace(application_name="t", spark_master="local[1]", state_path=".",
+    settings = SimpleNamespace(application_name="t", spark_master="local[1]", state_path=".", log_format="text",
                                spark_conf={"spark.hadoop.fs.s3a.secret.key": "swordfish", "spark.x": "a\\\\b c=d:é"})
     signals = []
     signal.signal(signal.SIGINT, lambda *_: signals.append("int"))

@@ -1,0 +1,134 @@
+"""How a line of the log looks (LOG_FORMAT): text, or a JSON object. One record takes one line, whatever it
+says, and its time is UTC."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import threading
+import time
+from types import TracebackType
+from typing import Any
+
+TEXT, JSON = "text", "json"
+FORMATS = (TEXT, JSON)
+VARIABLE = "LOG_FORMAT"
+_NAMED = "verbatim"
+
+log = logging.getLogger(__name__)
+
+
+class LineFormatter(logging.Formatter):
+    """Time (UTC, ISO 8601), level, logger, message; a record with line breaks or a traceback still takes one
+    line."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
+        return _utc(record.created, record.msecs)
+
+    def format(self, record: logging.LogRecord) -> str:
+        return "\\n".join(super().format(record).splitlines())
+
+
+class JsonFormatter(logging.Formatter):
+    """An object with `time` (UTC, ISO 8601), `level`, `logger`, `message`, and `exception`, its traceback,
+    where there is one."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        trace = self.formatException(record.exc_info) if record.exc_info else None
+        return as_json(
+            _utc(record.created, record.msecs), record.levelname, record.name, record.getMessage(), trace
+        )
+
+
+class _StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]
+    """Its own class, so that setting up twice replaces it and leaves other handlers (a test's) alone."""
+
+
+def as_json(when: str, level: str, logger: str, message: str, exception: str | None = None) -> str:
+    said = {"time": when, "level": level, "logger": logger, "message": message}
+    line = json.dumps(said | ({} if exception is None else {"exception": exception}), ensure_ascii=False)
+    # Half a surrogate pair, of a file's name say, is written as JSON's own escape for it.
+    return line.encode(errors="backslashreplace").decode()
+
+
+def setup_logging(level: str, form: str = TEXT) -> None:
+    """Log to stderr, one line a record, from `level` on; calling again changes both. In JSON, what would end
+    the process or a thread with a traceback is a record, too."""
+    end_logging()
+    root = logging.getLogger()
+    handler = _StderrHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if form == JSON else LineFormatter())
+    root.addHandler(handler)
+    root.setLevel(level)
+    # Py4J logs every call into the JVM at INFO and DEBUG, with its arguments: those may be secrets. And what
+    # it raises it dumps as well.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    if form == JSON:
+        logging.captureWarnings(True)
+        sys.excepthook = _uncaught
+        threading.excepthook = _uncaught_in_thread
+
+
+def end_logging() -> None:
+    """Log to stderr no more; handlers of others stay."""
+    root = logging.getLogger()
+    for handler in [handler for handler in root.handlers if isinstance(handler, _StderrHandler)]:
+        root.removeHandler(handler)
+    if sys.excepthook is _uncaught:
+        logging.captureWarnings(False)
+        sys.excepthook, threading.excepthook = sys.__excepthook__, threading.__excepthook__
+
+
+def setup_worker(level: str, form: str) -> None:
+    """The same in a process that lanes run in, where nobody else has set up logging (a test has)."""
+    if all(isinstance(handler, _StderrHandler) for handler in logging.getLogger().handlers):
+        setup_logging(level, form)
+
+
+def tell_error(message: str) -> None:
+    """One line on stderr, whether or not logging is set up: `error: ...`, or a record in JSON."""
+    line = " ".join(message.split())
+    if in_json():
+        now = time.time()
+        line = as_json(_utc(now, now % 1 * 1000), "ERROR", _NAMED, line)
+    else:
+        line = f"error: {line}"
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
+def in_json() -> bool:
+    """Whether lines are in JSON. Before the settings are known, their variable alone tells."""
+    ours = [h for h in logging.getLogger().handlers if isinstance(h, _StderrHandler)]
+    if ours:
+        return isinstance(ours[0].formatter, JsonFormatter)
+    return os.environ.get(VARIABLE, "").strip().lower() == JSON
+
+
+def wrapped(line: str) -> str:
+    """A line of a process that does not log in JSON, as JSON; one that is is left as it is."""
+    if line.startswith("{") and line.endswith("}"):
+        return line
+    now = time.time()
+    return as_json(_utc(now, now % 1 * 1000), "WARNING", "stderr", line)
+
+
+def _utc(at: float, ms: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at)) + f".{int(ms):03d}Z"
+
+
+def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    if issubclass(kind, KeyboardInterrupt):
+        sys.__excepthook__(kind, error, trace)
+        return
+    log.critical("%s: %s", kind.__name__, error, exc_info=(kind, error, trace))
+
+
+def _uncaught_in_thread(found: Any) -> None:
+    if found.exc_type is not SystemExit:
+        _uncaught(found.exc_type, found.exc_value or found.exc_type(), found.exc_traceback)
