@@ -72,7 +72,7 @@ def test_one_of_two_instances_works_whatever_happens_to_either(
         for log in tmp_path.glob("*.log"):
             told = [json.loads(line) for line in log.read_text().splitlines()]
             assert all({"time", "level", "logger", "message"} <= one.keys() for one in told), log
-            # What a process of pyspark's says itself, which a busy machine kept from starting in time, is not ours.
+            # What a process of pyspark's says itself, which a busy machine keeps from starting, is not ours.
             ours = [one for one in told if one["logger"] != "stderr"]
             assert ours and not any("Traceback" in one.get("exception", "") + one["message"] for one in ours)
     finally:

@@ -11,7 +11,7 @@ from tests.faults.rounds.scene import NotReached, Said, Scene, Wrong
 from tests.support.brokers import Record, Seen, create_topic, delete_topic, produce, read_all
 
 RECORDS = 200
-NOTICED_S = 60.0
+NOTICED_S = 120.0
 GOES_ON_S = 90.0
 
 
