@@ -115,7 +115,13 @@ def go_on_while_brokers_restart(link: Link, source: VersionCluster, target: Vers
             if restarted is not None:
                 restarted.restart()
         wanted = [len(p) for p in read_all(link.source, RECORDS)]
-        eventually(lambda: link.arrived(RECORDS) == wanted, "what was written meanwhile", 90)
+        try:
+            eventually(lambda: link.arrived(RECORDS) == wanted, "what was written meanwhile", 90)
+        except TimeoutError as late:
+            mapped = {p: m[-1].next for p, m in link.mappings(RECORDS).items()}
+            arrived = f"{link.arrived(RECORDS)} of {wanted} arrived"
+            why = f"{arrived}, mapped up to {mapped}, halted {link.halted()}"
+            raise TimeoutError(f"{late}: {why}") from None
     assert_copied(link, RECORDS)
 
 
