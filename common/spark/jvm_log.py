@@ -35,7 +35,7 @@ appender.stderr.target = SYSTEM_ERR
 """
 _AS_TEXT = """\
 appender.stderr.layout.type = PatternLayout
-appender.stderr.layout.pattern = %d{yyyy-MM-dd'T'HH:mm:ss.SSS'Z'}{UTC} %p %c{1}: %enc{%m%n%ex}{CRLF}%n
+appender.stderr.layout.pattern = %d{yyyy-MM-dd'T'HH:mm:ss.SSS'Z'}{UTC} %p %c{1}: %enc{%m %ex}{CRLF}%n
 """
 _AS_JSON = r"""appender.stderr.layout.type = JsonTemplateLayout
 appender.stderr.layout.eventTemplate = {"time": {"$resolver": "timestamp", "pattern": {"format": "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'", "timeZone": "UTC"}}, "level": {"$resolver": "level", "field": "name"}, "logger": {"$resolver": "logger", "field": "name"}, "message": {"$resolver": "message", "stringified": true}, "exception": {"$resolver": "exception", "field": "stackTrace", "stackTrace": {"stringified": true}}}

@@ -257,8 +257,8 @@ def build_session(
     )  # glibc gives each of the JVM's threads 64 MB of arena otherwise
     jvm_log.listen_to_accumulators()
     with java.starting():
-        gateway = _launch(conf, settings.log_format)
-    gateway.sockets = sockets
+        gateway, relay = _launch(conf, settings.log_format)
+    gateway.sockets, gateway.relay = sockets, relay
     try:
         spark_conf = SparkConf(_jvm=gateway.jvm)
         for key, value in conf.items():
@@ -326,7 +326,7 @@ def stop_session(spark: SparkSession | None = None, *, gateway: Any = None, time
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-    if (relay := getattr(gateway, "relay", None)) is not None:
+    if isinstance(relay := getattr(gateway, "relay", None), jvm_log.Relay):
         relay.join(1.0)
     if (sockets := getattr(gateway, "sockets", None)) is not None:
         sockets.cleanup()
@@ -380,11 +380,11 @@ def _use_sockets(conf: dict[str, str]) -> tempfile.TemporaryDirectory[str] | Non
     return folder
 
 
-def _launch(conf: Mapping[str, str], log_format: str) -> Any:
+def _launch(conf: Mapping[str, str], log_format: str) -> tuple[Any, jvm_log.Relay | None]:
     """Start the JVM in a session of its own, its properties in a private file so that no secret shows in
     `ps`."""
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # under spark-submit: the JVM is there already
-        return launch_gateway()
+        return launch_gateway(), None
     with tempfile.TemporaryDirectory(prefix="verbatim-spark-") as directory:
         properties = dict(conf)
         options = properties["spark.driver.extraJavaOptions"]
@@ -404,17 +404,15 @@ def _launch(conf: Mapping[str, str], log_format: str) -> Any:
             return _launch_heard(log_format)
 
 
-def _launch_heard(log_format: str) -> Any:
+def _launch_heard(log_format: str) -> tuple[Any, jvm_log.Relay | None]:
     own_session = {"start_new_session": True}
     if log_format != log_lines.JSON:
-        return launch_gateway(popen_kwargs=own_session)
+        return launch_gateway(popen_kwargs=own_session), None
     relay = jvm_log.Relay()
     try:
-        gateway = launch_gateway(popen_kwargs=own_session | relay.arguments())
+        return launch_gateway(popen_kwargs=own_session | relay.arguments()), relay
     finally:
         relay.started()
-    gateway.relay = relay
-    return gateway
 
 
 def _escaped(text: str) -> str:

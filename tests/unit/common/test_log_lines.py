@@ -16,7 +16,16 @@ import pytest
 from pyspark.accumulators import AccumulatorTCPServer
 
 from common.errors import LinkRefused
-from common.log_lines import JSON, TEXT, LineFormatter, setup_logging, setup_worker, tell_error, wrapped
+from common.log_lines import (
+    JSON,
+    TEXT,
+    LineFormatter,
+    as_json,
+    setup_logging,
+    setup_worker,
+    tell_error,
+    wrapped,
+)
 from common.spark import jvm_log
 
 
@@ -55,16 +64,21 @@ def test_the_time_of_a_record_is_utc() -> None:
 def test_in_json_a_record_is_an_object_whatever_it_says(capsys: pytest.CaptureFixture[str]) -> None:
     setup_logging("INFO", JSON)
     room = logging.getLogger("some.room")
-    room.info("a %s of \udc80\n{}", 'file\'s "name"')
+    room.info("a %s\n{}", 'file\'s "name"')
     try:
         raise ValueError("first\nsecond")
     except ValueError:
         room.exception("went wrong")
     told = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     assert [(t["level"], t["logger"]) for t in told] == [("INFO", "some.room"), ("ERROR", "some.room")]
-    assert told[0]["message"] == 'a file\'s "name" of \udc80\n{}' and "exception" not in told[0]
+    assert told[0]["message"] == 'a file\'s "name"\n{}' and "exception" not in told[0]
     assert told[1]["message"] == "went wrong" and "first\nsecond" in told[1]["exception"]
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", t["time"]) for t in told)
+
+
+def test_in_json_a_name_that_is_no_unicode_is_an_escape() -> None:
+    line = as_json("now", "INFO", "room", "caf\udce9 \u00e9")
+    assert line.encode() and json.loads(line)["message"] == "caf\udce9 \u00e9"
 
 
 def test_in_json_what_nobody_caught_is_a_record(capsys: pytest.CaptureFixture[str]) -> None:
