@@ -583,13 +583,18 @@ def test_a_real_group_moves_to_the_target_in_mid_topic_under_load(source: Kafka,
         finally:
             client.close()
 
+    def followed() -> bool:
+        """Whether the offsets at the target have moved several times."""
+        moves = [k.partition for k, v in history(link) if v is not None]
+        return all(moves.count(p) > 3 for p in range(2))
+
     loader = threading.Thread(target=load, daemon=True)
     with link.running():
         loader.start()
         with in_step(link):
             consume(at, lambda: len(seen) > 200)
         with in_step(link):
-            stood = consume(at, lambda: len(seen) > 600)
+            stood = consume(at, lambda: len(seen) > 600 and followed())
 
             def caught_up() -> bool:
                 records = group_offsets(link)
