@@ -13,7 +13,6 @@ from types import TracebackType
 from typing import Any
 
 TEXT, JSON = "text", "json"
-FORMATS = (TEXT, JSON)
 VARIABLE = "LOG_FORMAT"
 _NAMED = "verbatim"
 
@@ -28,7 +27,7 @@ class LineFormatter(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
-        return _utc(record.created, record.msecs)
+        return _utc(record.created)
 
     def format(self, record: logging.LogRecord) -> str:
         return "\\n".join(super().format(record).splitlines())
@@ -40,17 +39,16 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         trace = self.formatException(record.exc_info) if record.exc_info else None
-        return as_json(
-            _utc(record.created, record.msecs), record.levelname, record.name, record.getMessage(), trace
-        )
+        return as_json(record.created, record.levelname, record.name, record.getMessage(), trace)
 
 
 class _StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]
     """Its own class, so that setting up twice replaces it and leaves other handlers (a test's) alone."""
 
 
-def as_json(when: str, level: str, logger: str, message: str, exception: str | None = None) -> str:
-    said = {"time": when, "level": level, "logger": logger, "message": message}
+def as_json(at: float, level: str, logger: str, message: str, exception: str | None = None) -> str:
+    """`at`: in seconds since 1970."""
+    said = {"time": _utc(at), "level": level, "logger": logger, "message": message}
     line = json.dumps(said | ({} if exception is None else {"exception": exception}), ensure_ascii=False)
     # Half a surrogate pair, of a file's name say, is written as JSON's own escape for it.
     return line.encode(errors="backslashreplace").decode()
@@ -93,11 +91,7 @@ def setup_worker(level: str, form: str) -> None:
 def tell_error(message: str) -> None:
     """One line on stderr, whether or not logging is set up: `error: ...`, or a record in JSON."""
     line = " ".join(message.split())
-    if in_json():
-        now = time.time()
-        line = as_json(_utc(now, now % 1 * 1000), "ERROR", _NAMED, line)
-    else:
-        line = f"error: {line}"
+    line = as_json(time.time(), "ERROR", _NAMED, line) if in_json() else f"error: {line}"
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
 
@@ -114,12 +108,11 @@ def wrapped(line: str) -> str:
     """A line of a process that does not log in JSON, as JSON; one that is is left as it is."""
     if line.startswith("{") and line.endswith("}"):
         return line
-    now = time.time()
-    return as_json(_utc(now, now % 1 * 1000), "WARNING", "stderr", line)
+    return as_json(time.time(), "WARNING", "stderr", line)
 
 
-def _utc(at: float, ms: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at)) + f".{int(ms):03d}Z"
+def _utc(at: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at)) + f".{int(at % 1 * 1000):03d}Z"
 
 
 def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

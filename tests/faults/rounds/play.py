@@ -24,7 +24,6 @@ from common.ports import Deadline
 from tests.faults.processes import Batches, Load
 from tests.faults.rounds import checker, groups, moves
 from tests.faults.rounds.faults import Fault
-from tests.faults.rounds.moves import FAILOVER
 from tests.faults.rounds.proxy import wait_for
 from tests.faults.rounds.scene import NotReached, Scene, Wrong
 from tests.faults.rounds.world import BATCHES, OFFSETS, Link, World
@@ -327,7 +326,7 @@ class Player:
             scene = Scene(self.world, link, topics, rng)
             self._hurt(scene, steps, loads, result, began)
             wait_for(lambda: _written(loads) >= self.records, 120)
-            if move == FAILOVER:
+            if move == moves.FAILOVER:
                 moves.cut_off(self.world.source)
                 moves.stop_reading(link)
                 time.sleep(moves.GONE_ON_S)
@@ -340,7 +339,7 @@ class Player:
         for side in (self.world.source, self.world.target):
             if not side.healthy(90):
                 raise TimeoutError("a cluster did not heal")
-        if move == FAILOVER:
+        if move == moves.FAILOVER:
             result.problems += moves.failover_problems(source, target, link.name, topics, committed, moved)
             result.groups = len(committed)
             result.records = sum(len(p) for t in topics for p in read_all(target, t))

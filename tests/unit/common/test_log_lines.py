@@ -77,7 +77,7 @@ def test_in_json_a_record_is_an_object_whatever_it_says(capsys: pytest.CaptureFi
 
 
 def test_in_json_a_name_that_is_no_unicode_is_an_escape() -> None:
-    line = as_json("now", "INFO", "room", "caf\udce9 \u00e9")
+    line = as_json(0.0, "INFO", "room", "caf\udce9 \u00e9")
     assert line.encode() and json.loads(line)["message"] == "caf\udce9 \u00e9"
 
 
