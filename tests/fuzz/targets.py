@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 from zlib import crc32
 
 import google_crc32c
@@ -21,6 +22,7 @@ import pyarrow as pa
 
 from common.errors import ControlError, FrameError, StateError
 from common.kafka.wire import (
+    batch_runs,
     fetch_answers,
     fetch_protocol,
     open_transactions_protocol,
@@ -28,6 +30,7 @@ from common.kafka.wire import (
     record_batch,
     sasl,
 )
+from common.kafka.wire.chunks import Chunk
 from common.kafka.wire.fetch_answers import Budget
 from common.kafka.wire.fetch_protocol import Aborted, Part
 from common.kafka.wire.protocol import Answer, MalformedAnswer
@@ -77,25 +80,42 @@ def stamped(data: bytes) -> bytes:
 
 def answer(data: bytes) -> None:
     """An answer to Fetch: records in the order of their offsets, within the log, each with what a record has;
-    or BatchError. The first byte: whether checksums are right, and which batches may stay whole."""
-    flags, data = data[:1] or b"\0", data[1:]
-    data = stamped(data) if flags[0] & 1 else data
-    at = At(7, aligned=bool(flags[0] & 2))
-    part = Part(0, 1 << 40, 1 << 40, [Aborted(7, 0)], memoryview(data), None)
+    or BatchError. Many small batches at once are what each is by itself. The first byte: whether checksums
+    are right, which batches may stay whole, and whether a transaction is aborted."""
+    flags, data = (data[:1] or b"\0")[0], data[1:]
+    data = stamped(data) if flags & 1 else data
+    each, wrong = came(data, flags, MOST_BATCHES=0)
     last = -1
-    whole_bytes = 1 if flags[0] & 4 else 1 << 20
-    with suppress(BatchError):
-        for chunk in fetch_answers.chunks(at, part, {0, 1, 2, 3, 4}, whole_bytes, Budget()):
-            assert last < chunk.next == at.offset
-            if chunk.rows is not None:
-                chunk.rows.validate(full=True)
-                assert chunk.rows.schema == ROWS
-                offsets = chunk.rows.column(0).to_pylist()
-                assert offsets == sorted(set(offsets)) and last < offsets[0] and offsets[-1] < chunk.next
-            for header, whole in chunk.wholes:
-                assert last < header.base_offset and header.next_offset <= chunk.next
-                assert len(whole) == header.size
-            last = chunk.next - 1
+    for chunk in each:
+        assert last < chunk.next
+        if chunk.rows is not None:
+            chunk.rows.validate(full=True)
+            assert chunk.rows.schema == ROWS
+            offsets = chunk.rows.column(0).to_pylist()
+            assert offsets == sorted(set(offsets)) and last < offsets[0] and offsets[-1] < chunk.next
+        for header, whole in chunk.wholes:
+            assert last < header.base_offset and header.next_offset <= chunk.next
+            assert len(whole) == header.size
+        last = chunk.next - 1
+    at_once = came(data, flags, LEAST_BATCHES=2, BATCHES_A_RECORD=0)
+    assert at_once == (each, wrong)
+
+
+def came(data: bytes, flags: int, **bounds: int) -> tuple[list[Chunk], str]:
+    """What comes of an answer, and what is wrong with it."""
+    at = At(7, aligned=bool(flags & 2))
+    aborted = [] if flags & 8 else [Aborted(7, 0)]
+    part = Part(0, 1 << 40, 1 << 40, aborted, memoryview(data), None)
+    whole_bytes = 1 if flags & 4 else 1 << 20
+    found: list[Chunk] = []
+    try:
+        with patch.dict(vars(batch_runs), bounds):
+            for chunk in fetch_answers.chunks(at, part, {0, 1, 2, 3, 4}, whole_bytes, Budget()):
+                assert chunk.next == at.offset
+                found.append(chunk)
+    except BatchError as error:
+        return found, str(error)
+    return found, ""
 
 
 def batch(data: bytes) -> None:
@@ -274,6 +294,11 @@ def _answers() -> list[bytes]:
             (3, b"", b""),
             (7, a_batch(7, 3), b""),
         )
+    ] + [
+        bytes([flags]) + b"".join(a_batch(7 + count * at, count, codec) for at in range(6))
+        for flags in (1, 9)
+        for count in (1, 2)
+        for codec in ("none", "lz4")
     ]
 
 

@@ -16,7 +16,8 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from common.kafka.wire import message_sets, record_batch, record_decoder
+from common.kafka.wire import batch_runs, message_sets, record_batch, record_decoder
+from common.kafka.wire.batch_runs import BatchRun, Found
 from common.kafka.wire.chunks import Chunk, Whole
 from common.kafka.wire.fetch_protocol import Aborted, Part
 from common.kafka.wire.record_batch import BatchError, BatchHeader
@@ -29,9 +30,6 @@ by smaller requests."""
 ROOM_BYTES = 1 << 20
 _DELETE_HORIZON = 0x40
 """Compaction has written when tombstones may go where the first time stood (KIP-534)."""
-
-Found = tuple[int, BatchHeader]
-"""Where a batch begins, and its header."""
 
 
 class Place(Protocol):
@@ -76,7 +74,7 @@ class Checked:
 
     batches: list[Found]
     wrong: BatchError | None = None
-    doubted: Found | None = None
+    doubted: BatchHeader | None = None
 
 
 @dataclass(slots=True)
@@ -99,10 +97,9 @@ def chunks(
     """
     data = pa.py_buffer(part.records)
     most = max(part.high_watermark, part.last_stable_offset)
-    found = checked(data, at.offset, at.aligned, at.doubted, most)
+    found = checked(data, at.offset, at.aligned, at.doubted, most, whole_bytes, not part.aborted)
     at.doubted, at.room = None, 0
-    if found.doubted is not None:
-        header = found.doubted[1]
+    if (header := found.doubted) is not None:
         at.doubted = header.base_offset, header.crc
         at.room = 2 * header.size + ROOM_BYTES
     for group in _groups(at, found.batches, part.aborted, data, whole_codecs, whole_bytes):
@@ -121,36 +118,51 @@ def chunks(
 
 
 def checked(
-    data: pa.Buffer, offset: int, aligned: bool, doubted: tuple[int, int] | None, most: int
+    data: pa.Buffer,
+    offset: int,
+    aligned: bool,
+    doubted: tuple[int, int] | None,
+    most: int,
+    in_runs: int = 0,
+    none_aborted: bool = False,
 ) -> Checked:
     """The sound batches of an answer from an offset on. `most`: where the log ended when the answer was made;
-    there may be more in it since."""
-    sound, wrong, claimed = _sound(data)
+    there may be more in it since. `in_runs`: batches below so many bytes may come as runs, and transactional
+    ones where `none_aborted`."""
+    sound, wrong, claimed = _sound(data, offset, in_runs, none_aborted)
     taken: list[Found] = []
+    follows: int | None
     for number, (at, header) in enumerate(sound):
-        follows = sound[number + 1][1].base_offset if number + 1 < len(sound) else claimed
-        verdict = _placed(header, offset, follows, aligned or bool(taken), not taken)
+        if isinstance(header, BatchRun):
+            # Once its first batch is where it says, all are: none of them leaves out an offset.
+            first, follows = header.first, header.first.next_offset
+        else:
+            first, follows = header, sound[number + 1][1].base_offset if number + 1 < len(sound) else claimed
+        verdict = _placed(first, offset, follows, aligned or bool(taken), not taken)
         if verdict is None:
-            if taken or doubted != (header.base_offset, header.crc):
-                return Checked(taken, None, None if taken else (at, header))
-            if not offset < header.next_offset <= most:
+            if taken or doubted != (first.base_offset, first.crc):
+                return Checked(taken, None, None if taken else first)
+            if not offset < first.next_offset <= most:
                 verdict = f"lies outside of [{offset}, {most})"
         if verdict:
-            return Checked(taken, BatchError(f"batch at offset {header.base_offset} {verdict}"))
+            return Checked(taken, BatchError(f"batch at offset {first.base_offset} {verdict}"))
         if header.next_offset > offset:
             taken.append((at, header))
             offset = header.next_offset
     return Checked(taken, wrong)
 
 
-def _sound(data: pa.Buffer) -> tuple[list[Found], BatchError | None, int | None]:
+def _sound(
+    data: pa.Buffer, offset: int, in_runs: int, none_aborted: bool
+) -> tuple[list[Found], BatchError | None, int | None]:
     """The batches up to the first that is not what its checksum is of, what is wrong with that, and the
     offset that it claims."""
     sound: list[Found] = []
     try:
-        for at, header in record_batch.headers(data, old=True):
+        for at, header in batch_runs.found(data, offset, in_runs, none_aborted):
             try:
-                record_batch.must_be_sound(data, at, header)
+                if not isinstance(header, BatchRun):
+                    record_batch.must_be_sound(data, at, header)
             except BatchError as wrong:
                 return sound, wrong, header.base_offset
             sound.append((at, header))
@@ -180,7 +192,7 @@ def _placed(header: BatchHeader, offset: int, follows: int | None, aligned: bool
 
 def committed(
     batches: Iterable[Found], aborted: Iterable[Aborted], position: int = 0
-) -> Iterator[tuple[int, BatchHeader, bool]]:
+) -> Iterator[tuple[int, BatchHeader | BatchRun, bool]]:
     """The batches that reach beyond a position: where each begins, its header, and whether it has records
     that are committed.
 
@@ -192,7 +204,7 @@ def committed(
     for at, header in batches:
         if header.next_offset <= position:
             continue
-        if header.magic < 2:
+        if isinstance(header, BatchRun) or header.magic < 2:
             yield at, header, True
             continue
         while coming and coming[0].first_offset < header.next_offset:
@@ -221,8 +233,10 @@ def _groups(
     group: _Group | None = None
     position = at.offset
     for begin, header, wanted in committed(batches, aborted, position):
-        whole = wanted and header.size >= whole_bytes and _whole(header, position, whole_codecs)
-        old = header.magic < 2
+        whole = old = False
+        if isinstance(header, BatchHeader):
+            whole = wanted and header.size >= whole_bytes and _whole(header, position, whole_codecs)
+            old = header.magic < 2
         if group is not None and (
             header.leader_epoch != group.epoch
             or (whole and group.small)
@@ -233,6 +247,7 @@ def _groups(
         if group is None:
             group = _Group(header.next_offset, header.leader_epoch)
         if whole:
+            assert isinstance(header, BatchHeader)
             group.wholes.append((header, data.slice(begin, header.size)))
         elif wanted:
             group.small.append((begin, header))
@@ -268,7 +283,8 @@ def _chunk(at: Place, group: _Group, data: pa.Buffer, budget: Budget) -> tuple[C
         return None, False
     if group.old:
         floor = at.offset if aligned else 0
-        rows, end, size = message_sets.leading(data, group.small, at.offset, budget.left, floor)
+        messages = list(batch_runs.each(group.small))
+        rows, end, size = message_sets.leading(data, messages, at.offset, budget.left, floor)
     else:
         rows, end, size = record_decoder.leading(data, group.small, at.offset, budget.left)
     budget.spend(sum(h.size for _, h in group.small if h.base_offset < end), size)
@@ -277,7 +293,7 @@ def _chunk(at: Place, group: _Group, data: pa.Buffer, budget: Budget) -> tuple[C
         return chunk, True
     budget.exceeded = True
     chunk.next = end
-    within = next(h for _, h in group.small if h.next_offset > end)
+    within = next(h for _, h in batch_runs.each(group.small) if h.next_offset > end)
     if within.magic < 2 or within.base_offset < end:
         # It is known to be where it says, however far it reaches back when it comes again.
         at.aligned, at.doubted = False, (within.base_offset, within.crc)

@@ -40,7 +40,7 @@ _GREATEST = {"gzip": 9, "zstd": 22}
 HARDER = (("zstd", None), ("gzip", 9), ("zstd", 19))
 """What a record that is too large is compressed with before it is refused. The last takes a second for each
 megabyte or two."""
-_CODEC, _LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
+_CODEC, LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
 _MAGIC = 2
 _LENGTH_FROM = 12
 """A batch's length counts what follows it."""
@@ -112,7 +112,7 @@ class BatchHeader:
 
     @property
     def log_append_time(self) -> bool:
-        return bool(self.attributes & _LOG_APPEND_TIME)
+        return bool(self.attributes & LOG_APPEND_TIME)
 
     @property
     def next_offset(self) -> int:
@@ -262,15 +262,15 @@ def _snappy(data: pa.Buffer) -> list[BatchBuffer]:
 # Reading.
 
 
-def headers(data: Any, old: bool = False) -> Iterator[tuple[int, BatchHeader]]:
-    """Where each batch begins, and its header; the last one is left out where it was cut off, as what is
-    fetched may be.
+def headers(data: Any, old: bool = False, at: int = 0) -> Iterator[tuple[int, BatchHeader]]:
+    """Where each batch begins, from `at` on, and its header; the last one is left out where it was cut off,
+    as what is fetched may be.
 
     data: bytes or any buffer. old: messages of magic 0 and 1 count as batches of one record, whose offset is
     the last one of what a compressed one holds. Raises BatchError for an older magic, and for what can't be a
     batch.
     """
-    at, end = 0, len(data)
+    end = len(data)
     while end - at >= _CHECKED_FROM:
         offset, length, _, magic, _ = _PREFIX.unpack_from(data, at)
         least = HEADER_BYTES - _LENGTH_FROM

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import repeat
+from itertools import pairwise, repeat
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from common.kafka.wire.batch_runs import BatchRun, Found, each
 from common.kafka.wire.compression import allow, codec_name, pieces, unsnapped
 from common.kafka.wire.record_batch import (
     HEADER_BYTES,
@@ -27,7 +28,7 @@ from common.kafka.wire.record_batch import (
     must_be_sound,
 )
 from common.kafka.wire.record_batch import TooManyAtOnce as TooManyAtOnce
-from common.kafka.wire.record_fields import PADDING, Ints, Part, part_of, rows_of
+from common.kafka.wire.record_fields import PADDING, Bounds, Ints, Part, bounds_of, part_of, rows_of
 from common.kafka.wire.records import MAX_OFFSET, MAX_UNPACKED_BYTES, NO_ROWS, encode_rows
 
 MOST_TOGETHER_BYTES = 2 * MAX_UNPACKED_BYTES
@@ -57,6 +58,7 @@ _HIGH = [byte << 6 for byte in range(0x80)]
 
 Batches = Sequence[tuple[int, BatchHeader]]
 """Where each begins, and its header, as `record_batch.headers` has them."""
+_Kept = BatchHeader | BatchRun
 
 
 def columns(data: pa.Buffer | bytes | memoryview, batches: Batches) -> pa.RecordBatch:
@@ -79,7 +81,7 @@ def columns(data: pa.Buffer | bytes | memoryview, batches: Batches) -> pa.Record
 
 
 def leading(
-    data: pa.Buffer, batches: Batches, position: int, most_bytes: int
+    data: pa.Buffer, batches: Sequence[Found], position: int, most_bytes: int
 ) -> tuple[pa.RecordBatch, int, int]:
     """The first records at or behind a position, of whole batches that are known to be sound: as many as
     unpack into about so many bytes, but one at least; the position behind them; and about what they took,
@@ -93,9 +95,12 @@ def leading(
             rows, taken, size = (_first_one_by_one if _few(batches) else _first_at_once)(
                 data, batches, most_bytes
             )
-        except TooManyAtOnce:
-            return _windowed(data, *batches[0], position, most_bytes)
-        except BatchError:
+        except BatchError as error:
+            if any(isinstance(one, BatchRun) for _, one in batches):
+                batches = list(each(batches))
+                continue
+            if isinstance(error, TooManyAtOnce):
+                return _windowed(data, *next(each(batches)), position, most_bytes)
             if len(batches) == 1:
                 raise
             batches = batches[: len(batches) // 2]
@@ -110,7 +115,7 @@ def _from(rows: pa.RecordBatch, position: int) -> pa.RecordBatch:
     return rows.slice(int(np.searchsorted(rows.column(0).to_numpy(), position)))
 
 
-def _few(batches: Batches) -> bool:
+def _few(batches: Sequence[Found]) -> bool:
     return sum(1 + header.count for _, header in batches) <= _FEW
 
 
@@ -120,12 +125,14 @@ def _one_by_one(buffer: pa.Buffer, batches: Batches) -> pa.RecordBatch:
     return _encoded(records)
 
 
-def _first_one_by_one(buffer: pa.Buffer, batches: Batches, most: int) -> tuple[pa.RecordBatch, int, int]:
+def _first_one_by_one(
+    buffer: pa.Buffer, batches: Sequence[Found], most: int
+) -> tuple[pa.RecordBatch, int, int]:
     """The records of as many batches as are not too many, of how many these are, and their bytes. Raises
     TooManyAtOnce where the first one is."""
     records: list[Record] = []
     size = 0
-    for number, (at, header) in enumerate(batches):
+    for number, (at, header) in enumerate(each(batches)):
         try:
             some = decode(buffer.slice(at, header.size), max(most - size, 0))
         except TooManyAtOnce:
@@ -155,23 +162,26 @@ def _at_once(buffer: pa.Buffer, batches: Batches) -> pa.RecordBatch:
 
 
 def _first_at_once(
-    buffer: pa.Buffer, batches: Batches, most: int, most_records: int | None = None
+    buffer: pa.Buffer, batches: Sequence[Found], most: int, most_records: int | None = None
 ) -> tuple[pa.RecordBatch, int, int]:
     """As `_first_one_by_one`."""
-    packed = sum(header.length for _, header in batches)
-    room = _EXPANSION * packed if any(header.codec for _, header in batches) else packed
+    packed = sum(header.size for _, header in batches)
+    room = _EXPANSION * packed if any(map(_packed, batches)) else packed
     unpacked = _Unpacked(room, most)
     left = most // RECORD_BYTES if most_records is None else most_records
     parts: list[Part] = []
-    kept: list[BatchHeader] = []
-    bounds: list[Ints] = []
+    kept: list[_Kept] = []
+    bounds: list[Bounds] = []
     records = taken = total = 0
     for at, header in batches:
         begin = unpacked.size
         if (total := total + header.count) > left:
             break
         try:
-            found = _section(buffer, at, header, unpacked)
+            if isinstance(header, BatchRun):
+                found = _sections(buffer, header, unpacked)
+            else:
+                found = _section(buffer, at, header, unpacked)
         except TooManyAtOnce:
             unpacked.size = begin
             break
@@ -193,6 +203,12 @@ def _first_at_once(
         parts.append(part_of(kept, bounds, unpacked.buffer, unpacked.size))
     rows = rows_of(parts, unpacked.buffer) if parts else NO_ROWS.batch
     return rows, taken, unpacked.size + len(rows) * RECORD_BYTES
+
+
+def _packed(batch: Found) -> bool:
+    """Whether its records are compressed; of a run, those of its first batch."""
+    header = batch[1]
+    return bool((header.first if isinstance(header, BatchRun) else header).codec)
 
 
 # A batch at a time.
@@ -249,7 +265,7 @@ class _Unpacked:
         return self.size == self.room
 
 
-def _section(buffer: pa.Buffer, at: int, header: BatchHeader, unpacked: _Unpacked) -> Ints:
+def _section(buffer: pa.Buffer, at: int, header: BatchHeader, unpacked: _Unpacked) -> Bounds:
     """Unpack a batch's records; where each of them begins, and the last one ends. That these are their bounds
     is all that is sure yet.
 
@@ -257,7 +273,8 @@ def _section(buffer: pa.Buffer, at: int, header: BatchHeader, unpacked: _Unpacke
     """
     size, count = header.size, header.count
     if not count and size == HEADER_BYTES:
-        return np.empty(0, np.int64)  # Compaction keeps one without records for its producer's sequence.
+        # Compaction keeps one without records for its producer's sequence.
+        return np.empty(0, np.int64), np.empty(0, np.int64)
     begin = unpacked.size
     unpacked.add(buffer.slice(at + HEADER_BYTES, size - HEADER_BYTES), header.codec)
     size = unpacked.size - begin
@@ -269,7 +286,25 @@ def _section(buffer: pa.Buffer, at: int, header: BatchHeader, unpacked: _Unpacke
         raise BatchError("a record is cut off") from None
     if bounds[-1] != unpacked.size:
         raise BatchError(f"{count} records that don't end where it does")
-    return bounds
+    return bounds[:-1], bounds[1:]
+
+
+def _sections(buffer: pa.Buffer, run: BatchRun, unpacked: _Unpacked) -> Bounds:
+    """As `_section`, of all batches of a run."""
+    codecs = run.column("attributes") & 7
+    if codecs.any():
+        ends = [unpacked.size]
+        for (at, end), codec in zip(pairwise(run.bounds.tolist()), codecs.tolist(), strict=True):
+            unpacked.add(buffer.slice(at + HEADER_BYTES, end - at - HEADER_BYTES), codec)
+            ends.append(unpacked.size)
+        bounds = np.array(ends)
+        begins = bounds[:-1]
+    else:
+        # With the headers between them.
+        bounds = run.bounds + (unpacked.size - run.bounds[0])
+        begins = bounds[:-1] + HEADER_BYTES
+        unpacked.add(buffer.slice(int(run.bounds[0]), run.size), 0)
+    return bounds_of(begins, bounds[1:], run.column("count"), unpacked.buffer, unpacked.size)
 
 
 def _bounds(data: memoryview, at: int, count: int) -> Iterator[int]:
@@ -352,7 +387,7 @@ def _windows(packed: pa.Buffer, header: BatchHeader, most: int) -> Iterator[tupl
 def _part_of(header: BatchHeader, bounds: Ints, window: bytearray) -> tuple[list[Part], pa.Buffer]:
     size = int(bounds[-1])
     plain = pa.py_buffer(bytes(memoryview(window)[:size]) + bytes(PADDING))
-    return [part_of([header], [bounds], plain, size)], plain
+    return [part_of([header], [(bounds[:-1], bounds[1:])], plain, size)], plain
 
 
 def _complete(window: bytearray, most: int) -> Ints:

@@ -8,7 +8,7 @@ where the record does: no field needs a look of its own at the record's end.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from common.kafka.wire.record_batch import BatchError, BatchHeader
+from common.kafka.wire.batch_runs import BatchRun
+from common.kafka.wire.record_batch import LOG_APPEND_TIME, BatchError, BatchHeader
 from common.kafka.wire.records import HEADERS, ROWS
 
 PADDING = 64
@@ -32,6 +33,8 @@ _INLINE = 12
 """Arrow's views hold up to so many bytes themselves, behind 4 of length; of more they say where these lie."""
 
 Ints = npt.NDArray[np.int64]
+Bounds = tuple[Ints, Ints]
+"""Where each record begins, and where it ends."""
 _Words = npt.NDArray[np.uint64]
 _STOPS = np.uint64(0x8080808080808080)
 _ONE = np.uint64(1)
@@ -117,29 +120,69 @@ def _binary(parts: list[_Pieces], unpacked: pa.Buffer) -> pa.Array:
     return array.cast(pa.binary())
 
 
-def part_of(kept: list[BatchHeader], bounds: list[Ints], buffer: pa.Buffer, size: int) -> Part:
+def bounds_of(begins: Ints, ends: Ints, counts: Ints, buffer: pa.Buffer, size: int) -> Bounds:
+    """The bounds of the records of many sections, from where each of these begins and ends, and how many are
+    in it: the first of all, then the second of each that has one, and so on. Raises BatchError."""
+    if counts.max() == 1:
+        return begins, ends
+    plain = _Plain(buffer, size)
+    firsts = np.cumsum(counts) - counts
+    found = np.empty((2, int(counts.sum())), np.int64)
+    at, left = begins, np.arange(len(counts))
+    for turn in range(int(counts.max())):
+        reader = _Reader(plain, at, left)
+        lengths = reader.numbers()
+        behind = reader.at + lengths
+        if np.any((lengths < 0) | (behind > ends[left])):
+            raise BatchError("a record is cut off")
+        to = firsts[left] + turn
+        found[0, to], found[1, to] = at, behind
+        more = counts[left] > turn + 1
+        at, left = behind[more], left[more]
+    if np.any(found[1, firsts + counts - 1] != ends):
+        raise BatchError("records that don't end where their batch does")
+    return found[0], found[1]
+
+
+def part_of(
+    kept: Sequence[BatchHeader | BatchRun], bounds: list[Bounds], buffer: pa.Buffer, size: int
+) -> Part:
     """The records of these batches, with their bounds in a buffer of which so many bytes count, and as many
     as `PADDING` lie behind. Raises BatchError."""
     try:
         return _read(kept, bounds, _Plain(buffer, size))
     except IllFormedError as error:
-        counts = np.cumsum([header.count for header in kept])
-        base = kept[int(np.searchsorted(counts, error.record, "right"))].base_offset
+        counts = np.cumsum(_of_each(kept, "count"))
+        base = _of_each(kept, "base_offset")[np.searchsorted(counts, error.record, "right")]
         raise BatchError(f"batch at offset {base}: {error}") from None
 
 
-def _read(kept: list[BatchHeader], bounds: list[Ints], plain: _Plain) -> Part:
+def _of_each(kept: Sequence[BatchHeader | BatchRun], name: str) -> Ints:
+    """A field of each batch's header."""
+    if len(kept) == 1 and isinstance(run := kept[0], BatchRun):
+        return run.column(name)
+    values: list[int] = []
+    for one in kept:
+        if isinstance(one, BatchRun):
+            values += one.column(name).tolist()
+        else:
+            values.append(getattr(one, name))
+    return np.array(values, np.int64)
+
+
+def _read(kept: Sequence[BatchHeader | BatchRun], bounds: list[Bounds], plain: _Plain) -> Part:
     """Raises IllFormedError."""
-    one = len(kept) == 1
-    counts = np.array([header.count for header in kept])
+    counts = _of_each(kept, "count")
+    one = len(counts) == 1
     firsts = np.cumsum(counts) - counts
-    begins = _joined([each[:-1] for each in bounds])
-    ends = _joined([each[1:] for each in bounds])
+    begins = _joined([each[0] for each in bounds])
+    ends = _joined([each[1] for each in bounds])
     count = len(begins)
 
-    def spread(values: list[int]) -> Any:
-        """A number of each batch, for its records."""
-        return values[0] if one else np.repeat(np.array(values, np.int64), counts)
+    def spread(name: str) -> Any:
+        """A field of each batch's header, for its records."""
+        values = _of_each(kept, name)
+        return values[0] if one else np.repeat(values, counts)
 
     reader = _Reader(plain, begins, np.arange(count))
     lengths = reader.numbers()
@@ -152,23 +195,23 @@ def _read(kept: list[BatchHeader], bounds: list[Ints], plain: _Plain) -> Part:
     np.subtract(deltas[1:], deltas[:-1], out=steps[1:])
     steps[firsts] = deltas[firsts] + 1
     reader.refuse(steps <= 0, "a record's place does not ascend")
-    reader.refuse(deltas > spread([h.last_offset_delta for h in kept]), "a record's place is behind the last")
+    reader.refuse(deltas > spread("last_offset_delta"), "a record's place is behind the last")
     keys = reader.blobs()
     values = reader.blobs()
     headers = _headers(reader, ends)
     reader.refuse(reader.at != ends, "a record with bytes left over or missing")
 
     # Two's complement: a delta that wraps, wraps back.
-    timestamps = timestamps + spread([h.base_timestamp for h in kept])
+    timestamps = timestamps + spread("base_timestamp")
     types: npt.NDArray[np.int8]
-    appended = [h.log_append_time for h in kept]
-    if any(appended):
+    appended = (_of_each(kept, "attributes") & LOG_APPEND_TIME) > 0
+    if appended.any():
         late = np.repeat(appended, counts)
-        timestamps = np.where(late, spread([h.max_timestamp for h in kept]), timestamps)
+        timestamps = np.where(late, spread("max_timestamp"), timestamps)
         types = np.where(late, np.int8(2), np.int8(1))
     else:
         types = np.ones(count, np.int8)
-    offsets = deltas + spread([h.base_offset for h in kept])
+    offsets = deltas + spread("base_offset")
     return Part(offsets, timestamps, types, _pieces(plain, *keys), _pieces(plain, *values), headers)
 
 

@@ -204,7 +204,7 @@ def test_what_lies_behind_a_gap_is_asked_for_once_more_with_what_is_behind_it() 
     data = pa.py_buffer(batch(40, 3))
     first = checked(data, 10, True, None, 43)
     assert first.batches == [] and first.doubted is not None and first.wrong is None
-    header = first.doubted[1]
+    header = first.doubted
     assert len(checked(data, 10, True, (header.base_offset, header.crc), 43).batches) == 1, (
         "the same came again"
     )
