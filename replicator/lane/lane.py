@@ -51,8 +51,8 @@ IDLE_POLL_S = 0.05
 ANSWER_S = 0.01
 """How long to wait for the answer to a question before looking round."""
 MANY, MANY_BYTES = 1000, 768 << 10
-"""So many records read at once, or so much, show that more is there. Of a partition at most a megabyte is
-read at once."""
+"""So many records read at once, or so much, show that more is there. Of a partition no more than a megabyte
+is asked for at first."""
 POSITION_INTERVAL_S = 1.0
 STOP_S = 5.0
 CALL_S = 30.0

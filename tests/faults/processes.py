@@ -132,13 +132,16 @@ def _signal(pid: int, number: int) -> None:
 @dataclass(frozen=True)
 class Batches:
     """What a load's record batches are like. `large`: of 64 KiB and more, which are copied as they are; else
-    of some KiB."""
+    of some KiB, or of a few records where they are `tiny`."""
 
     codec: str = "none"
     large: bool = False
+    tiny: bool = False
 
     def of_producer(self) -> dict[str, Any]:
         found: dict[str, Any] = {"compression.type": self.codec}
+        if self.tiny:
+            found["batch.num.messages"] = 6
         return found | {"linger.ms": 200, "batch.size": 1 << 20} if self.large else found
 
     def value(self, number: int, rng: random.Random) -> bytes:

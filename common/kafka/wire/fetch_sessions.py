@@ -24,12 +24,16 @@ from common.kafka.wire.broker_connections import BrokerConnections, Line, Questi
 from common.kafka.wire.connection import UnsupportedVersion, wait_for
 from common.kafka.wire.fetch_answers import Budget
 from common.kafka.wire.fetch_protocol import FETCH, FETCH_BY_NAME, NO_SESSION, Fetched, Wanted
+from common.kafka.wire.fetch_size import FetchSize
 from common.kafka.wire.protocol import Address
 from common.partitions import PartitionId, PartitionName
 
 log = logging.getLogger(__name__)
 
-FETCH_BYTES = 8 << 20
+FETCH_BYTES, PARTITION_BYTES = 8 << 20, 1 << 20
+GROWN_BYTES = 48 << 20
+"""What all brokers together are asked for at most, however far away. (A broker gives 55 MiB at once, unless
+it is told to give more.)"""
 LEAST_FETCH_BYTES = 64 << 10
 AHEAD_BYTES = 64 << 10
 """A broker whose answer has less is asked again when that is waited for, not before: it would answer with the
@@ -91,6 +95,9 @@ class Session:
     """While a request is in flight."""
     had_much: bool = False
     """Whether its last answer had: then more is there, most likely."""
+    size: FetchSize = field(default_factory=FetchSize)
+    asked: tuple[int, int] = (0, 0)
+    """For how many bytes at most it was asked: of one partition, and in all."""
     ids: dict[str, str] | None = None
     """Of a broker that is asked by the topics' names, their ids; None: one that is asked by ids."""
 
@@ -102,8 +109,13 @@ class FetchSessions:
         self.brokers = BrokerConnections(config)
         self._wait_ms = int(config.get("fetch.wait.max.ms", 500))
         self._least_bytes = int(config.get("fetch.min.bytes", 1))
-        self._most_bytes = self._asked_bytes = int(config.get("fetch.max.bytes", FETCH_BYTES))
-        self._partition_bytes = int(config.get("max.partition.fetch.bytes", 1 << 20))
+        given = {"fetch.max.bytes", "max.partition.fetch.bytes"} & config.keys()
+        self._most_bytes = int(config.get("fetch.max.bytes", FETCH_BYTES))
+        self._partition_bytes = int(config.get("max.partition.fetch.bytes", PARTITION_BYTES))
+        self._grown_bytes = self._most_bytes if given else GROWN_BYTES
+        self._most_factor = 1 if given else GROWN_BYTES // PARTITION_BYTES
+        self._unpackable_bytes = self._grown_bytes
+        """So much can be unpacked at once."""
         self._rack = str(config.get("client.rack", ""))
         self._age_s = int(config.get("metadata.max.age.ms", METADATA_AGE_MS)) / 1000
         self.positions: dict[PartitionId, Position] = {}
@@ -246,8 +258,12 @@ class FetchSessions:
 
     def _send(self, line: Line, session: Session) -> None:
         known = session.known
+        partition_bytes, most_bytes = asked = self._asked(session)
+        if asked[0] != session.asked[0]:
+            session.untold = {*session.untold, *session.wanted}
+        session.asked = asked
         wanted = {
-            key: session.wanted[key].wanted(self._partition_bytes)
+            key: session.wanted[key].wanted(partition_bytes)
             for key in session.untold
             if key in session.wanted
         }
@@ -268,7 +284,7 @@ class FetchSessions:
             session.epoch,
             self._wait_ms,
             self._least_bytes,
-            self._asked_bytes,
+            most_bytes,
             self._rack,
             names,
         )
@@ -283,12 +299,18 @@ class FetchSessions:
         """Ask for as much as can be unpacked at once, going by how this has: what is beyond that would only
         be sent again."""
         if spent.exceeded:
-            self._asked_bytes = max(
+            self._unpackable_bytes = max(
                 LEAST_FETCH_BYTES, fetch_answers.UNPACKED_BYTES * spent.packed // max(1, spent.unpacked)
             )
         elif spent.packed:
-            self._asked_bytes += self._asked_bytes // 8
-        self._asked_bytes = min(self._asked_bytes, self._most_bytes)
+            self._unpackable_bytes += self._unpackable_bytes // 8
+        self._unpackable_bytes = min(self._unpackable_bytes, self._grown_bytes)
+
+    def _asked(self, session: Session) -> tuple[int, int]:
+        """How much to ask a broker for: of one partition, and in all."""
+        of_each = max(self._most_bytes, self._grown_bytes // len(self.sessions))
+        most = min(self._most_bytes * session.size.factor, of_each, self._unpackable_bytes)
+        return min(self._partition_bytes * session.size.factor, max(most, self._partition_bytes)), most
 
     def _fail(self, leader: Address, why: KafkaException, now: float) -> None:
         """A broker can't be reached or makes no sense: it may lead nothing any more."""
@@ -344,7 +366,11 @@ class FetchSessions:
             return None
         TRIES.worked(address, DATA)
         session.answer_by = None
-        session.had_much = sum(len(part.records) for part in answer.parts.values()) >= AHEAD_BYTES
+        sizes = [len(part.records) for part in answer.parts.values() if len(part.records)]
+        of_one, in_all = session.asked
+        session.had_much = sum(sizes) >= AHEAD_BYTES
+        full = 2 * sum(sizes) >= min(in_all, of_one * max(1, len(sizes)))
+        session.size.came(sum(sizes), full, self._most_factor, ports.monotonic())
         return answer if self._goes_on(session, answer) else None
 
     def give_up(self, now: float) -> None:

@@ -67,6 +67,13 @@ def arguments() -> argparse.Namespace:
         action="store_true",
         help="lanes on the executors of a standalone cluster of two workers, which are killed too",
     )
+    add(
+        "--far-source",
+        type=float,
+        default=0.0,
+        metavar="MS",
+        help="round trip of the applications to the source's brokers, in ms (0)",
+    )
     add("--keep-going", action="store_true", help="do not stop at the first bad round")
     add(
         "--break",
@@ -94,13 +101,15 @@ def main() -> int:
         return 2
     # The applications have sessions of their own, and would outlive this process.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    if options.results is None:
+        print("what comes of the rounds is kept nowhere: --results FILE", file=sys.stderr)
     began = time.monotonic()
     verdicts: Counter[str] = Counter()
     happened = records = 0
     folder = Path(tempfile.mkdtemp(prefix="verbatim-rounds-"))
     dealt = deal(options.seed, options.first + options.rounds - 1, names, options.singly)
     try:
-        with World(folder, options.clocks, options.executors) as world:
+        with World(folder, options.clocks, options.executors, options.far_source) as world:
             player = Player(
                 world,
                 options.seed,

@@ -21,7 +21,14 @@ CORES = 8
 """Of each worker: for two instances of each application, and for those just started again."""
 INSTANCE = "VERBATIM_INSTANCE"
 """The variable by which the executors of an instance are known: they are no descendants of it."""
-_PASSED_ON = ("PYTHONPATH", "VERBATIM_FAULTS", "VERBATIM_TRANSACTION_MS", "VERBATIM_BREAK", INSTANCE)
+_PASSED_ON = (
+    "PYTHONPATH",
+    "VERBATIM_FAULTS",
+    "VERBATIM_TRANSACTION_MS",
+    "VERBATIM_FETCH_KIB",
+    "VERBATIM_BREAK",
+    INSTANCE,
+)
 _OF_EACH = {
     "spark.executor.memory": "512m",
     "spark.executor.cores": "1",

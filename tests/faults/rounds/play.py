@@ -72,6 +72,8 @@ class Result:
     """Whether the instances have names, and lead again at once."""
     sources: list[dict[str, Any]] = field(default_factory=list)
     """What its source topics are like."""
+    far_source_ms: float | None = None
+    """The round trip of the applications to the source, where that is far away."""
     faults: list[dict[str, Any]] = field(default_factory=list)
     verdict: str = BAD
     problems: list[str] = field(default_factory=list)
@@ -94,16 +96,23 @@ class Result:
 
 @dataclass(frozen=True)
 class SourceKind:
-    """What a source topic of a round is like: its batches' codec, whether they are of 64 KiB and more, and
-    whether its log begins with gaps."""
+    """What a source topic of a round is like: its batches' codec, whether they are of 64 KiB and more or of a
+    few records, and whether its log begins with gaps."""
 
     codec: str
     large: bool
+    tiny: bool
     gaps: bool
 
     @classmethod
     def dealt(cls, rng: random.Random) -> SourceKind:
-        return cls(rng.choice(CODECS), rng.random() < 0.5, rng.random() < 0.25)
+        codec, large, gaps, tiny = (
+            rng.choice(CODECS),
+            rng.random() < 0.5,
+            rng.random() < 0.25,
+            rng.random() < 0.5,
+        )
+        return cls(codec, large, tiny and not large, gaps)
 
     def make(self, cluster: Cluster, topic: str) -> None:
         """With gaps: a log that was compacted, and is so no more. Call it before anybody copies the topic."""
@@ -219,7 +228,7 @@ class Player:
         result = Result(
             self.seed, number, link.name, datetime.now(UTC).isoformat(timespec="seconds"), broken=self.broken
         )
-        result.commit = self.commit
+        result.commit, result.far_source_ms = self.commit, self.world.far_source_ms or None
         result.lanes, result.named = LANES[self.light, link.executors is not None], link.named
         try:
             self._round(link, number, steps, result, began)
@@ -312,7 +321,14 @@ class Player:
                 kind.make(self.world.source.cluster, topic)
         self._topics += topics
         loads = [
-            Load(source, t, PARTITIONS, rng.randrange(2**31), PER_SECOND, Batches(kind.codec, kind.large))
+            Load(
+                source,
+                t,
+                PARTITIONS,
+                rng.randrange(2**31),
+                PER_SECOND,
+                Batches(kind.codec, kind.large, kind.tiny),
+            )
             for t, kind in kinds.items()
         ]
         moving: groups.Groups | None = None

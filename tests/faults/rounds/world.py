@@ -28,7 +28,7 @@ from tests.faults.processes import BIN, Process, environment, with_variable
 from tests.faults.rounds import light
 from tests.faults.rounds.checker import Tail
 from tests.faults.rounds.executors import INSTANCE, Executors
-from tests.faults.rounds.proxy import Proxy, wait_for
+from tests.faults.rounds.proxy import Delay, Proxy, wait_for
 from verbatim.local.kafka_cluster import Cluster
 from verbatim.local.processes import HOST, free_ports
 
@@ -42,6 +42,8 @@ COORDINATOR_PARTITIONS = 4
 """Of __consumer_offsets and __transaction_state, as verbatim.local.kafka_cluster makes them."""
 TRANSACTION_MS = 10_000
 """The deliveries' transaction time-out in a round: a pause can outlast it without taking a minute."""
+FETCH_KIB = 16
+"""What a partition is asked for at first: then fetches grow with what there is in a round, too."""
 STATE_MB = 48
 LOG_MB = 1000
 SMALL_LOG_NODE = 2
@@ -262,6 +264,7 @@ class Link:
         variables |= {
             "VERBATIM_FAULTS": str(self.points(application)),
             "VERBATIM_FOLD_S": "10",
+            "VERBATIM_FETCH_KIB": str(FETCH_KIB),
             "VERBATIM_TRANSACTION_MS": str(TRANSACTION_MS),
         }
         if self.named:
@@ -420,9 +423,13 @@ def clock_library(folder: Path) -> Path | None:
 class World:
     """Both clusters, running, and a folder for everything. Use as a context."""
 
-    def __init__(self, folder: Path, clocks: bool = False, executors: bool = False) -> None:
-        """`clocks`: brokers' clocks can be set. `executors`: lanes run on a standalone cluster's."""
+    def __init__(
+        self, folder: Path, clocks: bool = False, executors: bool = False, far_source_ms: float = 0.0
+    ) -> None:
+        """`clocks`: brokers' clocks can be set. `executors`: lanes run on a standalone cluster's.
+        `far_source_ms`: the applications' round trip to the source."""
         self.folder = folder
+        self.far_source_ms = far_source_ms
         self.executors = Executors(folder / "spark") if executors else None
         properties: dict[str, str | int] = {
             # Looked for every 10 s by default.
@@ -448,6 +455,8 @@ class World:
             for side in (self.source, self.target):
                 side.proxy.start()
                 side.cluster.start(90)
+            if self.far_source_ms:
+                self.source.proxy.add(Delay(self.far_source_ms / 2000))
             if self.executors is not None:
                 self.executors.start()
         except BaseException:

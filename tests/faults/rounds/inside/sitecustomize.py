@@ -9,6 +9,8 @@ Variables:
                              `<id>.fired`
     VERBATIM_BREAK           name of a breakage: proves that a round notices what it is there to notice
     VERBATIM_FOLD_S          seconds between two folds of the state table
+    VERBATIM_FETCH_KIB       what a partition is asked for at first: a round's records are few, and what is
+                             asked for grows all the same
     VERBATIM_TRANSACTION_MS  the deliveries' transaction time-out, so that a pause can outlast it
 """
 
@@ -184,6 +186,20 @@ def _state_query(module: ModuleType) -> None:
         module.start_state_query = often  # type: ignore[attr-defined]
 
 
+def _small_fetches(module: ModuleType) -> None:
+    kib = os.environ.get("VERBATIM_FETCH_KIB")
+    if kib:
+        share = int(kib) / 1024
+        for name in ("PARTITION_BYTES", "FETCH_BYTES", "GROWN_BYTES"):
+            _replace(module, name, lambda usual: int(usual * share))
+
+
+def _small_runs(module: ModuleType) -> None:
+    """Of few batches, or there were hardly any."""
+    _replace(module, "LEAST_BATCHES", lambda _: 3)
+    _replace(module, "BATCHES_A_RECORD", lambda _: 0)
+
+
 def _folding(module: ModuleType) -> None:
     if os.environ.get("VERBATIM_FOLD_S"):
         _replace(module.Deduplicator, "_fold_due", lambda _: lambda self: True)
@@ -249,6 +265,8 @@ def _replace(owner: Any, name: str, broken: Callable[[Any], Any]) -> None:
 # it names follow.
 POINTS: dict[str, Callable[[ModuleType], None]] = {
     "common.kafka.wire.batch_producer": _batch_producers,
+    "common.kafka.wire.batch_runs": _small_runs,
+    "common.kafka.wire.fetch_sessions": _small_fetches,
     "common.ports": _producers,
     "common.spark.lane_query": _lanes,
     "deduplicator.main": _folding,
