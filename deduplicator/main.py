@@ -6,6 +6,7 @@ import contextlib
 import logging
 import math
 import time
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import click
@@ -76,7 +77,7 @@ class Deduplicator(Application):
         self._look_again_at = 0.0
         self._fold_again_at = math.inf
         self._folded_at = -math.inf
-        self._folded_with: dict[str, int] = {}
+        self._folded_with = Counter[str]()
         self._given: dict[int, int] = {}
         """In a bounded run, the end of each staging partition that the last plan gave."""
         self._left: dict[int, recovery.Snapshot] = {}
@@ -177,10 +178,10 @@ class Deduplicator(Application):
 
     def _fold_due(self) -> bool:
         """Whether a fold is worth its while. Called by the state query's thread, and before there is one."""
-        done = self.health.counters
+        done = self.health.work.counts
         return ports.monotonic() - self._folded_at >= FOLD_S or any(
-            done.get(what, 0) - self._folded_with.get(what, 0) >= most
-            for what, most in (("bytes_total", FOLD_BYTES), ("mappings_total", FOLD_MAPPINGS))
+            done[what] - self._folded_with[what] >= most
+            for what, most in (("bytes", FOLD_BYTES), ("mappings", FOLD_MAPPINGS))
         )
 
     def behind(self, rows: list[Row]) -> dict[str, Behind]:
@@ -201,7 +202,7 @@ class Deduplicator(Application):
         self._folded(self.state.fold())
         for line in lines:
             tell_error(line)
-        counters = self.report.totals
+        counters = self.report.totals.counts
         click.echo(
             f"deduplicator: caught up: {counters['records']} records delivered, "
             f"{counters['duplicates']} duplicates dropped, {len(lines)} partitions halted"
@@ -260,7 +261,7 @@ class Deduplicator(Application):
 
     def _folded(self, result: FoldResult) -> None:
         """The table is on disk: what it says is delivered need not stay in staging."""
-        self._folded_at, self._folded_with = ports.monotonic(), self.health.counters
+        self._folded_at, self._folded_with = ports.monotonic(), self.health.work.counts
         try:
             control = self.control.refresh(Deadline(CALL_S))
             if control.deposed(self.name, self.term):

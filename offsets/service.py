@@ -17,6 +17,7 @@ from common.errors import Deposed, GroupRefused, LinkRefused, VerbatimError
 from common.kafka.client import clients, topics
 from common.kafka.errors import kafka_error, retriable
 from common.link import identity
+from common.link.lane_work import Work
 from common.ports import Deadline
 from offsets.group_offsets import GroupKey
 from offsets.groups import shown
@@ -63,8 +64,7 @@ class Service(Instance):
         identity.make_topics(s, admin, wanted, Deadline(CALL_S))
         if topics.not_writable(admin, [s.group_offsets_topic], Deadline(CALL_S)):
             raise LinkRefused(f"topic {s.group_offsets_topic}: not allowed to write to it; grant WRITE")
-        self.health.target_reached = True
-        self.health.source_reached = self.link.source_reached
+        self._knows_clusters()
         self._stand_for_election()
         self.survey = Survey(s, self.link, self.control)
         clusters = {
@@ -159,7 +159,7 @@ class Service(Instance):
         outcomes = Counter(row.record.outcome for row in self.rows)
         self.totals["offsets_written"] += outcomes["written"]
         self.totals["rounds"] += 1
-        self.health.counters = {f"{name}_total": value for name, value in self.totals.items()}
+        self.health.work = Work(self.totals)
         said = {row.key: row.record.outcome for row in self.rows}
         for key, outcome in said.items():
             if outcome not in ("written", "in-step") and self._said.get(key) != outcome:

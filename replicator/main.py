@@ -111,7 +111,7 @@ class Replicator(Application):
         ]
         for line in lines + behind:
             tell_error(line)
-        counters = self.report.totals
+        counters = self.report.totals.counts
         click.echo(
             f"replicator: caught up: {counters['records']} records in "
             f"{counters['frames']} frames staged, {len(lines)} partitions halted"

@@ -24,7 +24,7 @@ from common.link import identity
 from common.link.control_kinds import EndEpoch
 from common.link.lane_counters import CounterTail
 from common.link.lane_plan import LanePlan, LaneShare
-from common.link.lane_progress import Counts, Refused, Row, decode
+from common.link.lane_progress import Done, Refused, Row, decode
 from common.ports import Deadline
 from common.spark import java
 from common.spark.lane_query import Behind, LaneQuery, Plan, Reports, first_line, missing_right
@@ -79,10 +79,9 @@ class Application(Role):
 
     def _run(self) -> int:
         self.link, self.control = identity.prepare(self.settings, self.needs_source, Deadline(CALL_S))
-        self.health.target_reached = True
+        self._knows_clusters()
         clusters = {"target": self.settings.client_config("destination", "admin")}
         if self.needs_source:
-            self.health.source_reached = self.link.source_reached
             clusters["source"] = self.settings.client_config("source", "admin")
             self.source = admin(clusters["source"])
         watch = ClusterWatch(self.health, clusters)
@@ -153,8 +152,8 @@ class Application(Role):
                 replan_at = now
             self.tick()
             rows = self._ended_rows()
-            if running := self.counters.sums(self.term, self.epoch):
-                self.report.show_counters(running)
+            if (running := self.counters.sums(self.term, self.epoch)) is not None:
+                self.report.show_running(running)
             if rows is not None:
                 if (code := self._after_epoch(rows)) is not None:
                     return code
@@ -247,6 +246,7 @@ class Application(Role):
 
     def _after_failure(self, query: LaneQuery) -> None:
         self.running, self._lanes_not_told = False, True
+        self.report.epoch_failed()
         if denied := missing_right(query.failure()):
             raise LinkRefused(f"the {self.name} may not do all that it must: {denied}")
         self._fails(first_line(query.failure()))
@@ -289,7 +289,9 @@ class Application(Role):
             self.leadership.poll(0.0)
             if (rows := self._ended_rows()) is not None:
                 self._count(rows)
-                break
+                self.running = False
+        if self.running:
+            self.report.epoch_failed()
         return 0 if self.stopping.is_set() else None
 
     def _look_at_file(self, at_once: bool = False) -> bool:
@@ -316,6 +318,4 @@ class Application(Role):
         for row in rows:
             if isinstance(row, Refused):
                 raise LinkRefused(row.detail)
-            if isinstance(row, Counts):
-                self.report.totals.update(row.done)
-        self.report.show_counters({})
+        self.report.epoch_ended(row.work for row in rows if isinstance(row, Done))

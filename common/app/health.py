@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 
 import orjson
 
+from common.app.metrics import exposed, registry_of
 from common.errors import SettingsError
+from common.link.lane_work import Work
 from common.link.throttling import Limit
 
 if TYPE_CHECKING:
@@ -49,7 +51,14 @@ class Health:
     """Topics that an operator has paused."""
     limits: dict[str, Limit] = field(default_factory=dict)
     """Topic -> its rate limit; of all topics together under `*`."""
-    counters: dict[str, int] = field(default_factory=dict)
+    work: Work = field(default_factory=Work)
+    """What was done since this instance started."""
+    epochs: int = 0
+    epochs_failed: int = 0
+    link: str = ""
+    source: str = ""
+    target: str = ""
+    """Ids of both clusters, once they are known."""
     heartbeat: Heartbeat | None = None
     """Where there are any, and this is the instance that writes them."""
     turned: float = field(default_factory=time.monotonic)
@@ -83,52 +92,13 @@ class Health:
             **heartbeat,
         }
 
-    def metrics(self) -> str:
-        label = f'{{application="{self.application}"}}'
-        lines = [
-            "# TYPE verbatim_leader gauge",
-            f"verbatim_leader{label} {int(self.role == 'leader')}",
-            "# TYPE verbatim_halted_partitions gauge",
-            f"verbatim_halted_partitions{label} {len(self.halted)}",
-            "# TYPE verbatim_deleted_topics gauge",
-            f"verbatim_deleted_topics{label} {len(self.deleted)}",
-            "# TYPE verbatim_paused_topics gauge",
-            f"verbatim_paused_topics{label} {len(self.paused)}",
-            *self._limits(),
-        ]
-        for which, reached in self.reached().items():
-            name = f"verbatim_{which}_reached"
-            lines += [f"# TYPE {name} gauge", f"{name}{label} {int(reached)}"]
-        if (seen := self.heartbeat) is not None:
-            newest_s = None if seen.newest_ms is None else seen.newest_ms / 1000
-            for name, seconds in (("delay", seen.delay_s), ("timestamp", newest_s)):
-                if seconds is not None:
-                    full = f"verbatim_heartbeat_{name}_seconds"
-                    lines += [f"# TYPE {full} gauge", f"{full}{label} {seconds:.3f}"]
-        for name, value in sorted(self.counters.items()):
-            kind = "gauge" if name.endswith("lag") else "counter"
-            lines += [f"# TYPE verbatim_{name} {kind}", f"verbatim_{name}{label} {value}"]
-        return "\n".join(lines) + "\n"
-
-    def _limits(self) -> list[str]:
-        """Of each limit that is in force, a gauge; the link's has the topic `*`, which is no topic's name."""
-        lines = []
-        for what in ("bytes_per_second", "records_per_second"):
-            found = {name: getattr(limit, what) for name, limit in self.limits.items()}
-            shown = [
-                f'verbatim_limit_{what}{{application="{self.application}",topic="{name}"}} {value}'
-                for name, value in sorted(found.items())
-                if value is not None
-            ]
-            if shown:
-                lines += [f"# TYPE verbatim_limit_{what} gauge", *shown]
-        return lines
-
 
 class HealthServer:
     """Serves a Health object until closed."""
 
     def __init__(self, health: Health, address: str, port: int) -> None:
+        registry = registry_of(health)
+
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 path = self.path.partition("?")[0]
@@ -141,7 +111,7 @@ class HealthServer:
                         200 if health.ready() else 503, orjson.dumps(health.report()), "application/json"
                     )
                 elif path == "/metrics":
-                    self._answer(200, health.metrics().encode(), "text/plain; version=0.0.4")
+                    self._answer(200, *exposed(registry, self.headers.get("Accept", "")))
                 else:
                     self._answer(404, b'{"error":"/healthz, /readyz or /metrics"}', "application/json")
 

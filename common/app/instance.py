@@ -42,6 +42,7 @@ class Instance:
         self.live = live
         self.instance = settings.instance_id or f"{socket.gethostname()}-{os.getpid()}"
         self.health = Health(self.name, source_reached=False if self.needs_source else None)
+        self.health.link = settings.application_name
         self.stopping = threading.Event()
         self.term = -1
         """Control offset of this leader's record."""
@@ -67,6 +68,13 @@ class Instance:
             self.settings.instance_id,
             self.settings.client_config("destination", "consumer"),
         )
+
+    def _knows_clusters(self) -> None:
+        """The link is known, and its target reached."""
+        self.health.source, self.health.target = self.link.source_cluster, self.link.target_cluster
+        self.health.target_reached = True
+        if self.needs_source:
+            self.health.source_reached = self.link.source_reached
 
     def _begin_term(self) -> None:
         """Say that this instance leads: whoever led before finds it in the control topic, also one that was

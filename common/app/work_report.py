@@ -1,35 +1,49 @@
-"""What an instance that leads tells of its lanes' work: halts, each once in the log, and counters; in a
+"""What an instance that leads tells of its lanes' work: halts, each once in the log, and what was done; in a
 bounded run what it could not copy."""
 
 from __future__ import annotations
 
 import logging
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from common.app.health import Health
 from common.link.control_records import Halt
 from common.link.control_state import Control
 from common.link.lane_progress import PartitionHalted, Row
+from common.link.lane_work import Work, together
 from common.partitions import PartitionName
 
 log = logging.getLogger(__name__)
 
 
 class WorkReport:
-    """Shows it in the instance's health. `totals`: what the epochs that ended did, by name of the counter."""
+    """Shows it in the instance's health. `totals`: what the epochs that ended did."""
 
     def __init__(self, health: Health) -> None:
-        self.totals: Counter[str] = Counter()
+        self.totals = Work()
+        self._running: Work | None = None
         self._health = health
         self._halted: set[PartitionName] = set()
 
-    def show_counters(self, running: Mapping[str, int]) -> None:
-        """Show the totals, and with them what the lanes of the epoch that runs say they have done. `lag` is a
-        level."""
-        done = self.totals.copy()
-        done.update(running)
-        self._health.counters = {n if n == "lag" else f"{n}_total": value for n, value in done.items()}
+    def show_running(self, running: Work) -> None:
+        """Show the totals, and with them what the lanes of the epoch that runs say they have done."""
+        self._running = running
+        self._health.work = together((self.totals, running))
+
+    def epoch_ended(self, works: Iterable[Work]) -> None:
+        """What its lanes did counts for good."""
+        self._health.epochs += 1
+        self._keep(together(works))
+
+    def epoch_failed(self) -> None:
+        """What its lanes said last is all that is known of it: no counter goes back."""
+        self._health.epochs_failed += 1
+        self._keep(self._running or Work())
+
+    def _keep(self, work: Work) -> None:
+        self.totals.add(work.ended())
+        self._running = None
+        self._health.work = together((self.totals,))
 
     def show_halts(self, control: Control) -> None:
         """Say once what has halted or goes on again."""

@@ -1,5 +1,5 @@
-"""Counters of running lanes: each writes its own, now and then, to the compacted positions topic, and the
-driver sums them up.
+"""What running lanes have done: each writes its own, now and then, to the compacted positions topic, and the
+driver adds them up.
 
 Spark tells what a task did when it ends, which here is after minutes.
 """
@@ -7,7 +7,7 @@ Spark tells what a task did when it ends, which here is after minutes.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Any, Protocol
 
 import orjson
@@ -16,17 +16,19 @@ from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
 from common import ports
 from common.kafka.client import clients
 from common.kafka.errors import NO_RIGHTS
+from common.link.lane_work import Work, together
+from common.partitions import PartitionName
 
 log = logging.getLogger(__name__)
 
-INTERVAL_S = 5.0
+INTERVAL_S = 3.0
 SILENT_S = 60.0
 """Lanes that run say something far more often: after so long without a word it is the client that has gone
 silent (common/kafka/client/stall_detector.py)."""
 
 
 class Counters:
-    """A lane's counters. `lag` is a level, all others only grow within an epoch."""
+    """A lane's. What is no level only grows within an epoch."""
 
     def __init__(self, application: str, term: int, epoch: int, lane: int, topic: str) -> None:
         self._key = orjson.dumps({"metrics": application, "lane": lane})
@@ -37,17 +39,14 @@ class Counters:
     def due(self, now: float) -> bool:
         return now - self._written >= INTERVAL_S
 
-    def write(
-        self, producer: Producer, now: float, counters: Mapping[str, int], reported: Any = None
-    ) -> None:
+    def write(self, producer: Producer, now: float, work: Work, reported: Any = None) -> None:
         self._written = now
-        producer.produce(
-            self._topic, orjson.dumps({**self._about, **counters}), self._key, on_delivery=reported
-        )
+        said = orjson.dumps({**self._about, **work.shown().to_json()})
+        producer.produce(self._topic, said, self._key, on_delivery=reported)
 
 
 class CounterTail:
-    """The driver's view: sums over the lanes of the epoch that runs."""
+    """The driver's view: all lanes of the epoch that runs together."""
 
     def __init__(self, application: str, topic: str, config: clients.Config) -> None:
         self._application = application
@@ -55,11 +54,13 @@ class CounterTail:
         self._config = config
         self._consumer = self._reader()
         self._heard = ports.monotonic()
-        self._lanes: dict[int, dict[str, Any]] = {}
+        self._lanes: dict[int, tuple[int, int, Work]] = {}
+        """Term and epoch, and what it has done in that."""
         self._warned = False
 
-    def sums(self, term: int, epoch: int) -> dict[str, int]:
-        """Take in what has arrived; the sums of this epoch so far."""
+    def sums(self, term: int, epoch: int) -> Work | None:
+        """Take in what has arrived; what was done in this epoch so far, None where no lane has said
+        anything."""
         messages = self._consumer.consume(1000, 0)
         now = ports.monotonic()
         if messages:
@@ -75,13 +76,8 @@ class CounterTail:
             elif error.code() in NO_RIGHTS and not self._warned:
                 self._warned = True
                 log.warning("what the lanes have done can't be read, and is not shown: %s", error.str())
-        out: dict[str, int] = {}
-        for counters in self._lanes.values():
-            if counters.get("term") == term and counters.get("epoch") == epoch:
-                for name, value in counters.items():
-                    if name not in ("term", "epoch"):
-                        out[name] = out.get(name, 0) + value
-        return out
+        works = [work for *when, work in self._lanes.values() if when == [term, epoch]]
+        return together(works) if works else None
 
     def close(self) -> None:
         self._consumer.close()
@@ -95,7 +91,8 @@ class CounterTail:
         try:
             k, v = orjson.loads(key or b""), orjson.loads(value or b"")
             if k.get("metrics") == self._application:
-                self._lanes[int(k["lane"])] = {name: int(count) for name, count in v.items()}
+                when = int(v.pop("term")), int(v.pop("epoch"))
+                self._lanes[int(k["lane"])] = (*when, Work.from_json(v))
         except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError):
             return  # a position, or nothing of ours
 
@@ -106,12 +103,11 @@ class KnowsWatermarks(Protocol):
     def get_watermark_offsets(self, partition: TopicPartition, *, cached: bool) -> tuple[int, int] | None: ...
 
 
-def lag(consumer: KnowsWatermarks, positions: Mapping[TopicPartition, int]) -> int:
-    """Offsets between positions and the high watermarks that the consumer heard of last: no request is
-    made."""
-    behind = 0
-    for partition, position in positions.items():
-        known = consumer.get_watermark_offsets(partition, cached=True)
+def ends(consumer: KnowsWatermarks, partitions: Iterable[TopicPartition]) -> dict[PartitionName, int]:
+    """The high watermarks that the consumer heard of last, where it has of any: no request is made."""
+    found: dict[PartitionName, int] = {}
+    for at in partitions:
+        known = consumer.get_watermark_offsets(at, cached=True)
         if known is not None and known[1] >= 0:
-            behind += max(0, known[1] - position)
-    return behind
+            found[at.topic, at.partition] = known[1]
+    return found

@@ -10,6 +10,8 @@ from typing import Any, Self
 
 import orjson
 
+from common.link.lane_work import Work
+
 KINDS: dict[str, type[Row]] = {}
 
 
@@ -65,10 +67,17 @@ class Unfinished(Row):
 
 
 @dataclass(frozen=True)
-class Counts(Row):
-    """What the lane has done, by name of the counter."""
+class Done(Row):
+    """What the lane has done."""
 
-    done: dict[str, int]
+    work: Work
+
+    def to_json(self) -> dict[str, Any]:
+        return self.work.to_json()
+
+    @classmethod
+    def from_json(cls, said: dict[str, Any]) -> Self:
+        return cls(Work.from_json(said))
 
 
 def encode(row: Row) -> str:

@@ -292,6 +292,7 @@ class Delivery:
         self._transaction.use(fencing, (until + 1, found.staging_offset))
         self._watch = Watch(fencing)
         self.state.next = found.next
+        self.state.reached = dict(found.next)
         self.state.complete = found.complete
         self._blocked.inherit_holds(found.position)
         self._blocked.stay(self._unavailable.without_marker(fencing.unmarked, plan.mappings_topic))

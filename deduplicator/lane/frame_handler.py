@@ -145,7 +145,7 @@ class FrameHandler:
         offset = message.offset()
         decision = decide(self.state.next.get(key), frame, self.state.complete)
         if decision.action is Action.SEEN:
-            self.state.duplicates += frame.count
+            self.state.count(frame.topic, frame.partition, duplicates=frame.count)
             if key in self._transaction.moved:
                 self._transaction.moved[key].duplicates += frame.count
             self._close_gap(key)
@@ -313,7 +313,7 @@ class FrameHandler:
             if bad is None:
                 # Of a frame that was seen in part.
                 moved.duplicates += frame.count - rows.count
-                self.state.duplicates += frame.count - rows.count
+                self.state.count(frame.topic, frame.partition, duplicates=frame.count - rows.count)
             moved.lost += decision.lost
             self.state.next[key] = reached
             if rows.count:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,11 +22,13 @@ from common.kafka.errors import NO_RIGHTS, denied, retriable
 from common.link.control_log import ControlLog
 from common.link.control_records import DEDUPLICATOR
 from common.link.halt_reasons import HaltReason
-from common.link.lane_counters import Counters, lag
-from common.link.lane_progress import Counts, PartitionHalted, Refused, Row, Unfinished
+from common.link.lane_counters import Counters, ends
+from common.link.lane_progress import Done, PartitionHalted, Refused, Row, Unfinished
+from common.link.lane_work import Work, together
 from common.partitions import PartitionName
 from common.ports import Deadline
 from deduplicator.lane.delivery import Delivery
+from deduplicator.lane.partition_state import StagingPartitionState
 from deduplicator.lane_plan import DeduplicatorPlan, Left
 
 log = logging.getLogger(__name__)
@@ -208,31 +211,40 @@ class Lane:
     def _show(self, now: float) -> None:
         """Write the counters. Whoever may not is told once; what they count goes on."""
         try:
-            self.counters.write(self.counting, now, self._counts() | {"lag": self._lag()})
+            self.counters.write(self.counting, now, self._work())
             self.counting.poll(0)
         except KafkaException as error:
             if not self._mute:
                 log.warning("counters can't be written: %s", error)
             self._mute = True
 
-    def _counts(self) -> dict[str, int]:
-        deliveries = self.deliveries.values()
-        return {
-            "records": sum(d.state.delivered for d in deliveries),
-            "duplicates": sum(d.state.duplicates for d in deliveries),
-            "frames": sum(d.state.frames for d in deliveries),
-            "bytes": sum(d.state.bytes for d in deliveries),
-            "transactions": sum(d.state.transactions for d in deliveries),
-            "mappings": sum(d.state.mappings for d in deliveries),
-            "recoveries": sum(d.state.recoveries for d in deliveries),
-        }
-
-    def _lag(self) -> int:
+    def _work(self) -> Work:
+        found = together(self._work_of(d.state) for d in self.deliveries.values())
         topic = self.plan.staging_topic
-        return lag(
-            self.consumer,
-            {TopicPartition(topic, p): max(0, d.state.position) for p, d in self.deliveries.items()},
+        read = {(topic, p): max(0, d.state.position) for p, d in self.deliveries.items()}
+        behind = ends(self.consumer, [TopicPartition(*at) for at in read])
+        found.counts["staging_lag"] = sum(max(0, end - read[at]) for at, end in behind.items())
+        return found
+
+    def _work_of(self, state: StagingPartitionState) -> Work:
+        """The delivery goes on meanwhile, in its thread."""
+        of = {at: counts.copy() for at, counts in state.done.copy().items()}
+        names = {source.topic_id: name for name, source in self.term.state.newest_topics().items()}
+        for (topic_id, partition), offset in state.reached.copy().items():
+            if (name := names.get(topic_id)) is not None:
+                of.setdefault((name, partition), Counter())["delivered_offset"] = offset
+        counts = Counter(
+            records=sum(counts["records"] for counts in of.values()),
+            duplicates=sum(counts["duplicates"] for counts in of.values()),
+            frames=state.frames,
+            bytes=state.bytes,
+            transactions=state.transactions,
+            transaction_ms=state.transaction_ms,
+            aborted=state.aborted,
+            mappings=state.mappings,
+            recoveries=state.recoveries,
         )
+        return Work(counts, of, state.delays)
 
     def _rows(self) -> Iterator[Row]:
         for delivery in self.deliveries.values():
@@ -246,6 +258,6 @@ class Lane:
                     topic = request.topic if request is not None else key[0]
                     detail = f"frames are missing from staging; the replicator is asked to send again from {request.next if request else '?'}"
                     yield PartitionHalted(topic, key[1], detail)
-        yield Counts(self._counts())
+        yield Done(self._work())
         if not all(d.done() for d in self.deliveries.values()):
             yield Unfinished()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 
-from common.partitions import PartitionId
+from common.link.lane_work import Delays
+from common.partitions import PartitionId, PartitionName
 
 
 @dataclass(slots=True)
@@ -13,7 +15,8 @@ class StagingPartitionState:
     on.
 
     `next` says of each source partition how far it is delivered, `complete` whether an unknown one is new.
-    `position` is the staging offset of the next frame, `committed` the group's offset. The rest are counters.
+    `position` is the staging offset of the next frame, `committed` the group's offset. The rest is for
+    metrics.
     """
 
     name: str
@@ -22,11 +25,21 @@ class StagingPartitionState:
     complete: bool = False
     position: int = -1
     committed: int = -1
-    delivered: int = 0
-    duplicates: int = 0
+    reached: dict[PartitionId, int] = field(default_factory=dict)
+    """As `next`, of what is committed."""
+    done: dict[PartitionName, Counter[str]] = field(default_factory=dict)
+    """Of each source partition, records that are committed, and duplicates."""
+    delays: Delays = field(default_factory=Delays)
+    """From a record's timestamp until it was committed."""
     frames: int = 0
     bytes: int = 0
     """Of frames."""
     transactions: int = 0
+    transaction_ms: int = 0
+    """From their beginning until they were committed."""
+    aborted: int = 0
     mappings: int = 0
     recoveries: int = 0
+
+    def count(self, topic: str, partition: int, **counts: int) -> None:
+        self.done.setdefault((topic, partition), Counter()).update(counts)

@@ -8,6 +8,7 @@ producer.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,6 +19,7 @@ from common import ports
 from common.errors import UncleanTransaction
 from common.kafka.errors import NO_RIGHTS, denied, kafka_error
 from common.kafka.wire.batch_producer import BatchProducer, Delivered, Refused
+from common.kafka.wire.record_batch import NO_TIMESTAMP
 from common.kafka.wire.record_encoder import encode_records
 from common.kafka.wire.records import Rows
 from common.link import offset_mappings, provenance
@@ -104,6 +106,25 @@ def _mapping(moved: Moved, runs: list[Run], position: int) -> Mapping:
     )
 
 
+def _count(
+    state: StagingPartitionState,
+    moved: dict[PartitionId, Moved],
+    stamps: list[tuple[int, int]],
+    took_s: float,
+) -> None:
+    """For metrics: a transaction is committed."""
+    for key, one in moved.items():
+        state.reached[key] = one.next
+        state.count(one.frame.topic, one.frame.partition, records=one.records)
+    now = int(time.time() * 1000)
+    for newest, count in stamps:
+        if newest != NO_TIMESTAMP:
+            state.delays.took(now - newest, count)
+    state.transactions += 1
+    state.transaction_ms += int(took_s * 1000)
+    state.mappings += len(moved)
+
+
 class Transaction:
     """The transaction under way, and the producer that all of an owner's transactions go through until it is
     dropped."""
@@ -134,6 +155,8 @@ class Transaction:
         self._runs = 0
         self._last_mapping = -1
         self._failed: list[tuple[Run | None, KafkaError]] = []
+        self._stamps: list[tuple[int, int]] = []
+        """Of some records of it, the newest one's timestamp, and how many they are."""
         self._shared: set[str] = set()
         """Topics into which another writer's records came: where the next ones will lie is not predicted."""
         self._alone: set[str] = set()
@@ -156,7 +179,7 @@ class Transaction:
             return
         assert self._fencing is not None
         self._fencing.client.begin_transaction()
-        self._failed = []
+        self._failed, self._stamps = [], []
         self.open = True
         self._opened = ports.monotonic()
         self.bytes = self._runs = 0
@@ -187,6 +210,7 @@ class Transaction:
         fencing, self._fencing, self._producer = self._fencing, None, None
         self.moved, self._ends = {}, {}
         was_open, self.open = self.open, False
+        self.state.aborted += was_open
         if fencing is not None:
             fencing.drop(was_open)
 
@@ -216,6 +240,7 @@ class Transaction:
         for records in encode_records(rows.batch, most, self._mark):
             offsets = rows.offsets[begin : begin + records.count]
             begin += records.count
+            self._stamps.append((records.max_timestamp, records.count))
             runs = [Run(offsets[first], end - first) for first, end in segments(offsets)]
             moved.runs += runs
             self._runs += len(runs)
@@ -227,6 +252,7 @@ class Transaction:
         topic, partition = moved.destination.topic, moved.frame.partition
         for header, batch in wholes.each():
             run = Run(header.base_offset, header.count)
+            self._stamps.append((header.max_timestamp, header.count))
             moved.runs.append(run)
             self._runs += 1
             producer.produce_whole(topic, partition, header, batch, partial(self._batch_reported, [run]))
@@ -274,11 +300,9 @@ class Transaction:
             # Where its report is still on its way, what lies between is read again, which changes nothing.
             self.mappings_known = (max(self.mappings_known[0], self._last_mapping + 1), self.state.position)
             self._remember_ends()
-        self.state.delivered += sum(m.records for m in self.moved.values())
+        _count(self.state, self.moved, self._stamps, ports.monotonic() - self._opened)
         if with_position:
             self.state.committed, self._position_sent = self.state.position, now
-        self.state.transactions += 1
-        self.state.mappings += len(self.moved)
         self.moved, self._alone = {}, set()
 
     def _flush(self, producer: BatchProducer, timeout_s: float) -> int:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,7 +32,8 @@ from common.link.control_log import ControlLog
 from common.link.control_records import REPLICATOR
 from common.link.halt_reasons import HaltReason
 from common.link.lane_counters import Counters
-from common.link.lane_progress import Counts, PartitionPaused, Row
+from common.link.lane_progress import Done, PartitionPaused, Row
+from common.link.lane_work import Work
 from common.partitions import PartitionName
 from common.ports import Deadline
 from replicator.lane.batching_delay import BatchingDelay
@@ -142,7 +144,7 @@ class Lane:
             elif self.bounded and copy.paused and not copy.done():
                 self.halts.rows.append(PartitionPaused(copy.topic, copy.partition))
         yield from self.halts.rows
-        yield Counts(self._counts())
+        yield Done(self._work())
 
     def close(self) -> None:
         self.source.close()
@@ -334,7 +336,7 @@ class Lane:
         self.positions_written = now
         self.writer.write_positions(self.copies.values())
         if force or self.counters.due(now):
-            self.writer.write_counters(self.counters, now, self._counts() | {"lag": self.source.lag()})
+            self.writer.write_counters(self.counters, now, self._work())
 
     # the end
 
@@ -352,9 +354,14 @@ class Lane:
             return False
         return all(c.status is not Status.RUNNING or c.paused or c.done() for c in self.copies.values())
 
-    def _counts(self) -> dict[str, int]:
-        return {
-            what: sum(getattr(c, what) for c in self.copies.values())
-            for what in ("records", "frames", "left_out")
-            if what != "left_out" or self.plan.provenance
-        }
+    def _work(self) -> Work:
+        ends, found = self.source.ends(), Work()
+        for at, copy in self.copies.items():
+            of = found.of[at] = Counter(records=copy.records, staged_offset=copy.acked)
+            if self.plan.provenance:
+                of["left_out"] = copy.left_out
+            if at in ends:
+                of.update(end_offset=ends[at], lag=max(0, ends[at] - copy.acked))
+            found.counts.update(frames=copy.frames, bytes=copy.frame_bytes)
+            found.counts.update({name: of[name] for name in ("records", "left_out", "lag") if name in of})
+        return found

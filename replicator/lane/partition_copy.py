@@ -106,6 +106,7 @@ class PartitionCopy:
     records: int = 0
     left_out: int = 0
     frames: int = 0
+    frame_bytes: int = 0
 
     def __post_init__(self) -> None:
         self.read = self.cut_at = self.acked = self.position
@@ -196,6 +197,7 @@ class PartitionCopy:
         self.records += cut.frame.count
         self.left_out += cut.left_out
         self.frames += 1
+        self.frame_bytes += len(cut.value)
         if cut.generation != self.generation:
             return
         self.answered = max(self.answered, cut.handled)

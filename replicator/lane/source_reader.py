@@ -15,7 +15,7 @@ from common.kafka.client.stall_detector import StallDetector
 from common.kafka.wire import record_batch
 from common.kafka.wire.batch_consumer import BatchConsumer, Event
 from common.kafka.wire.chunks import Chunk
-from common.link.lane_counters import lag
+from common.link.lane_counters import ends
 from common.partitions import PartitionName
 from common.ports import Deadline
 from replicator.lane.partition_copy import PartitionCopy, Status
@@ -135,22 +135,23 @@ class Source:
         futures: dict[str, Any] = self._admin.describe_topics(TopicCollection(names), request_timeout=10)
         return futures
 
-    def lag(self) -> int:
+    def ends(self) -> dict[PartitionName, int]:
+        """Where the logs end, as far as that is known without a request that is waited for."""
         if self._consumer is None:
-            return 0
-        read = {TopicPartition(c.topic, c.partition): c.acked for c in self.copies if not c.paused}
-        return lag(self._consumer, read) + self._paused_lag([c for c in self.copies if c.paused])
+            return {}
+        running = [TopicPartition(c.topic, c.partition) for c in self.copies if not c.paused]
+        return ends(self._consumer, running) | self._paused_ends([c for c in self.copies if c.paused])
 
-    def _paused_lag(self, copies: list[PartitionCopy]) -> int:
-        """The same of what no consumer hears of: asked now, told the next time, so that nobody waits for a
-        broker."""
+    def _paused_ends(self, copies: list[PartitionCopy]) -> dict[PartitionName, int]:
+        """The same of what no consumer hears of: asked now, told the next time."""
         if all(future.done() for future in self._asked.values()):
             for at, future in self._asked.items():
                 if future.exception() is None:
                     self._ends[at.topic, at.partition] = future.result().offset
             wanted = {TopicPartition(c.topic, c.partition): OffsetSpec.latest() for c in copies}
             self._asked = self._admin.list_offsets(wanted, request_timeout=10) if wanted else {}
-        return sum(max(0, self._ends.get((c.topic, c.partition), 0) - c.acked) for c in copies)
+        paused = {(c.topic, c.partition) for c in copies}
+        return {at: end for at, end in self._ends.items() if at in paused}
 
     def close(self) -> None:
         if self._consumer is not None:

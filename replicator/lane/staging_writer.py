@@ -30,6 +30,7 @@ from common.link.frame import encode_headers, staging_key
 from common.link.halt_reasons import HaltReason
 from common.link.lane_counters import Counters
 from common.link.lane_progress import FrameRefused
+from common.link.lane_work import Work
 from common.link.partitioning import staging_partition
 from common.link.positions import Position
 from common.ports import Deadline
@@ -288,10 +289,10 @@ class Writer:
                 copy.recorded = copy.acked
                 self.halts.resumed(copy)
 
-    def write_counters(self, counters: Counters, now: float, counts: Mapping[str, int]) -> None:
+    def write_counters(self, counters: Counters, now: float, work: Work) -> None:
         with self._naming_the_refused():
             reported = partial(self._reported, self.plan.positions_topic)
-            counters.write(self._producer, now, counts, reported)
+            counters.write(self._producer, now, work, reported)
 
     def flush(self, timeout_s: float) -> bool:
         """Wait for what is held or in flight; whether all that was heard of was appended."""

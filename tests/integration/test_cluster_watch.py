@@ -76,12 +76,9 @@ def test_each_cluster_is_told_of_by_who_uses_it(
         eventually(well, "both well", 60)
         produce(source.bootstrap_servers, TOPIC, [Record(b"%d" % i, partition=i % 4) for i in range(40)])
         eventually(lambda: sum(link.arrived(TOPIC)) == 40, "all to arrive", 60)
-        eventually(
-            lambda: deduplicator.application.health.counters.get("records_total") == 40, "its counters"
-        )
+        eventually(lambda: deduplicator.application.health.work.counts["records"] == 40, "its counters")
         # The target's restart costs each staging partition its owner a few times, and is no duel.
         assert (
-            deduplicator.application.health.counters["recoveries_total"]
-            <= 8 * link.settings.staging_partitions
+            deduplicator.application.health.work.counts["recoveries"] <= 8 * link.settings.staging_partitions
         )
     assert_copied(link, TOPIC)

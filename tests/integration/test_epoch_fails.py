@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from common.errors import KafkaTimeout
-from common.link.lane_progress import Counts, encode
+from common.link.lane_progress import Done, encode
+from common.link.lane_work import Work
 from common.spark.lane_query import Progress
 from deduplicator.lane.lane import Lane
 from tests.conftest import Kafka, Names
@@ -58,7 +59,7 @@ def test_deliveries_of_one_term_do_not_fence_each_other(
                 if what.startswith("one"):
                     fails.set()
                 else:
-                    driver.reports.put([Progress(driver.term - 1, driver.epoch, encode(Counts({})))])
+                    driver.reports.put([Progress(driver.term - 1, driver.epoch, encode(Done(Work())))])
         eventually(lambda: sum(link.arrived(topic)) == written, "all to arrive")
     owned = [record.getMessage() for record in caplog.records if "owned" in record.getMessage()]
     # Twice at the start: the destination takes only smaller batches.

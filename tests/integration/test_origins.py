@@ -8,7 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from common.errors import SettingsError
-from common.link.lane_progress import Counts, Row, encode
+from common.link.lane_progress import Done, Row, encode
+from common.link.lane_work import Work
 from common.spark.lane_query import Behind, Plan
 from tests.conftest import Kafka, Names
 from tests.support.brokers import Record, create_topic, delete_records, produce, read_all
@@ -24,7 +25,7 @@ def dies_before_its_first_frame(link: Link) -> None:
     class Dying(ThreadReplicator):
         @staticmethod
         def run_lane(plan: Plan) -> Iterator[str]:
-            yield encode(Counts({}))
+            yield encode(Done(Work()))
 
         def behind(self, rows: list[Row]) -> dict[str, Behind]:
             return {}

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
+from collections import Counter
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -17,6 +18,7 @@ from common.link import control_log, lane_counters, offset_mappings, positions
 from common.link.control_kinds import Leader
 from common.link.control_log import ControlLog
 from common.link.lane_counters import Counters, CounterTail
+from common.link.lane_work import Work
 from common.link.offset_mappings import Mapping
 from common.link.positions import Position
 from common.ports import Deadline
@@ -129,9 +131,10 @@ def test_counters_are_shown_again_though_their_client_goes_silent(
     def shown() -> bool:
         nonlocal records
         records += 1
-        lane.write(producer, time.monotonic(), {"records": records})
+        lane.write(producer, time.monotonic(), Work(Counter(records=records)))
         producer.flush(10)
-        return tail.sums(1, 1).get("records", 0) >= before
+        found = tail.sums(1, 1)
+        return found is not None and found.counts["records"] >= before
 
     before = 1
     eventually(shown, "the first counters", 30)

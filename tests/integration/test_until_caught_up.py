@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ import pytest
 
 from common import ports
 from common.errors import VerbatimError
-from common.link.lane_progress import Counts, encode
+from common.link.lane_progress import Done, encode
+from common.link.lane_work import Work
 from common.spark.lane_query import LaneQuery
 from deduplicator.main import Deduplicator
 from deduplicator.state.table import StateTable
@@ -22,7 +24,7 @@ from tests.support.harness import Link, NoTable, Running, ThreadDeduplicator, Th
 
 def silent(plan: dict[str, Any]) -> Iterator[str]:
     """A lane that copies nothing, and reports an end like any other."""
-    yield encode(Counts({"records": 0}))
+    yield encode(Done(Work(Counter(records=0))))
 
 
 @pytest.fixture

@@ -154,8 +154,8 @@ class Waited(queue.SimpleQueue[Any]):
 
 
 class NoCounters:
-    def sums(self, term: int, epoch: int) -> dict[str, int]:
-        return {}
+    def sums(self, term: int, epoch: int) -> None:
+        return None
 
 
 @dataclass

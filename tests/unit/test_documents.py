@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 
 from common.app.health import Health, Heartbeat
+from common.app.metrics import PARTITIONS, WHOLE, HealthCollector
 from common.link.halt_reasons import HaltReason
+from common.link.lane_work import Work
 from common.link.throttling import Limit
 from deduplicator.lane import lane as deduplicator_lane
 from offsets import commit_rule, translation_index
@@ -57,13 +60,22 @@ def test_every_reason_for_a_halt_has_a_runbook_and_every_runbook_a_reason() -> N
 
 
 def metrics() -> set[str]:
-    """What is on /metrics when there is all that can be there."""
-    health = Health("replicator", "leader", True, True)
+    """What is on /metrics of any instance, but of its process."""
+    health = Health("replicator", "leader", True, True, epochs=1)
     health.heartbeat, health.limits = Heartbeat(1.0, 1), {"*": Limit(1, 1)}
-    counts = [inspect.getsource(lane.Lane._counts) for lane in (replicator_lane, deduplicator_lane)]
-    names = set(re.findall(r'"(\w+)"', "".join(counts))) - {"provenance"}
-    health.counters = {f"{name}_total": 1 for name in names | {"offsets_written", "rounds"}} | {"lag": 1}
-    return set(re.findall(r"^(\w+)\{", health.metrics(), re.MULTILINE))
+    health.work = Work(
+        Counter(dict.fromkeys(WHOLE, 1)), {("orders", 0): Counter(dict.fromkeys(PARTITIONS, 1))}
+    )
+    health.work.delays.took(1, 1)
+    endings = {"counter": "_total", "info": "_info"}
+    return {m.name + endings.get(m.type, "") for m in HealthCollector(health).collect()}
+
+
+def test_whatever_lanes_count_is_a_metric() -> None:
+    lanes = (replicator_lane.Lane._work, deduplicator_lane.Lane._work, deduplicator_lane.Lane._work_of)
+    code = "".join(inspect.getsource(one) for one in lanes)
+    counted = set(re.findall(r"(\w+)=(?!=)", code)) | set(re.findall(r'\["(\w+)"\] (?:=|\+=)', code))
+    assert counted == {*WHOLE, *PARTITIONS} - {"offsets_written", "rounds"}
 
 
 def test_every_metric_is_explained_and_no_other() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from common.link import control_kinds as kinds
 from common.link import control_state, frame, lane_counters, offset_mappings, positions
 from common.link.batch_frame import decode as decode_batches
 from common.link.halt_reasons import HaltReason
+from common.link.lane_work import Work
 from deduplicator.state import local_reader
 from deduplicator.state.delta_rows import STATE_DDL
 from deduplicator.state.snapshot import PartitionState, Snapshot
@@ -135,7 +137,7 @@ STATE_TABLE = Snapshot(
 )
 """What golden/state-table says: two folds, the second of partition 1 alone, whose mappings below 5 had been
 lost before the first."""
-COUNTERS = {"records": 12, "frames": 3, "lag": 7}
+COUNTERS = Work(Counter(records=12, frames=3, lag=7))
 
 
 def _counters() -> list[dict[str, Any]]:
@@ -229,7 +231,7 @@ def test_golden_counters_of_a_lane_are_summed_up_and_no_position() -> None:
     with patch.object(lane_counters.CounterTail, "_reader", return_value=consumer):
         tail = lane_counters.CounterTail("replicator", "link.positions", {})
     assert tail.sums(term=4, epoch=9) == COUNTERS
-    assert tail.sums(term=3, epoch=9) == {}
+    assert tail.sums(term=3, epoch=9) is None
     assert positions.decode(key, value) is None
 
 

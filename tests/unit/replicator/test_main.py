@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,13 +12,14 @@ from common.link.control_kinds import Halted, encode
 from common.link.control_records import REPLICATOR
 from common.link.control_state import Control
 from common.link.lane_progress import (
-    Counts,
+    Done,
     FrameRefused,
     PartitionHalted,
     PartitionPaused,
     Row,
     Unfinished,
 )
+from common.link.lane_work import Work
 from common.spark.lane_query import Behind
 from replicator.main import Replicator
 from tests.simulation.world import settings
@@ -54,9 +56,9 @@ def test_a_bounded_run_ends_well_only_without_halts_and_goes_on_while_lanes_are_
     bounded: Any, rows: list[Row], code: int | None
 ) -> None:
     bounded.control = SimpleNamespace(refresh=lambda _: Control())
-    assert bounded.caught_up([Counts({"records": 1}), *rows]) == code
+    assert bounded.caught_up([Done(Work(Counter(records=1))), *rows]) == code
 
 
 def test_a_partition_whose_frame_staging_refuses_is_left_out_of_the_next_plans(bounded: Any) -> None:
-    bounded._count([FrameRefused("id", 3), Counts({"records": 1})])
+    bounded._count([FrameRefused("id", 3), Done(Work(Counter(records=1)))])
     assert bounded.left_out == [("id", 3)]

@@ -84,7 +84,11 @@ def test_who_does_not_lead_at_once_rehearses(
     monkeypatch.setattr(application, "CounterTail", lambda *_: closes)
     monkeypatch.setattr(application, "ClusterWatch", lambda *_: closes)
     monkeypatch.setattr(clients, "admin", lambda _: None)
-    monkeypatch.setattr(identity, "prepare", lambda *_: (SimpleNamespace(source_reached=True), closes))
+    monkeypatch.setattr(
+        identity,
+        "prepare",
+        lambda *_: (SimpleNamespace(source_reached=True, source_cluster="s", target_cluster="t"), closes),
+    )
     made: Any = object.__new__(Instance)
     made.settings = SimpleNamespace(
         application_name="l", control_topic="c", positions_topic="p", instance_id=None
@@ -110,7 +114,11 @@ def test_a_jvm_that_has_ended_is_what_an_application_ends_with(monkeypatch: pyte
     for name in ("CounterTail", "ClusterWatch"):
         monkeypatch.setattr(application, name, lambda *_: closes)
     monkeypatch.setattr(clients, "admin", lambda _: None)
-    monkeypatch.setattr(identity, "prepare", lambda *_: (SimpleNamespace(source_reached=True), closes))
+    monkeypatch.setattr(
+        identity,
+        "prepare",
+        lambda *_: (SimpleNamespace(source_reached=True, source_cluster="s", target_cluster="t"), closes),
+    )
     made: Any = object.__new__(ThreadReplicator)
     made.settings = SimpleNamespace(
         application_name="l",

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import threading
+from collections import Counter
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
@@ -22,12 +23,13 @@ from common.link import lane_progress
 from common.link.control_kinds import ControlRecord, EndEpoch, Leader, encode
 from common.link.control_state import Control
 from common.link.lane_plan import LaneShare
-from common.link.lane_progress import Counts, Row
+from common.link.lane_progress import Done, Row
+from common.link.lane_work import Work
 from common.ports import Deadline
 from common.spark.lane_query import Behind, Plan, Progress, Reports
 
 LANES = [LaneShare(), LaneShare()]
-ONE, MANY = (lane_progress.encode(Counts({"records": n})) for n in (1, 100))
+ONE, MANY = (lane_progress.encode(Done(Work(Counter(records=n)))) for n in (1, 100))
 
 
 class FakeLog:
@@ -101,7 +103,7 @@ class Driven(Application):
         self.link: Any = SimpleNamespace(source_reached=True, source_cluster="s", target_cluster="t")
         self.control: Any = FakeLog(self.said)
         self.leadership: Any = SimpleNamespace(poll=lambda _: True)
-        self.counters: Any = SimpleNamespace(sums=lambda *_: {})
+        self.counters: Any = SimpleNamespace(sums=lambda *_: None)
         self.report = WorkReport(self.health)
         self.term, self.epoch, self.lanes_wanted = -1, 0, 2
         self.planned = LANES
@@ -151,7 +153,7 @@ def test_an_epoch_that_spark_planned_without_lanes_ends_nothing() -> None:
     driven = Driven(script)
     assert driven._lead() == 0
     assert driven.epochs() == 1
-    assert driven.report.totals == {"records": 2}, "what the lanes did"
+    assert driven.report.totals.counts == {"records": 2}, "what the lanes did"
 
 
 @pytest.mark.parametrize(("term", "epoch"), [(-1, 0), (0, -1), (1, 0)])
@@ -162,7 +164,7 @@ def test_a_report_of_another_epoch_or_term_ends_nothing(term: int, epoch: int) -
 
     driven = Driven(script)
     assert driven._lead() == 0
-    assert driven.report.totals == {"records": 2}
+    assert driven.report.totals.counts == {"records": 2}
 
 
 def test_a_late_report_of_an_old_term_is_not_the_new_ones() -> None:
@@ -181,7 +183,7 @@ def test_a_late_report_of_an_old_term_is_not_the_new_ones() -> None:
     driven = Driven(script)
     assert driven._lead() is None, "deposed"
     assert driven._lead() == 0
-    assert driven.report.totals == {"records": 2}
+    assert driven.report.totals.counts == {"records": 2}
 
 
 def test_a_bounded_run_believes_kafka_and_not_its_lanes() -> None:
@@ -233,7 +235,7 @@ def test_after_a_failure_the_lanes_are_told_to_end_before_the_next_ones_begin() 
     driven = Driven(script)
     assert driven._lead() == 0
     assert driven.said == ["leader", "epoch 1", "not told", "not told", "not told", "end-epoch 1", "epoch 2"]
-    assert json.dumps(driven.report.totals) == '{"records": 2}'
+    assert json.dumps(driven.report.totals.counts) == '{"records": 2}'
 
 
 def test_a_lane_of_an_epoch_that_is_over_fences_nobody() -> None:

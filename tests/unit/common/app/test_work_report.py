@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 
 import pytest
 
@@ -12,6 +13,7 @@ from common.link.control_kinds import ControlRecord, Halted, Leader, Resumed, en
 from common.link.control_records import DEDUPLICATOR, REPLICATOR
 from common.link.control_state import Control
 from common.link.lane_progress import PartitionHalted, Unfinished
+from common.link.lane_work import Delays, Work
 
 WHERE = ("orders", "id", 3)
 
@@ -44,12 +46,26 @@ def test_a_halt_is_said_once_and_so_is_its_end_and_another_applications_not_at_a
 def test_the_epoch_that_runs_counts_on_from_those_that_ended() -> None:
     health = Health(REPLICATOR)
     report = WorkReport(health)
-    report.totals.update({"records": 5, "frames": 0})
-    report.show_counters({"records": 2, "lag": 4})
-    assert health.counters == {"records_total": 7, "frames_total": 0, "lag": 4}
-    report.totals.update({"records": 3})
-    report.show_counters({})
-    assert health.counters == {"records_total": 8, "frames_total": 0}
+    at = ("orders", 3)
+
+    def work(records: int, lag: int) -> Work:
+        delays = Delays()
+        delays.took(20, records)
+        return Work(Counter(records=records, lag=lag), {at: Counter(records=records, lag=lag)}, delays)
+
+    report.epoch_ended([work(2, 7), work(3, 1)])
+    assert health.work.counts == {"records": 5}, "a level is over with its epoch"
+    report.show_running(work(2, 4))
+    assert health.work.counts == health.work.of[at] == {"records": 7, "lag": 4}
+    assert (sum(health.work.delays.buckets), health.work.delays.sum_ms) == (7, 140)
+    report.show_running(work(4, 0))
+    assert health.work.counts == {"records": 9, "lag": 0}
+    report.epoch_failed()
+    assert health.work.counts == health.work.of[at] == {"records": 9}, "no counter goes back"
+    report.show_running(work(1, 0))
+    report.epoch_ended([work(2, 5)])
+    assert health.work.counts == {"records": 11}, "what its lanes said at its end is all that they did"
+    assert (health.epochs, health.epochs_failed) == (2, 1)
 
 
 def test_a_bounded_run_names_each_halted_partition_once_with_what_its_lane_said_last() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from common.link.lane_progress import (
     KINDS,
-    Counts,
+    Done,
     FrameRefused,
     PartitionHalted,
     PartitionPaused,
@@ -16,6 +18,7 @@ from common.link.lane_progress import (
     decode,
     encode,
 )
+from common.link.lane_work import Work
 from deduplicator.lane.recovery import Snapshot
 from deduplicator.lane_plan import Left
 
@@ -25,7 +28,7 @@ ROWS: list[Row] = [
     PartitionPaused("orders", 3),
     FrameRefused("id", 3),
     Unfinished(),
-    Counts({"records": 7}),
+    Done(Work(Counter(records=7), {("orders", 3): Counter(lag=2)})),
     Left(1, Snapshot(20, True, 5, {("id", 3): 7})),
     Left(1, Snapshot(0, False, None, {})),
 ]

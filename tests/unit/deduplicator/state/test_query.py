@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +17,7 @@ from common.errors import KafkaTimeout
 from common.kafka.client import topics
 from common.link.control_state import Control
 from common.link.lane_progress import decode, encode
+from common.link.lane_work import Work
 from deduplicator import main
 from deduplicator.lane import recovery
 from deduplicator.lane_plan import Left
@@ -70,10 +72,10 @@ def test_a_fold_is_due_after_so_much_of_staging_so_many_mappings_or_so_long(
     application.health = Health("deduplicator")
     application.control = SimpleNamespace(refresh=lambda _: Control())  # type: ignore[assignment]
     application.settings, application.admin, application.term = SETTINGS, None, 1  # type: ignore[assignment]
-    application._folded_at, application._folded_with = -math.inf, {}
+    application._folded_at, application._folded_with = -math.inf, Counter()
 
     def due(**counters: int) -> bool:
-        application.health.counters = {f"{name}_total": value for name, value in counters.items()}
+        application.health.work = Work(Counter(counters))
         return application._fold_due()
 
     def folded() -> None:

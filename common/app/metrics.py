@@ -1,0 +1,182 @@
+"""Metrics of an instance for Prometheus: families made of its health whenever they are asked for. Decides
+nothing."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterable, Iterator
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from common.link.lane_work import ALL, DELAYS_S, LEVELS
+
+if TYPE_CHECKING:
+    from common.app.health import Health
+
+OF_ALL = ("application", "link", "source", "target")
+OF_EACH = ("topic", "partition")
+
+# name in a lane's work -> name of the metric, what it is. Of each source partition:
+PARTITIONS = {
+    "records": ("verbatim_records", "records staged, or delivered"),
+    "left_out": ("verbatim_left_out", "records left out, since they have been at the target"),
+    "duplicates": ("verbatim_duplicates", "records dropped, since they were delivered before"),
+    "lag": ("verbatim_lag", "offsets of the source that are not in staging yet"),
+    "end_offset": ("verbatim_source_end_offset", "where the source's log ends"),
+    "staged_offset": ("verbatim_staged_offset", "up to which source offset staging holds all"),
+    "delivered_offset": ("verbatim_delivered_offset", "up to which source offset all is delivered"),
+}
+# Of the application:
+WHOLE = {
+    "frames": ("verbatim_frames", "frames written, or read"),
+    "bytes": ("verbatim_frame_bytes", "bytes of frames written, or read"),
+    "staging_lag": ("verbatim_staging_lag", "frames of staging that are not read yet"),
+    "transactions": ("verbatim_transactions", "transactions committed"),
+    "aborted": ("verbatim_transactions_aborted", "transactions given up"),
+    "transaction_ms": (
+        "verbatim_transaction_seconds",
+        "how long transactions were open until they were committed, all together",
+    ),
+    "mappings": ("verbatim_mappings", "mapping records written"),
+    "recoveries": ("verbatim_recoveries", "times that a staging partition's state was loaded anew"),
+    "offsets_written": ("verbatim_offsets_written", "offsets written to groups of the target"),
+    "rounds": ("verbatim_rounds", "rounds"),
+}
+DELAY = ("verbatim_delay_seconds", "from a record's timestamp until it was delivered")
+
+
+class HealthCollector(Collector):
+    """What an instance's health says, as metrics."""
+
+    def __init__(self, health: Health) -> None:
+        self._health = health
+
+    def collect(self) -> Iterator[Metric]:
+        health = self._health
+        yield from self._instance()
+        work = health.work.shown()
+        for name, (metric, words) in WHOLE.items():
+            if name in work.counts:
+                value = work.counts[name]
+                if name in LEVELS:
+                    yield self._gauge(metric, words, value)
+                else:
+                    yield self._counter(metric, words, value / 1000 if name.endswith("_ms") else value)
+        for name, (metric, words) in PARTITIONS.items():
+            shown = sorted((at, counts[name]) for at, counts in work.of.items() if name in counts)
+            if shown:
+                kind = GaugeMetricFamily if name in LEVELS else CounterMetricFamily
+                found = kind(metric, words, labels=(*OF_ALL, *OF_EACH))
+                for (topic, partition), value in shown:
+                    found.add_metric(
+                        [*self._of_all(), topic, "" if partition == ALL else str(partition)], value
+                    )
+                yield found
+        if any(work.delays.buckets):
+            yield self._delays()
+
+    def describe(self) -> Iterable[Metric]:
+        """None is told beforehand: what there is depends on the application."""
+        return ()
+
+    def _instance(self) -> Iterator[Metric]:
+        health = self._health
+        info = InfoMetricFamily("verbatim_build", "what runs", labels=OF_ALL)
+        versions = {
+            "version": version("verbatim-kafka"),
+            "python": platform.python_version(),
+            "confluent_kafka": version("confluent-kafka"),
+            "pyspark": version("pyspark"),
+        }
+        info.add_metric(self._of_all(), versions)
+        yield info
+        yield self._gauge("verbatim_leader", "1 on the instance that leads", health.role == "leader")
+        halted = GaugeMetricFamily(
+            "verbatim_halted_partitions", "partitions that are halted", labels=(*OF_ALL, "reason")
+        )
+        reasons = list(health.halted.values())
+        for reason in sorted(set(reasons)):
+            halted.add_metric([*self._of_all(), reason], reasons.count(reason))
+        yield halted
+        yield self._gauge(
+            "verbatim_deleted_topics", "topics that are gone from the source", len(health.deleted)
+        )
+        yield self._gauge("verbatim_paused_topics", "topics that an operator has paused", len(health.paused))
+        yield from self._limits()
+        for which, reached in health.reached().items():
+            yield self._gauge(f"verbatim_{which}_reached", f"1 where the {which} can be reached", reached)
+        if health.epochs or health.epochs_failed:
+            yield self._counter("verbatim_epochs", "epochs that ended well", health.epochs)
+            yield self._counter("verbatim_epochs_failed", "epochs that failed", health.epochs_failed)
+        if (seen := health.heartbeat) is not None:
+            if seen.delay_s is not None:
+                yield self._gauge(
+                    "verbatim_heartbeat_delay_seconds", "how long heartbeats take now", seen.delay_s
+                )
+            if seen.newest_ms is not None:
+                yield self._gauge(
+                    "verbatim_heartbeat_timestamp_seconds",
+                    "the time of the newest heartbeat that has arrived",
+                    seen.newest_ms / 1000,
+                )
+
+    def _limits(self) -> Iterator[Metric]:
+        """Of each limit that is in force; the link's has the topic `*`, which is no topic's name."""
+        for what in ("bytes_per_second", "records_per_second"):
+            found = GaugeMetricFamily(
+                f"verbatim_limit_{what}", "a rate limit in force", labels=(*OF_ALL, "topic")
+            )
+            for topic, limit in sorted(self._health.limits.items()):
+                if (value := getattr(limit, what)) is not None:
+                    found.add_metric([*self._of_all(), topic], value)
+            if found.samples:
+                yield found
+
+    def _delays(self) -> Metric:
+        delays = self._health.work.delays
+        found = HistogramMetricFamily(*DELAY, labels=OF_ALL)
+        below, buckets = 0, []
+        for bound, count in zip([*map(str, DELAYS_S), "+Inf"], delays.buckets, strict=True):
+            below += count
+            buckets.append((bound, below))
+        found.add_metric(self._of_all(), buckets, delays.sum_ms / 1000)
+        return found
+
+    def _of_all(self) -> list[str]:
+        health = self._health
+        return [health.application, health.link, health.source, health.target]
+
+    def _gauge(self, name: str, words: str, value: float) -> Metric:
+        found = GaugeMetricFamily(name, words, labels=OF_ALL)
+        found.add_metric(self._of_all(), value)
+        return found
+
+    def _counter(self, name: str, words: str, value: float) -> Metric:
+        found = CounterMetricFamily(name, words, labels=OF_ALL)
+        found.add_metric(self._of_all(), value)
+        return found
+
+
+def registry_of(health: Health) -> CollectorRegistry:
+    """Of one instance: its health, and the process that it runs in."""
+    registry = CollectorRegistry()
+    registry.register(HealthCollector(health))
+    ProcessCollector(registry=registry)
+    return registry
+
+
+def exposed(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
+    """What to answer to whom accepts this, and its content type: OpenMetrics or Prometheus' text format."""
+    encode, kind = choose_encoder(accept)
+    return encode(registry), kind

@@ -1,0 +1,103 @@
+"""/metrics: what an instance's health says, in the formats of Prometheus."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections import Counter
+from io import StringIO
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
+from prometheus_client.parser import text_fd_to_metric_families
+
+from common.app.health import Health
+from common.app.metrics import exposed, registry_of
+from common.link import lane_work
+from common.link.lane_work import Work
+from common.link.throttling import Limit
+from tests.support.metrics import sample, text
+
+OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
+
+
+@pytest.fixture
+def health() -> Health:
+    health = Health("deduplicator", "leader", link="east", source="s-1", target="t-1")
+    health.work = Work(
+        Counter(frames=7, transaction_ms=2500, staging_lag=4),
+        {("orders", 3): Counter(records=5, delivered_offset=9), ("orders", 10): Counter(records=0)},
+    )
+    health.work.delays.took(4, 10)
+    health.work.delays.took(700, 2)
+    health.work.delays.took(2_000_000, 1)
+    health.work.delays.took(-5, 1)
+    health.halted = {"orders-3": "missing", "orders-4": "missing", "paid-0": "loop"}
+    return health
+
+
+def test_every_sample_says_which_link_between_which_clusters(health: Health) -> None:
+    families = list(text_fd_to_metric_families(StringIO(text(health))))
+    own = [one for family in families for one in family.samples if one.name.startswith("verbatim_")]
+    of_all = {"application": "deduplicator", "link": "east", "source": "s-1", "target": "t-1"}
+    assert len(own) > 20 and all(of_all.items() <= one.labels.items() for one in own)
+    assert "process_resident_memory_bytes" in {family.name for family in families}
+
+
+def test_what_lanes_have_done_is_shown_by_partition_of_the_source(health: Health) -> None:
+    assert sample(health, "verbatim_records_total", topic="orders", partition="3") == 5
+    assert sample(health, "verbatim_records_total", topic="orders", partition="10") == 0
+    assert sample(health, "verbatim_delivered_offset", topic="orders", partition="3") == 9
+    assert sample(health, "verbatim_frames_total") == 7
+    assert sample(health, "verbatim_staging_lag") == 4
+    assert sample(health, "verbatim_transaction_seconds_total") == 2.5
+    assert sample(health, "verbatim_lag", topic="orders", partition="3") is None, "nobody counts it"
+
+
+def test_delays_are_a_histogram(health: Health) -> None:
+    def below(bound: str) -> float | None:
+        return sample(health, "verbatim_delay_seconds_bucket", le=bound)
+
+    assert [below(bound) for bound in ("0.005", "0.5", "1.0", "1800.0", "+Inf")] == [11, 11, 13, 13, 14]
+    assert sample(health, "verbatim_delay_seconds_count") == 14
+    assert sample(health, "verbatim_delay_seconds_sum") == 0.04 + 1.4 + 2000
+
+
+def test_halts_are_counted_by_their_reasons(health: Health) -> None:
+    assert sample(health, "verbatim_halted_partitions", reason="missing") == 2
+    assert sample(health, "verbatim_halted_partitions", reason="loop") == 1
+    health.halted = {}
+    assert "verbatim_halted_partitions{" not in text(health)
+
+
+def test_with_many_partitions_topics_are_shown(health: Health, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lane_work, "MOST_PARTITIONS", 2)
+    assert sample(health, "verbatim_records_total", topic="orders", partition="3") == 5
+    health.work.of["paid", 0] = Counter(records=4)
+    assert sample(health, "verbatim_records_total", topic="orders", partition="") == 5
+    assert sample(health, "verbatim_records_total", topic="paid", partition="") == 4
+    assert sample(health, "verbatim_records_total", topic="orders", partition="3") is None
+
+
+def test_names_of_topics_are_escaped(health: Health) -> None:
+    health.limits = {'a"b\\c': Limit(1, None)}
+    assert sample(health, "verbatim_limit_bytes_per_second", topic='a"b\\c') == 1
+    assert r'topic="a\"b\\c"' in text(health)
+
+
+def test_whoever_asks_for_openmetrics_gets_that(health: Health) -> None:
+    registry = registry_of(health)
+    body, kind = exposed(registry, OPEN_METRICS)
+    assert kind.startswith("application/openmetrics-text") and body.endswith(b"# EOF\n")
+    found = open_metrics(body.decode())  # type: ignore[no-untyped-call]
+    assert {m.name for m in found} >= {"verbatim_leader", "verbatim_records"}
+    body, kind = exposed(registry, "*/*")
+    assert kind.startswith("text/plain") and b"# EOF" not in body
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool (of Prometheus) is not installed")
+def test_promtool_has_nothing_to_complain_of(health: Health) -> None:
+    found = subprocess.run(
+        ["promtool", "check", "metrics"], input=text(health), capture_output=True, text=True, check=False
+    )
+    assert (found.returncode, found.stdout + found.stderr) == (0, "")
