@@ -24,7 +24,7 @@ from common.kafka.wire.broker_connections import BrokerConnections, Line, Questi
 from common.kafka.wire.connection import UnsupportedVersion, wait_for
 from common.kafka.wire.fetch_answers import Budget
 from common.kafka.wire.fetch_protocol import FETCH, FETCH_BY_NAME, NO_SESSION, Fetched, Wanted
-from common.kafka.wire.fetch_size import FetchSize
+from common.kafka.wire.growth import Growth
 from common.kafka.wire.protocol import Address
 from common.partitions import PartitionId, PartitionName
 
@@ -95,7 +95,7 @@ class Session:
     """While a request is in flight."""
     had_much: bool = False
     """Whether its last answer had: then more is there, most likely."""
-    size: FetchSize = field(default_factory=FetchSize)
+    size: Growth = field(default_factory=Growth)
     asked: tuple[int, int] = (0, 0)
     """For how many bytes at most it was asked: of one partition, and in all."""
     ids: dict[str, str] | None = None

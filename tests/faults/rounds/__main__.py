@@ -74,6 +74,13 @@ def arguments() -> argparse.Namespace:
         metavar="MS",
         help="round trip of the applications to the source's brokers, in ms (0)",
     )
+    add(
+        "--far-target",
+        type=float,
+        default=0.0,
+        metavar="MS",
+        help="the same to the target's brokers (0)",
+    )
     add("--keep-going", action="store_true", help="do not stop at the first bad round")
     add(
         "--break",
@@ -109,7 +116,9 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="verbatim-rounds-"))
     dealt = deal(options.seed, options.first + options.rounds - 1, names, options.singly)
     try:
-        with World(folder, options.clocks, options.executors, options.far_source) as world:
+        with World(
+            folder, options.clocks, options.executors, (options.far_source, options.far_target)
+        ) as world:
             player = Player(
                 world,
                 options.seed,

@@ -73,7 +73,8 @@ class Result:
     sources: list[dict[str, Any]] = field(default_factory=list)
     """What its source topics are like."""
     far_source_ms: float | None = None
-    """The round trip of the applications to the source, where that is far away."""
+    far_target_ms: float | None = None
+    """The applications' round trip to a cluster that is far away."""
     faults: list[dict[str, Any]] = field(default_factory=list)
     verdict: str = BAD
     problems: list[str] = field(default_factory=list)
@@ -228,7 +229,8 @@ class Player:
         result = Result(
             self.seed, number, link.name, datetime.now(UTC).isoformat(timespec="seconds"), broken=self.broken
         )
-        result.commit, result.far_source_ms = self.commit, self.world.far_source_ms or None
+        result.commit = self.commit
+        result.far_source_ms, result.far_target_ms = (ms or None for ms in self.world.far_ms)
         result.lanes, result.named = LANES[self.light, link.executors is not None], link.named
         try:
             self._round(link, number, steps, result, began)

@@ -44,6 +44,8 @@ TRANSACTION_MS = 10_000
 """The deliveries' transaction time-out in a round: a pause can outlast it without taking a minute."""
 FETCH_KIB = 16
 """What a partition is asked for at first: then fetches grow with what there is in a round, too."""
+FRAME_KIB = 32
+"""The same of a frame."""
 STATE_MB = 48
 LOG_MB = 1000
 SMALL_LOG_NODE = 2
@@ -265,6 +267,7 @@ class Link:
             "VERBATIM_FAULTS": str(self.points(application)),
             "VERBATIM_FOLD_S": "10",
             "VERBATIM_FETCH_KIB": str(FETCH_KIB),
+            "VERBATIM_FRAME_KIB": str(FRAME_KIB),
             "VERBATIM_TRANSACTION_MS": str(TRANSACTION_MS),
         }
         if self.named:
@@ -424,12 +427,16 @@ class World:
     """Both clusters, running, and a folder for everything. Use as a context."""
 
     def __init__(
-        self, folder: Path, clocks: bool = False, executors: bool = False, far_source_ms: float = 0.0
+        self,
+        folder: Path,
+        clocks: bool = False,
+        executors: bool = False,
+        far_ms: tuple[float, float] = (0.0, 0.0),
     ) -> None:
-        """`clocks`: brokers' clocks can be set. `executors`: lanes run on a standalone cluster's.
-        `far_source_ms`: the applications' round trip to the source."""
+        """`clocks`: brokers' clocks can be set. `executors`: lanes run on a standalone cluster's. `far_ms`:
+        the applications' round trips to the source and to the target."""
         self.folder = folder
-        self.far_source_ms = far_source_ms
+        self.far_ms = far_ms
         self.executors = Executors(folder / "spark") if executors else None
         properties: dict[str, str | int] = {
             # Looked for every 10 s by default.
@@ -455,8 +462,9 @@ class World:
             for side in (self.source, self.target):
                 side.proxy.start()
                 side.cluster.start(90)
-            if self.far_source_ms:
-                self.source.proxy.add(Delay(self.far_source_ms / 2000))
+            for side, ms in zip((self.source, self.target), self.far_ms, strict=True):
+                if ms:
+                    side.proxy.add(Delay(ms / 2000))
             if self.executors is not None:
                 self.executors.start()
         except BaseException:
