@@ -87,7 +87,11 @@ COMMANDS = [
         "verbatim.commands.steering:resume",
         "Go on reading TOPICs: names or regular expressions, none for all, whatever was paused.",
     ),
-    Later("running", "verbatim.commands.steering:running", "Show which topics are paused or limited."),
+    Later(
+        "status",
+        "verbatim.commands.status:status",
+        "Show who runs, how far each topic is, what is paused or limited, and what has halted.",
+    ),
     Later(
         "topics",
         "verbatim.commands.topics:topics_command",

@@ -34,6 +34,8 @@ class Control:
     identity: kinds.Identity | None = None
     leaders: dict[str, int] = field(default_factory=dict)
     """application -> control offset of its newest leader record: that leader's term."""
+    led_by: dict[str, str] = field(default_factory=dict)
+    """application -> the instance that leads, or did last."""
     started: bool = False
     start_offsets: str | None = None
     """The START_OFFSETS by which the link has begun; None where that was not said."""
@@ -186,6 +188,7 @@ class Control:
 
     def _on_leader(self, offset: int, r: kinds.Leader) -> None:
         self.leaders[r.application] = offset
+        self.led_by[r.application] = r.instance
 
     def _on_started(self, offset: int, r: kinds.Started) -> None:
         if not self.started:

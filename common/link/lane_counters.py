@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import orjson
@@ -25,6 +26,27 @@ INTERVAL_S = 3.0
 SILENT_S = 60.0
 """Lanes that run say something far more often: after so long without a word it is the client that has gone
 silent (common/kafka/client/stall_detector.py)."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a lane says it has done in an epoch."""
+
+    application: str
+    lane: int
+    term: int
+    epoch: int
+    work: Work
+
+
+def decode(key: bytes | str | None, value: bytes | str | None) -> Said | None:
+    """None for what is none: positions lie there too, and nothing is made of what is no good."""
+    try:
+        k, v = orjson.loads(key or b""), orjson.loads(value or b"")
+        term, epoch = int(v.pop("term")), int(v.pop("epoch"))
+        return Said(str(k["metrics"]), int(k["lane"]), term, epoch, Work.from_json(v))
+    except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError):
+        return None
 
 
 class Counters:
@@ -54,8 +76,7 @@ class CounterTail:
         self._config = config
         self._consumer = self._reader()
         self._heard = ports.monotonic()
-        self._lanes: dict[int, tuple[int, int, Work]] = {}
-        """Term and epoch, and what it has done in that."""
+        self._lanes: dict[int, Said] = {}
         self._warned = False
 
     def sums(self, term: int, epoch: int) -> Work | None:
@@ -76,7 +97,7 @@ class CounterTail:
             elif error.code() in NO_RIGHTS and not self._warned:
                 self._warned = True
                 log.warning("what the lanes have done can't be read, and is not shown: %s", error.str())
-        works = [work for *when, work in self._lanes.values() if when == [term, epoch]]
+        works = [said.work for said in self._lanes.values() if (said.term, said.epoch) == (term, epoch)]
         return together(works) if works else None
 
     def close(self) -> None:
@@ -88,13 +109,9 @@ class CounterTail:
         return consumer
 
     def _take(self, key: bytes | str | None, value: bytes | str | None) -> None:
-        try:
-            k, v = orjson.loads(key or b""), orjson.loads(value or b"")
-            if k.get("metrics") == self._application:
-                when = int(v.pop("term")), int(v.pop("epoch"))
-                self._lanes[int(k["lane"])] = (*when, Work.from_json(v))
-        except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError):
-            return  # a position, or nothing of ours
+        said = decode(key, value)
+        if said is not None and said.application == self._application:
+            self._lanes[said.lane] = said
 
 
 class KnowsWatermarks(Protocol):

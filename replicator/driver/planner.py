@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -14,6 +15,7 @@ from common import ports
 from common.config.credentials import for_plan
 from common.errors import KafkaTimeout, LinkRefused, SettingsError
 from common.kafka.client import clients, topics
+from common.kafka.client.clients import Received
 from common.kafka.client.topics import TopicInfo
 from common.kafka.errors import NO_RIGHTS, denied
 from common.link import positions
@@ -48,8 +50,16 @@ REFUSED_S = 60.0
 class PositionLog:
     """A tail of the positions topic: the newest position of each source partition."""
 
-    def __init__(self, topic: str, config: clients.Config, admin: AdminClient) -> None:
+    def __init__(
+        self,
+        topic: str,
+        config: clients.Config,
+        admin: AdminClient,
+        other: Callable[[Received], object] = lambda _: None,
+    ) -> None:
+        """`other` is told of the records that are no positions."""
         self.topic = topic
+        self._other = other
         self._admin = admin
         self._group = config.get("group.id")
         self.known: dict[PartitionId, Position] = {}
@@ -80,6 +90,8 @@ class PositionLog:
                         self.known[found[0]] = found[1]
                     elif (key := positions.forgotten(message.key(), message.value())) is not None:
                         self.known.pop(key, None)
+                    else:
+                        self._other(message)
                 elif error.code() in NO_RIGHTS:
                     raise denied(f"reading {self.topic}", error, self._group, "READ")
                 elif error.code() == KafkaError._PARTITION_EOF:

@@ -182,7 +182,7 @@ def test_what_others_write_to_the_topics_of_a_link_ends_nothing(
     (row,) = once(link, CONSUMER_GROUPS=group).rows
     assert (row.record.source_offset, row.record.outcome) == (2, "written")
     assert sum(m.startswith(f"{s.group_offsets_topic} offset ") for m in caplog.messages) == 3
-    for command in (["verify"], ["running"]):
+    for command in (["verify"], ["status"]):
         assert CliRunner().invoke(cli, command, env=link.variables, standalone_mode=False).exception is None
     produce(to, s.control_topic, [Record(encode("origin", link=link.settings.application_name, topic=topic))])
     with pytest.raises(ControlError, match="control record at offset"):

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import Consumer, TopicPartition
 
 from common.app.health import HealthServer
@@ -25,6 +26,7 @@ from tests.support.brokers import Record, create_topic, produce
 from tests.support.harness import Link, Running, eventually
 from tests.support.metrics import sample
 from verbatim.local.processes import HOST, free_ports, spawn
+from verbatim.main import cli
 
 PARTITIONS = 3
 SOON_S = 5.0
@@ -112,10 +114,30 @@ def test_lag_by_partition_is_what_the_source_has_beyond_what_is_delivered(
         ):
             eventually(lambda r=running, m=metric: of_each(r, m, topic) == exact, metric, 2 * SOON_S)  # type: ignore[misc]
         assert of_each(replicator, "verbatim_lag", topic) == dict.fromkeys(exact, 0.0)
+        found = shown(link)
+        assert [(one["application"], one["runs"]) for one in found["applications"]] == [
+            ("replicator", True),
+            ("deduplicator", True),
+        ]
+        assert all(one["said_s"] < SOON_S and one["instance"] for one in found["applications"])
+        assert (found["lag"], found["halts"]) == (0, [])
+        (line,) = found["topics"]
+        assert (line["topic"], line["destination"], line["partitions"]) == (topic, topic, PARTITIONS)
         health = deduplicator.application.health
         assert sample(health, "verbatim_delay_seconds_count") == sum(exact.values())
         spent = sample(health, "verbatim_delay_seconds_sum")
         assert spent is not None and 0 < spent / sum(exact.values()) < 30
+    stopped = shown(link)
+    assert [one["runs"] for one in stopped["applications"]] == [False, False]
+    assert stopped["lag"] == 0, "as it was said last"
+
+
+def shown(link: Link) -> dict[str, Any]:
+    """What `verbatim status` says."""
+    done = CliRunner().invoke(cli, ["status", "--output", "json"], env=link.variables)
+    assert done.exit_code == 0, done.output
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
 
 
 def asked(port: int, query: str) -> list[Any]:

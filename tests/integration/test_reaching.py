@@ -294,7 +294,7 @@ COMMANDS: dict[str, tuple[click.Command, list[str]]] = {
             "cutover": [],
             "failover": [],
             "pause": ["orders"],
-            "running": [],
+            "status": [],
         }.items()
     },
 }

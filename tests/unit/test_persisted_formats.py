@@ -188,6 +188,8 @@ def test_the_golden_control_topic_adds_up_to_what_it_always_did() -> None:
     # Since then an identity is without the link's name, and with the topics that this one does not tell.
     wanted["identity"] = wanted["identity"] | {"topics": {}}
     del wanted["identity"]["link"]
+    # And who leads is told by name.
+    wanted["led_by"] = {"replicator": "host/1", "deduplicator": "host/2"}
     assert _plain(state) == wanted
 
 

@@ -1,5 +1,5 @@
-"""The commands `verbatim pause`, `resume`, `limit` and `running`: how a link runs, changed without a restart,
-and what is in force.
+"""The commands `verbatim pause`, `resume` and `limit`: how a link runs, changed without a restart, and what
+is in force.
 
 They write to the control topic and read it; the replicator's lanes obey. What the records add up to is
 common/link/throttling.py's part.
@@ -89,15 +89,6 @@ def limit(
     except ValueError as error:
         raise SettingsError(f"--bytes-per-second: {error}") from None
     _steer(settings, topics, output, lambda entries: Limit(entries, size, records_per_second))
-
-
-@click.command()
-@settings_options
-@_output
-def running(settings: Settings, output: str) -> None:
-    """Show which topics are paused or limited. Changes nothing."""
-    with closing(_opened(settings)) as control:
-        _show(settings, control.refresh(Deadline(CALL_S)), output)
 
 
 def _steer(
