@@ -4,6 +4,7 @@ from one to the other."""
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,9 +18,10 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient
 
-from common.kafka.wire import batch_consumer
+from common.kafka.wire import batch_consumer, batch_runs
 from common.kafka.wire.batch_consumer import BatchConsumer, Event
 from common.kafka.wire.batch_producer import BatchProducer
+from common.kafka.wire.batch_runs import BatchRun, Found
 from common.kafka.wire.chunks import Chunk
 from common.kafka.wire.record_batch import CODECS, BatchHeader, decode
 from common.kafka.wire.record_encoder import encode_records
@@ -369,3 +371,56 @@ def test_a_link_hands_large_batches_on_to_the_byte(source: Kafka, target: Kafka,
     assert [(h.count, body) for h, body in arrived][: len(large)] == large
     assert all(h.codec == CODECS["zstd"] for h, _ in arrived[: len(large)])
     assert len(there) > len(large) + 10 and len(arrived) <= len(large) + 3
+
+
+@pytest.mark.parametrize("stamped", ["CreateTime", "LogAppendTime"])
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_link_copies_batches_of_a_few_records(
+    source: Kafka, target: Kafka, names: Names, codec: str, stamped: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Promise: what producers write that do not linger arrives as it is, many batches read at once: with keys
+    and headers, null and empty, plain and in transactions that commit and abort."""
+    runs: list[BatchRun] = []
+    found = batch_runs.found
+
+    def noted(*args: Any) -> Iterator[Found]:
+        for at, one in found(*args):
+            if isinstance(one, BatchRun):
+                runs.append(one)
+            yield at, one
+
+    monkeypatch.setattr(batch_runs, "found", noted)
+    at, topic = source.bootstrap_servers, names.topic()
+    create_topic(at, topic, config=FOREVER | {"message.timestamp.type": stamped})
+    own = {
+        "bootstrap.servers": at,
+        "compression.type": codec,
+        "linger.ms": 0,
+        "batch.num.messages": 2,
+        "queue.buffering.max.messages": 1_000_000,
+    }
+    plain, transactional = Producer(own), Producer(own | {"transactional.id": names.link})
+    transactional.init_transactions(30)
+
+    def write(to: Producer, first: int, count: int) -> None:
+        for number in range(first, first + count):
+            to.produce(
+                topic,
+                [b"value %d " % number * 9, b"", None][number % 7 % 3],
+                [b"key %d" % number, b"", None][number % 5 % 3],
+                partition=0,
+                headers=[("n", b"%d" % number), ("n", None)] if number % 3 == 0 else None,
+            )
+            to.poll(0)
+        to.flush(30)
+
+    write(plain, 0, 800)
+    for number, commit in enumerate((True, False, True)):
+        transactional.begin_transaction()
+        write(transactional, 1000 * (number + 1), 300)
+        (transactional.commit_transaction if commit else transactional.abort_transaction)(30)
+    write(plain, 5000, 800)
+    link = Link(at, target.bootstrap_servers, names.link, topic)
+    assert link.copy() == (0, 0)
+    assert_copied(link, topic)
+    assert sum(run.count for run in runs) > 1000, "read one by one, or the producer made larger batches"
