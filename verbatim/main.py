@@ -53,6 +53,11 @@ COMMANDS = [
         "Show the access rules of each copy: in step, to be granted, to be revoked, or set by somebody else.",
     ),
     Later(
+        "convert",
+        "verbatim.commands.convert:convert",
+        "Write the settings that are those of MirrorMaker 2 in FILE.",
+    ),
+    Later(
         "cutover",
         "verbatim.commands.cutover:cutover",
         "Make sure, step by step, that consumers can go on at the target at exactly the record that they would have read next.",

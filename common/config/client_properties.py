@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from common.config import wire_properties
@@ -104,13 +104,22 @@ def from_key(key: str) -> str:
 
 
 def parse_properties(text: str, label: str) -> list[Given]:
-    """Read a Java properties file (java.util.Properties.load): comments, `=`, `:` or blank, continued lines,
-    escapes.
+    """A properties file of a client.
 
     Of a name given twice the last one counts. A line whose name is no property's is refused without showing
     it: it may be a line of a private key.
     """
     found: dict[str, Given] = {}
+    for name, value, line in java_properties(text):
+        if not re.fullmatch(r"[a-z][a-z0-9_.]{0,79}", name):
+            raise SettingsError(f"{label}, line {line}: not a property (name=value)")
+        found[name] = Given(name, value, f"{label}, line {line}")
+    return list(found.values())
+
+
+def java_properties(text: str) -> Iterator[tuple[str, str, int]]:
+    """The entries of a Java properties file (java.util.Properties.load), each with the line where it begins:
+    comments, `=`, `:` or blank, continued lines, escapes."""
     lines = enumerate(text.splitlines(), start=1)
     for number, line in lines:
         line = line.lstrip()
@@ -121,11 +130,7 @@ def parse_properties(text: str, label: str) -> list[Given]:
             number, more = next(lines, (number, ""))
             line = line[:-1] + more.lstrip()
         key, value = re.fullmatch(r"((?:[^\\\s=:]|\\.)*)\s*[=:]?\s*(.*)", line, re.DOTALL).groups()  # type: ignore[union-attr]
-        name = _unescape(key)
-        if not re.fullmatch(r"[a-z][a-z0-9_.]{0,79}", name):
-            raise SettingsError(f"{label}, line {here}: not a property (name=value)")
-        found[name] = Given(name, _unescape(value), f"{label}, line {here}")
-    return list(found.values())
+        yield _unescape(key), _unescape(value), here
 
 
 def _unescape(text: str) -> str:

@@ -1,0 +1,1 @@
+"""Settings of MirrorMaker 2 as settings of Verbatim."""
