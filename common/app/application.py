@@ -134,6 +134,7 @@ class Application(Role):
         finally:
             query.close()
             self.stepped_down()
+            self.report.leads_no_more()
 
     def _epochs_until_the_end(self, query: LaneQuery) -> int | None:
         replan_at = 0.0

@@ -22,28 +22,41 @@ class WorkReport:
     def __init__(self, health: Health) -> None:
         self.totals = Work()
         self._running: Work | None = None
+        self._levels = Work()
+        """As they were when the last epoch ended: the lanes of the next one say theirs some moments later."""
         self._health = health
         self._halted: set[PartitionName] = set()
 
     def show_running(self, running: Work) -> None:
         """Show the totals, and with them what the lanes of the epoch that runs say they have done."""
         self._running = running
-        self._health.work = together((self.totals, running))
+        self._health.work = together((self.totals, running, self._not_said_of(running)))
 
     def epoch_ended(self, works: Iterable[Work]) -> None:
         """What its lanes did counts for good."""
         self._health.epochs += 1
-        self._keep(together(works))
+        done = together(works)
+        self._keep(done, done.levels())
 
     def epoch_failed(self) -> None:
         """What its lanes said last is all that is known of it: no counter goes back."""
         self._health.epochs_failed += 1
-        self._keep(self._running or Work())
+        done = self._running or Work()
+        self._keep(done, together((done.levels(), self._not_said_of(done))))
 
-    def _keep(self, work: Work) -> None:
-        self.totals.add(work.ended())
-        self._running = None
+    def leads_no_more(self) -> None:
+        """How far the link is, is for another instance to say."""
+        self._levels = Work()
         self._health.work = together((self.totals,))
+
+    def _keep(self, work: Work, levels: Work) -> None:
+        self.totals.add(work.done())
+        self._running, self._levels = None, levels
+        self._health.work = together((self.totals, self._levels))
+
+    def _not_said_of(self, work: Work) -> Work:
+        """The last levels of partitions of which lanes have said nothing yet."""
+        return Work(of={at: levels for at, levels in self._levels.of.items() if at not in work.of})
 
     def show_halts(self, control: Control) -> None:
         """Say once what has halted or goes on again."""

@@ -56,9 +56,17 @@ class Work:
             self.of.setdefault(at, Counter()).update(counts)
         self.delays.add(other.delays)
 
-    def ended(self) -> Work:
-        """The same once it is over: without levels."""
-        return Work(_grown(self.counts), {at: _grown(counts) for at, counts in self.of.items()}, self.delays)
+    def done(self) -> Work:
+        """Without levels: what stays once it is over."""
+        return Work(
+            _only(self.counts, False),
+            {at: _only(counts, False) for at, counts in self.of.items()},
+            self.delays,
+        )
+
+    def levels(self) -> Work:
+        """The levels alone."""
+        return Work(_only(self.counts, True), {at: _only(counts, True) for at, counts in self.of.items()})
 
     def shown(self) -> Work:
         """The same with no more partitions than may be."""
@@ -98,5 +106,5 @@ def together(works: Iterable[Work]) -> Work:
     return found
 
 
-def _grown(counts: Counter[str]) -> Counter[str]:
-    return Counter({name: count for name, count in counts.items() if name not in LEVELS})
+def _only(counts: Counter[str], levels: bool) -> Counter[str]:
+    return Counter({name: count for name, count in counts.items() if (name in LEVELS) is levels})

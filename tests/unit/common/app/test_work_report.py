@@ -54,17 +54,24 @@ def test_the_epoch_that_runs_counts_on_from_those_that_ended() -> None:
         return Work(Counter(records=records, lag=lag), {at: Counter(records=records, lag=lag)}, delays)
 
     report.epoch_ended([work(2, 7), work(3, 1)])
-    assert health.work.counts == {"records": 5}, "a level is over with its epoch"
+    assert health.work.counts == {"records": 5, "lag": 8}, "until the next ones say theirs"
     report.show_running(work(2, 4))
     assert health.work.counts == health.work.of[at] == {"records": 7, "lag": 4}
     assert (sum(health.work.delays.buckets), health.work.delays.sum_ms) == (7, 140)
-    report.show_running(work(4, 0))
-    assert health.work.counts == {"records": 9, "lag": 0}
+    report.show_running(work(4, 3))
+    assert health.work.counts == {"records": 9, "lag": 3}
     report.epoch_failed()
-    assert health.work.counts == health.work.of[at] == {"records": 9}, "no counter goes back"
-    report.show_running(work(1, 0))
-    report.epoch_ended([work(2, 5)])
-    assert health.work.counts == {"records": 11}, "what its lanes said at its end is all that they did"
+    assert health.work.counts == health.work.of[at] == {"records": 9, "lag": 3}, "no counter goes back"
+    other = Work(Counter(records=1), {("paid", 0): Counter(records=1, lag=2)})
+    report.show_running(other)
+    assert health.work.of[at] == {"records": 9, "lag": 3}, "its lane has said nothing yet"
+    assert health.work.of["paid", 0] == {"records": 1, "lag": 2}
+    report.epoch_ended([other, work(2, 5)])
+    assert health.work.counts == {"records": 12, "lag": 5}, (
+        "what its lanes said at its end is all that they did"
+    )
+    report.leads_no_more()
+    assert health.work.counts == {"records": 12} and health.work.of[at] == {"records": 11}
     assert (health.epochs, health.epochs_failed) == (2, 1)
 
 
