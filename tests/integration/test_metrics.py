@@ -30,7 +30,7 @@ from verbatim.main import cli
 
 PARTITIONS = 3
 SOON_S = 5.0
-SCRAPED_S = float(os.environ.get("VERBATIM_SCRAPED_S", "12"))
+SCRAPED_S = float(os.environ.get("VERBATIM_SCRAPED_S", "6"))
 """For how long Prometheus looks on."""
 LAG = (
     "max by (link, topic, partition) (verbatim_source_end_offset)"
@@ -90,7 +90,7 @@ def test_lag_by_partition_is_what_the_source_has_beyond_what_is_delivered(
         with load(source, topic):
             eventually(lambda: len(delivered(link, topic)) == PARTITIONS, "the first records", 60)
             time.sleep(SOON_S)
-            for _ in range(3):
+            for _ in range(2):
                 before = ends(source, topic), delivered(link, topic)
                 time.sleep(SOON_S)
                 told = [

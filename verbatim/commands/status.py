@@ -42,18 +42,43 @@ Heard = dict[tuple[str, int], tuple[Said, int]]
 @click.command()
 @settings_options
 @click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option(
+    "--watch",
+    "every_s",
+    type=click.FloatRange(min=1),
+    metavar="SECONDS",
+    help="Look again and again, and show what is delivered a second; Ctrl-C ends it.",
+)
 @click.pass_context
-def status(context: click.Context, settings: Settings, output: str) -> None:
+def status(context: click.Context, settings: Settings, output: str, every_s: float | None) -> None:
     """Show who runs, how far each topic is, what is paused or limited, and what has halted. Changes nothing.
 
     Needs the target alone. Exit code 3: a partition has halted.
     """
-    found = look(settings)
-    if output == "json":
-        echo_json(found)
-    else:
-        click.echo(text(found))
-    context.exit(HALTED if found["halts"] else 0)
+    before: tuple[dict[str, Any], float] | None = None
+    while True:
+        found, now = look(settings), time.monotonic()
+        if before is not None:
+            add_rates(before[0], found, now - before[1])
+        if output == "json":
+            echo_json(found)
+        else:
+            if every_s is not None:
+                click.clear()
+            click.echo(text(found))
+        if every_s is None:
+            context.exit(HALTED if found["halts"] else 0)
+        before = found, now
+        time.sleep(every_s)
+
+
+def add_rates(before: dict[str, Any], now: dict[str, Any], seconds: float) -> None:
+    """What of each topic was delivered a second, between two looks: offsets. None where one of them does not
+    tell. Pure."""
+    was = {line["topic"]: line["delivered"] for line in before["topics"]}
+    for line in now["topics"]:
+        first, last = was.get(line["topic"]), line["delivered"]
+        line["per_second"] = None if first is None or last is None else max(0.0, (last - first) / seconds)
 
 
 def look(settings: Settings) -> dict[str, Any]:
@@ -123,6 +148,10 @@ def standing(settings: Settings, state: Control, heard: Heard) -> dict[str, Any]
     """Each topic with its destination and lag, and the lag of all: None where it is not known."""
     source, delivered = work(heard, REPLICATOR).of, work(heard, DEDUPLICATOR).of
     lags: dict[str, list[int | None]] = {}
+    reached_of: dict[str, list[int]] = {}
+    for (topic, _), counts in delivered.items():
+        if "delivered_offset" in counts:
+            reached_of.setdefault(topic, []).append(counts["delivered_offset"])
     for at, counts in source.items():
         end, reached = counts.get("end_offset"), delivered.get(at, Counter()).get("delivered_offset")
         lag = None if end is None or reached is None else max(0, end - reached)
@@ -143,6 +172,7 @@ def standing(settings: Settings, state: Control, heard: Heard) -> dict[str, Any]
                 "destination": None if to is None else to.topic,
                 "partitions": expected,
                 "lag": lag,
+                "delivered": sum(of_topic) if (of_topic := reached_of.get(name)) else None,
             }
         )
         total += lag or 0
@@ -183,7 +213,8 @@ def text(found: dict[str, Any]) -> str:
             ]
         )
     lines += [aligned(cells), ""]
-    cells = [["TOPIC", "DESTINATION", "PARTITIONS", "LAG", "STATE"]]
+    watched = any("per_second" in line for line in found["topics"])
+    cells = [["TOPIC", "DESTINATION", "PARTITIONS", "LAG", *(["A SECOND"] if watched else []), "STATE"]]
     for line in found["topics"]:
         cells.append(
             [
@@ -191,6 +222,7 @@ def text(found: dict[str, Any]) -> str:
                 line["destination"] or "-",
                 str(line["partitions"] or "-"),
                 _lag(line["lag"]),
+                *([_rate(line.get("per_second"))] if watched else []),
                 _state(line),
             ]
         )
@@ -208,6 +240,10 @@ def text(found: dict[str, Any]) -> str:
 
 def _lag(lag: int | None) -> str:
     return "?" if lag is None else f"{lag:,}"
+
+
+def _rate(rate: float | None) -> str:
+    return "?" if rate is None else f"{rate:,.0f}"
 
 
 def _state(line: dict[str, Any]) -> str:

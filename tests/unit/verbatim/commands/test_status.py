@@ -19,7 +19,7 @@ from common.link.control_kinds import (
 from common.link.control_state import Control
 from common.link.lane_counters import Said
 from common.link.lane_work import ALL, Work
-from verbatim.commands.status import Heard, applications, halts, newest, standing, text
+from verbatim.commands.status import Heard, add_rates, applications, halts, newest, standing, text
 from verbatim.commands.steering import in_force
 
 SETTINGS = loading.load(
@@ -144,6 +144,21 @@ def test_the_table_says_what_needs_attention() -> None:
         "HALTED paid-0 (deduplicator): record 7 of paid-0 has no key",
         "  what to do: docs: operations/halts#key-missing",
     ]
+
+
+def test_a_second_look_tells_what_was_delivered_between_them() -> None:
+    control = state()
+    before = standing(SETTINGS, control, heard(*REPLICATOR, *DEDUPLICATOR))
+    later = (
+        said("deduplicator", 0, 5, 2, orders_0={"delivered_offset": 95}, paid_0={"delivered_offset": 7}),
+        said("deduplicator", 1, 5, 2, orders_1={"delivered_offset": 75}),
+    )
+    now = standing(SETTINGS, control, heard(*REPLICATOR, *later))
+    add_rates(before, now, 4.0)
+    assert {line["topic"]: line["per_second"] for line in now["topics"]} == {"orders": 10.0, "paid": 0.0}
+    unknown = standing(SETTINGS, control, heard(*REPLICATOR))
+    add_rates(unknown, now, 4.0)
+    assert {line["per_second"] for line in now["topics"]} == {None}
 
 
 def test_a_link_without_topics_is_shown() -> None:
