@@ -297,7 +297,7 @@ class Lane:
         now = ports.monotonic()
         waiting = 0
         for at, copy in list(self.uncut.items()):
-            limited, most, copy.growth = self.throttle.limits(copy), None, self.writer.growth.factor
+            limited, most = self.throttle.limits(copy), None
             if self.unreadable.next_of(copy):
                 continue
             if copy.status is Status.RUNNING and (all_of_it or (copy.full() and not limited)):

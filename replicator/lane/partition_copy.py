@@ -102,8 +102,6 @@ class PartitionCopy:
     recorded: int | None = None
     chunks: Chunks = field(default_factory=Chunks)
     """What was read that is in no frame yet."""
-    growth: int = 1
-    """How many times as much as usual goes into a frame."""
     asked_since: float = 0.0
     records: int = 0
     left_out: int = 0
@@ -154,12 +152,7 @@ class PartitionCopy:
         self.read, self.read_epoch = chunk.next, chunk.leader_epoch
 
     def full(self) -> bool:
-        most_records, most_bytes = self._most()
-        return self.waiting >= most_records or self.pending_bytes >= most_bytes
-
-    def _most(self) -> tuple[int, int]:
-        """Records and bytes of a frame."""
-        return self.growth * MAX_FRAME_RECORDS, self.growth * MAX_FRAME_BYTES
+        return self.waiting >= MAX_FRAME_RECORDS or self.pending_bytes >= MAX_FRAME_BYTES
 
     def cut(self, all_of_it: bool, most: int | None = None) -> list[CutFrame]:
         """Cut pending records into frames: the full ones, or `all_of_it`, then with an empty frame for a tail
@@ -219,8 +212,7 @@ class PartitionCopy:
         return self.end is not None and self.acked >= self.end and not self.waiting
 
     def _cut_chunks(self, most: int, whole: bool) -> CutFrame:
-        most_records, most_bytes = self._most()
-        piece = self.chunks.cut(min(most, most_records), most_bytes, whole)
+        piece = self.chunks.cut(min(most, MAX_FRAME_RECORDS), MAX_FRAME_BYTES, whole)
         if piece.rows is None:
             self._look_for_a_loop(piece.wholes)
             batches = [batch for _, batch in piece.wholes]

@@ -25,7 +25,6 @@ from common.errors import VerbatimError
 from common.kafka.client import clients
 from common.kafka.client.clients import ProducedHeaders
 from common.kafka.errors import denied, kafka_error, lacks_right
-from common.kafka.wire.growth import Growth
 from common.link import positions
 from common.link.frame import encode_headers, staging_key
 from common.link.halt_reasons import HaltReason
@@ -48,9 +47,6 @@ IN_FLIGHT = 5
 another batch (2.16 compares the requests that Kafka allows with messages). While another batch is ready and
 may not go, its thread polls without a pause and takes a core for it: so what would only wait there waits
 here."""
-MOST_GROWTH = 8
-"""Of frames, where staging is far away and more on its way makes it take more: so many of them are as many
-bytes."""
 HELD_BYTES = 32 << 20
 HELD_S = 0.05
 CODECS = ("lz4", "zstd")
@@ -112,8 +108,6 @@ class Writer:
         )
         clients.connect(self._producer, plan.staging_topic, Deadline(clients.CONNECT_S))
         self._failed: tuple[PartitionCopy, CutFrame, KafkaError] | None = None
-        self.growth = Growth()
-        """Of frames."""
         self._ways: dict[int, Way] = {}
         self._held_bytes = 0
         self._may_not: tuple[str, KafkaError] | None = None
@@ -217,7 +211,6 @@ class Writer:
         way.bytes -= len(cut.value)
         if error is None:
             way.moved = ports.monotonic()
-            self.growth.came(len(cut.value), self.holds(), MOST_GROWTH, way.moved)
             if self._failed is None:
                 copy.acknowledge(cut)
         elif self._failed is None:

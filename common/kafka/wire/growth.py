@@ -1,9 +1,9 @@
-"""How much to have on its way at once, to a broker or from one. Pure.
+"""How much to ask a broker for at once. Pure.
 
-What goes out waits for an answer to what went before it. Over a line that is far away each answer therefore
-costs a round trip in which nothing more comes, unless there is much in it. Near, more of it only costs
-memory. So more is tried, while there is more to be had, and kept where it makes what comes faster; less is
-tried as well, and kept where that makes it no slower.
+The next request goes out when the last one is answered. Over a line that is far away each answer therefore
+costs a round trip in which nothing comes, unless answers are large. Near, larger ones only cost memory. So
+more is tried, while there is more to be had, and kept where it makes what comes in faster; less is tried as
+well, and kept where that makes it no slower.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class Growth:
     _rests_until: float = 0.0
 
     def came(self, size: int, full: bool, most: int, now: float) -> None:
-        """An answer of so many bytes, or to so many, `full` where more is there than could go along. The
-        factor goes up to `most`."""
+        """An answer of so many bytes, `full` where more is there than it may have had. The factor goes up to
+        `most`."""
         if not full or not self._began:
             # Whoever has caught up waits for records, not for the line.
             self._count_from(now)

@@ -44,8 +44,6 @@ TRANSACTION_MS = 10_000
 """The deliveries' transaction time-out in a round: a pause can outlast it without taking a minute."""
 FETCH_KIB = 16
 """What a partition is asked for at first: then fetches grow with what there is in a round, too."""
-FRAME_KIB = 32
-"""The same of a frame."""
 STATE_MB = 48
 LOG_MB = 1000
 SMALL_LOG_NODE = 2
@@ -267,7 +265,6 @@ class Link:
             "VERBATIM_FAULTS": str(self.points(application)),
             "VERBATIM_FOLD_S": "10",
             "VERBATIM_FETCH_KIB": str(FETCH_KIB),
-            "VERBATIM_FRAME_KIB": str(FRAME_KIB),
             "VERBATIM_TRANSACTION_MS": str(TRANSACTION_MS),
         }
         if self.named:

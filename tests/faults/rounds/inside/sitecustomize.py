@@ -11,7 +11,6 @@ Variables:
     VERBATIM_FOLD_S          seconds between two folds of the state table
     VERBATIM_FETCH_KIB       what a partition is asked for at first: a round's records are few, and what is
                              asked for grows all the same
-    VERBATIM_FRAME_KIB       the same of a frame
     VERBATIM_TRANSACTION_MS  the deliveries' transaction time-out, so that a pause can outlast it
 """
 
@@ -195,13 +194,6 @@ def _small_fetches(module: ModuleType) -> None:
             _replace(module, name, lambda usual: int(usual * share))
 
 
-def _small_frames(module: ModuleType) -> None:
-    kib = os.environ.get("VERBATIM_FRAME_KIB")
-    if kib:
-        name = "MAX_FRAME_BYTES" if hasattr(module, "MAX_FRAME_BYTES") else "BATCH_BYTES"
-        _replace(module, name, lambda usual: usual * int(kib) // 400)
-
-
 def _small_runs(module: ModuleType) -> None:
     """Of few batches, or there were hardly any."""
     _replace(module, "LEAST_BATCHES", lambda _: 3)
@@ -278,8 +270,6 @@ POINTS: dict[str, Callable[[ModuleType], None]] = {
     "common.ports": _producers,
     "common.spark.lane_query": _lanes,
     "deduplicator.main": _folding,
-    "replicator.lane.partition_copy": _small_frames,
-    "replicator.lane.staging_writer": _small_frames,
     "deduplicator.state.table": _state,
     "deduplicator.state.query": _state_query,
 }

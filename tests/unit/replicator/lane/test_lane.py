@@ -10,7 +10,6 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Uuid
 
 from common import ports
-from common.kafka.wire.growth import Growth
 from common.link.control_state import Control
 from replicator.lane.batching_delay import BatchingDelay
 from replicator.lane.halts import Halts
@@ -168,7 +167,6 @@ def test_a_bug_in_one_partition_halts_it_by_name_and_no_other(
     control = SimpleNamespace(append=lambda record, _: said.append(record))
     lane.halts = Halts(cast(Any, SimpleNamespace(state=Control(), control=control)), [])
     lane.throttle = SimpleNamespace(limits=lambda copy: False, spend=lambda cut: None)
-    lane.writer = SimpleNamespace(growth=Growth())
     lane.topic_id_check = SimpleNamespace(hold_back=cuts.append)
     for _ in range(2):
         if step == "take_chunk":

@@ -141,22 +141,6 @@ def test_large_keys_and_headers_make_smaller_frames(monkeypatch: pytest.MonkeyPa
     assert ranges(copy.cut(True)) == [(40, 41, 1)], "a single one goes as it is"
 
 
-@pytest.mark.usefixtures("small")
-def test_a_frame_takes_more_where_it_may() -> None:
-    copy = make()
-    copy.growth = 2
-    take(copy, dense(0, 7))
-    assert not copy.full() and copy.cut(False) == []
-    take(copy, dense(7, 17))
-    assert copy.full() and ranges(copy.cut(False)) == [(0, 8, 8), (8, 16, 8)]
-    copy.growth = 1
-    take(copy, dense(17, 21))
-    assert ranges(copy.cut(True)) == [(16, 20, 4), (20, 21, 1)]
-    copy.growth = 2
-    take(copy, dense(21, 24, v=b"v" * 60))
-    assert ranges(copy.cut(True)) == [(21, 24, 3)], "nor are they cut by their bytes"
-
-
 def test_frames_are_cut_by_what_they_take_before_compression(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever unpacks them has to hold it, and limits are of it."""
     monkeypatch.setattr(partition_copy, "MAX_FRAME_BYTES", 150_000)

@@ -122,29 +122,6 @@ def test_frames_wait_here_while_enough_is_in_flight_to_their_partition_and_leave
     assert (one.acked, other.acked, target.holds()) == (6, 1, False)
 
 
-@pytest.mark.parametrize(("round_trip_s", "grows"), [(0.1, True), (0.0, False)])
-def test_frames_grow_where_staging_is_far_away(
-    client: Client, monkeypatch: pytest.MonkeyPatch, round_trip_s: float, grows: bool
-) -> None:
-    """A frame in flight arrives after a round trip, whatever is in it, and then what it takes on the line."""
-    monkeypatch.setattr(staging_writer, "IN_FLIGHT", 1)
-    now = 1000.0
-    monkeypatch.setattr(ports, "monotonic", lambda: now)
-    target, copy, offset = Writer(PLAN, Term(), None), at(0), 0  # type: ignore[arg-type]
-    largest = 0
-    while now < 1030.0:
-        while not target.holds():
-            size = target.growth.factor * 3000
-            copy.take_chunk(chunk_of([Record(offset, v=b"v" * size)]))
-            send(target, copy, copy.cut(True))
-            offset += 1
-        now += round_trip_s + size / 1_000_000
-        client.arrived = [0]
-        target.poll()
-        largest = max(largest, target.growth.factor)
-    assert target.growth.factor == staging_writer.MOST_GROWTH if grows else largest <= 2
-
-
 def test_small_frames_are_not_held(client: Client) -> None:
     """They go into one batch, however many there are."""
     target = Writer(PLAN, Term(), None)  # type: ignore[arg-type]

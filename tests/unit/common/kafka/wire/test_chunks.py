@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 import common.kafka.wire.chunks
 from common.errors import FrameError
 from common.kafka.wire.chunks import Chunk, Chunks, Whole
-from common.kafka.wire.growth import Growth
 from common.kafka.wire.record_batch import BatchHeader, decode, headers, reseal, seal
 from common.kafka.wire.record_decoder import leading
 from common.kafka.wire.record_encoder import encode_records
@@ -323,7 +322,6 @@ def test_a_batch_that_can_t_be_taken_apart_halts_its_partition_by_name_behind_wh
 
     lane = cast(Any, object.__new__(Lane))
     lane.uncut = {("orders", 0): copy}
-    lane.writer = SimpleNamespace(growth=Growth())
     lane.throttle = SimpleNamespace(limits=lambda _: True, affordable=lambda *_: 10, spend=lambda _: None)
     lane.halts = SimpleNamespace(halt=halt)
     lane.unreadable = Unreadable(cast(Any, SimpleNamespace(begun=1, by_id=lambda: True)), lane.halts)

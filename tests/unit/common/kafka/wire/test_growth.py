@@ -1,4 +1,4 @@
-"""How what is on its way grows where the line is long, and does not where it is short."""
+"""How what is asked for grows where the line is long, and does not where it is short."""
 
 from __future__ import annotations
 
