@@ -136,8 +136,9 @@ def test_groups_of_brokers_that_are_well_are_read_while_another_hangs(three: Clu
         try:
             failed: dict[str, str] = {}
             begun = time.monotonic()
-            found = read(Deadline(4), failed)
-            assert time.monotonic() - begun < 4
+            # Half of it is for those that answer; the broker that hangs may be asked first, for a second.
+            found = read(Deadline(10), failed)
+            assert time.monotonic() - begun < 10
             assert found.items() <= wanted.items() and found.keys() ^ failed.keys() == wanted.keys()
             assert len(found) > 10 and len(failed) > 3
             assert all("gave up after the time allowed" in why for why in failed.values())
