@@ -290,9 +290,7 @@ class Application(Role):
             self.leadership.poll(0.0)
             if (rows := self._ended_rows()) is not None:
                 self._count(rows)
-                self.running = False
-        if self.running:
-            self.report.epoch_failed()
+                break
         return 0 if self.stopping.is_set() else None
 
     def _look_at_file(self, at_once: bool = False) -> bool:

@@ -53,6 +53,7 @@ WHOLE = {
     "offsets_written": ("verbatim_offsets_written", "offsets written to groups of the target"),
     "rounds": ("verbatim_rounds", "rounds"),
 }
+Kind = type[GaugeMetricFamily] | type[CounterMetricFamily]
 DELAY = ("verbatim_delay_seconds", "from a record's timestamp until it was delivered")
 
 
@@ -61,6 +62,12 @@ class HealthCollector(Collector):
 
     def __init__(self, health: Health) -> None:
         self._health = health
+        self._versions = {
+            "version": version("verbatim-kafka"),
+            "python": platform.python_version(),
+            "confluent_kafka": version("confluent-kafka"),
+            "pyspark": version("pyspark"),
+        }
 
     def collect(self) -> Iterator[Metric]:
         health = self._health
@@ -69,15 +76,11 @@ class HealthCollector(Collector):
         for name, (metric, words) in WHOLE.items():
             if name in work.counts:
                 value = work.counts[name]
-                if name in LEVELS:
-                    yield self._gauge(metric, words, value)
-                else:
-                    yield self._counter(metric, words, value / 1000 if name.endswith("_ms") else value)
+                yield self._one(_kind(name), metric, words, value / 1000 if name.endswith("_ms") else value)
         for name, (metric, words) in PARTITIONS.items():
             shown = sorted((at, counts[name]) for at, counts in work.of.items() if name in counts)
             if shown:
-                kind = GaugeMetricFamily if name in LEVELS else CounterMetricFamily
-                found = kind(metric, words, labels=(*OF_ALL, *OF_EACH))
+                found = _kind(name)(metric, words, labels=(*OF_ALL, *OF_EACH))
                 for (topic, partition), value in shown:
                     found.add_metric(
                         [*self._of_all(), topic, "" if partition == ALL else str(partition)], value
@@ -93,13 +96,7 @@ class HealthCollector(Collector):
     def _instance(self) -> Iterator[Metric]:
         health = self._health
         info = InfoMetricFamily("verbatim_build", "what runs", labels=OF_ALL)
-        versions = {
-            "version": version("verbatim-kafka"),
-            "python": platform.python_version(),
-            "confluent_kafka": version("confluent-kafka"),
-            "pyspark": version("pyspark"),
-        }
-        info.add_metric(self._of_all(), versions)
+        info.add_metric(self._of_all(), self._versions)
         yield info
         yield self._gauge("verbatim_leader", "1 on the instance that leads", health.role == "leader")
         halted = GaugeMetricFamily(
@@ -158,14 +155,20 @@ class HealthCollector(Collector):
         return [health.application, health.link, health.source, health.target]
 
     def _gauge(self, name: str, words: str, value: float) -> Metric:
-        found = GaugeMetricFamily(name, words, labels=OF_ALL)
+        return self._one(GaugeMetricFamily, name, words, value)
+
+    def _counter(self, name: str, words: str, value: float) -> Metric:
+        return self._one(CounterMetricFamily, name, words, value)
+
+    def _one(self, kind: Kind, name: str, words: str, value: float) -> Metric:
+        found = kind(name, words, labels=OF_ALL)
         found.add_metric(self._of_all(), value)
         return found
 
-    def _counter(self, name: str, words: str, value: float) -> Metric:
-        found = CounterMetricFamily(name, words, labels=OF_ALL)
-        found.add_metric(self._of_all(), value)
-        return found
+
+def _kind(name: str) -> Kind:
+    """Of what lanes count."""
+    return GaugeMetricFamily if name in LEVELS else CounterMetricFamily
 
 
 def registry_of(health: Health) -> CollectorRegistry:

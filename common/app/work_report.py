@@ -45,9 +45,9 @@ class WorkReport:
         self._keep(done, together((done.levels(), self._not_said_of(done))))
 
     def leads_no_more(self) -> None:
-        """How far the link is, is for another instance to say."""
-        self._levels = Work()
-        self._health.work = together((self.totals,))
+        """How far the link is, is for another instance to say. What was done stays, also in an epoch that was
+        cut off."""
+        self._keep(self._running or Work(), Work())
 
     def _keep(self, work: Work, levels: Work) -> None:
         self.totals.add(work.done())

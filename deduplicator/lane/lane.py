@@ -7,7 +7,7 @@ import contextlib
 import logging
 import math
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
@@ -219,32 +219,13 @@ class Lane:
             self._mute = True
 
     def _work(self) -> Work:
-        found = together(self._work_of(d.state) for d in self.deliveries.values())
+        names = {source.topic_id: name for name, source in self.term.state.newest_topics().items()}
+        found = together(_work_of(d.state, names) for d in self.deliveries.values())
         topic = self.plan.staging_topic
         read = {(topic, p): max(0, d.state.position) for p, d in self.deliveries.items()}
         behind = ends(self.consumer, [TopicPartition(*at) for at in read])
         found.counts["staging_lag"] = sum(max(0, end - read[at]) for at, end in behind.items())
         return found
-
-    def _work_of(self, state: StagingPartitionState) -> Work:
-        """The delivery goes on meanwhile, in its thread."""
-        of = {at: counts.copy() for at, counts in state.done.copy().items()}
-        names = {source.topic_id: name for name, source in self.term.state.newest_topics().items()}
-        for (topic_id, partition), offset in state.reached.copy().items():
-            if (name := names.get(topic_id)) is not None:
-                of.setdefault((name, partition), Counter())["delivered_offset"] = offset
-        counts = Counter(
-            records=sum(counts["records"] for counts in of.values()),
-            duplicates=sum(counts["duplicates"] for counts in of.values()),
-            frames=state.frames,
-            bytes=state.bytes,
-            transactions=state.transactions,
-            transaction_ms=state.transaction_ms,
-            aborted=state.aborted,
-            mappings=state.mappings,
-            recoveries=state.recoveries,
-        )
-        return Work(counts, of, state.delays)
 
     def _rows(self) -> Iterator[Row]:
         for delivery in self.deliveries.values():
@@ -261,3 +242,23 @@ class Lane:
         yield Done(self._work())
         if not all(d.done() for d in self.deliveries.values()):
             yield Unfinished()
+
+
+def _work_of(state: StagingPartitionState, names: Mapping[str, str]) -> Work:
+    """Of a staging partition, whose delivery goes on meanwhile, in its thread. `names`: topic id -> topic."""
+    of = {at: counts.copy() for at, counts in state.done.copy().items()}
+    for (topic_id, partition), offset in state.reached.copy().items():
+        if (name := names.get(topic_id)) is not None:
+            of.setdefault((name, partition), Counter())["delivered_offset"] = offset
+    counts = Counter(
+        records=sum(counts["records"] for counts in of.values()),
+        duplicates=sum(counts["duplicates"] for counts in of.values()),
+        frames=state.frames,
+        bytes=state.bytes,
+        transactions=state.transactions,
+        transaction_ms=state.transaction_ms,
+        aborted=state.aborted,
+        mappings=state.mappings,
+        recoveries=state.recoveries,
+    )
+    return Work(counts, of, state.delays)

@@ -72,7 +72,7 @@ def metrics() -> set[str]:
 
 
 def test_whatever_lanes_count_is_a_metric() -> None:
-    lanes = (replicator_lane.Lane._work, deduplicator_lane.Lane._work, deduplicator_lane.Lane._work_of)
+    lanes = (replicator_lane.Lane._work, deduplicator_lane.Lane._work, deduplicator_lane._work_of)
     code = "".join(inspect.getsource(one) for one in lanes)
     counted = set(re.findall(r"(\w+)=(?!=)", code)) | set(re.findall(r'\["(\w+)"\] (?:=|\+=)', code))
     assert counted == {*WHOLE, *PARTITIONS} - {"offsets_written", "rounds"}

@@ -103,12 +103,13 @@ def look(settings: Settings) -> dict[str, Any]:
         name: members.get(f"{settings.application_name}.{name}.leader", False)
         for name in (REPLICATOR, DEDUPLICATOR, OFFSETS)
     }
+    force = in_force(settings, state)
     return {
-        **in_force(settings, state),
+        **force,
         "source": link.source_cluster,
         "target": link.target_cluster,
         "applications": applications(state, heard, leads, int(time.time() * 1000)),
-        **standing(settings, state, heard),
+        **standing(force["topics"], state, heard),
         "halts": halts(state),
     }
 
@@ -144,8 +145,8 @@ def applications(state: Control, heard: Heard, leads: dict[str, bool], now_ms: i
     return found
 
 
-def standing(settings: Settings, state: Control, heard: Heard) -> dict[str, Any]:
-    """Each topic with its destination and lag, and the lag of all: None where it is not known."""
+def standing(lines: list[dict[str, Any]], state: Control, heard: Heard) -> dict[str, Any]:
+    """Each of these topics with its destination and lag, and the lag of all: None where it is not known."""
     source, delivered = work(heard, REPLICATOR).of, work(heard, DEDUPLICATOR).of
     lags: dict[str, list[int | None]] = {}
     reached_of: dict[str, list[int]] = {}
@@ -158,7 +159,7 @@ def standing(settings: Settings, state: Control, heard: Heard) -> dict[str, Any]
         lags.setdefault(at[0], []).append(lag)
     topics, all_known, total = [], True, 0
     described = state.newest_topics()
-    for line in in_force(settings, state)["topics"]:
+    for line in lines:
         name = line["topic"]
         of_each = lags.get(name, [])
         whole = ALL in {partition for topic, partition in source if topic == name}

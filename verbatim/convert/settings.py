@@ -24,6 +24,9 @@ _NOT_NEEDED = {
     "offset-syncs.": "mappings are exact for every record",
     "emit.offset-syncs.": "mappings are exact for every record",
     "emit.checkpoints.": "mappings are exact for every record",
+    "refresh.topics.enabled": "new topics are always looked for (TOPIC_REFRESH_INTERVAL)",
+    "sync.topic.configs.interval.seconds": "looked at with the topics (TOPIC_REFRESH_INTERVAL)",
+    "sync.topic.acls.interval.seconds": "looked at with the topics (TOPIC_REFRESH_INTERVAL)",
     "refresh.groups.": "groups are looked for in each round (OFFSETS_INTERVAL)",
     "checkpoints.topic.": "mappings are exact for every record",
     "exactly.once.": "records always arrive exactly once",
@@ -203,7 +206,6 @@ def _topics(mirror: Mirror, left: dict[str, str], separator: str, out: Converted
     out.set("KAFKA_CLUSTERS_SOURCE_TOPIC_EXCLUDE", ",".join(filter(None, exclude)), why)
     if (interval := left.pop("refresh.topics.interval.seconds", None)) is not None:
         out.set("TOPIC_REFRESH_INTERVAL", f"{interval}s")
-    left.pop("refresh.topics.enabled", None)
 
 
 def _either(left: dict[str, str], name: str, old: str, default: str) -> str:
@@ -230,14 +232,12 @@ def _configuration(left: dict[str, str], out: Converted) -> None:
         out.set("REPLICATION_FACTOR", factor)
     if not _true(left.pop("sync.topic.configs.enabled", None), True):
         out.set("TOPIC_CONFIG_SYNC", "false")
-    left.pop("sync.topic.configs.interval.seconds", None)
     excluded = _either(left, "config.properties.exclude", "config.properties.blacklist", "")
     if excluded:
         out.set("TOPIC_CONFIG_EXCLUDE", _entries("config.properties.exclude", excluded, out))
     acls = left.pop("sync.topic.acls.enabled", None)
     if _true(acls, True):
         out.set("ACL_SYNC", "read", "" if acls else "MirrorMaker 2 does so unless told otherwise")
-    left.pop("sync.topic.acls.interval.seconds", None)
 
 
 # groups

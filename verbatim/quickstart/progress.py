@@ -9,19 +9,18 @@ duplicates   positions topic: the deduplicator's counters
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median
 from typing import TYPE_CHECKING
 
-import orjson
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
 from common.errors import StateError
 from common.kafka.client import clients, topics
-from common.link import offset_mappings, positions
+from common.link import lane_counters, offset_mappings, positions
 from common.partitions import PartitionId
 from common.ports import Deadline
 
@@ -67,7 +66,7 @@ class Tally:
         self._topic = topic
         self._written_at = written_at
         self._positions: dict[PartitionId, int] = {}
-        self._counters: dict[tuple[str, int, int, int], dict[str, int]] = {}
+        self._counters: dict[tuple[str, int, int, int], Counter[str]] = {}
         self._delays: deque[tuple[float, float]] = deque()
         self._deliveries: deque[tuple[float, int]] = deque()
 
@@ -90,16 +89,12 @@ class Tally:
         if (position := positions.decode(key, value)) is not None:
             self._positions[position[0]] = position[1].next
             return
-        try:
-            about, counters = orjson.loads(key or b""), orjson.loads(value or b"")
-            at = (about["metrics"], about["lane"], counters.pop("term"), counters.pop("epoch"))
-        except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
-            return
-        self._counters[at] = counters
+        if (said := lane_counters.decode(key, value)) is not None:
+            self._counters[said.application, said.lane, said.term, said.epoch] = said.work.counts
 
     def counter(self, application: str, name: str) -> int:
         """A counter, added up over lanes, epochs and terms."""
-        return sum(counters.get(name, 0) for at, counters in self._counters.items() if at[0] == application)
+        return sum(counters[name] for at, counters in self._counters.items() if at[0] == application)
 
     def term(self, application: str) -> int:
         """The newest leader's term that lanes have counted in; -1 before the first."""

@@ -13,12 +13,21 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice, takewhile
 
-import google_crc32c
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from common.kafka.wire.record_batch import HEADER_BYTES, NO_EPOCH, BatchHeader, headers
+from common.kafka.wire.record_batch import (
+    CONTROL,
+    HEADER_BYTES,
+    LENGTH_FROM,
+    MAGIC,
+    NO_EPOCH,
+    TRANSACTIONAL,
+    BatchHeader,
+    checksum,
+    headers,
+)
 from common.kafka.wire.records import MAX_OFFSET
 
 LEAST_BATCHES = 32
@@ -31,10 +40,7 @@ BATCHES_A_RECORD = 8
 one by one."""
 
 _LENGTH = struct.Struct(">i")
-_LENGTH_AT, _MAGIC_AT, _CHECKED_FROM = 8, 16, 21
-_LENGTH_FROM = 12
-_MAGIC = 2
-_TRANSACTIONAL, _CONTROL = 0x10, 0x20
+_LENGTH_AT, _MAGIC_AT = 8, 16
 _HEADER = np.dtype(
     [
         ("base_offset", ">i8"),
@@ -92,7 +98,8 @@ class BatchRun:
             yield at, BatchHeader(*row.item())
 
 
-Found = tuple[int, BatchHeader | BatchRun]
+OneOrMany = BatchHeader | BatchRun
+Found = tuple[int, OneOrMany]
 """Where a batch, or a run of them, begins; and its header, or what is told for all of theirs."""
 
 
@@ -134,8 +141,8 @@ def _small(view: memoryview, at: int, smaller_than: int) -> list[int]:
     ends."""
     bounds, end, size_at = [at], len(view), _LENGTH.unpack_from
     while len(bounds) <= MOST_BATCHES and at + HEADER_BYTES <= end:
-        size = _LENGTH_FROM + size_at(view, at + _LENGTH_AT)[0]
-        if not HEADER_BYTES <= size < smaller_than or at + size > end or view[at + _MAGIC_AT] != _MAGIC:
+        size = LENGTH_FROM + size_at(view, at + _LENGTH_AT)[0]
+        if not HEADER_BYTES <= size < smaller_than or at + size > end or view[at + _MAGIC_AT] != MAGIC:
             break
         at += size
         bounds.append(at)
@@ -155,7 +162,7 @@ def _runs(
         columns[name].astype(np.int64)
         for name in ("base_offset", "last_offset_delta", "count", "leader_epoch", "attributes")
     )
-    refused = _CONTROL if transactional else _CONTROL | _TRANSACTIONAL
+    refused = CONTROL if transactional else CONTROL | TRANSACTIONAL
     ordinary = (
         (counts >= 1)
         & (counts <= np.minimum(deltas + 1, MOST_RECORDS))
@@ -189,7 +196,6 @@ def _runs(
 def _intact(data: pa.Buffer, bounds: list[int], sums: list[int]) -> int:
     """How many batches, from the first on, are what their checksums are of."""
     for number, (begin, end, crc) in enumerate(zip(bounds, islice(bounds, 1, None), sums, strict=False)):
-        checked = data.slice(begin + _CHECKED_FROM, end - begin - _CHECKED_FROM)
-        if google_crc32c.value(checked) != crc:
+        if checksum(data, begin, end - begin) != crc:
             return number
     return len(sums)

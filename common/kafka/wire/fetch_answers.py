@@ -17,7 +17,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from common.kafka.wire import batch_runs, message_sets, record_batch, record_decoder
-from common.kafka.wire.batch_runs import BatchRun, Found
+from common.kafka.wire.batch_runs import BatchRun, Found, OneOrMany
 from common.kafka.wire.chunks import Chunk, Whole
 from common.kafka.wire.fetch_protocol import Aborted, Part
 from common.kafka.wire.record_batch import BatchError, BatchHeader
@@ -192,7 +192,7 @@ def _placed(header: BatchHeader, offset: int, follows: int | None, aligned: bool
 
 def committed(
     batches: Iterable[Found], aborted: Iterable[Aborted], position: int = 0
-) -> Iterator[tuple[int, BatchHeader | BatchRun, bool]]:
+) -> Iterator[tuple[int, OneOrMany, bool]]:
     """The batches that reach beyond a position: where each begins, its header, and whether it has records
     that are committed.
 

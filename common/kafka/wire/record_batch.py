@@ -40,9 +40,9 @@ _GREATEST = {"gzip": 9, "zstd": 22}
 HARDER = (("zstd", None), ("gzip", 9), ("zstd", 19))
 """What a record that is too large is compressed with before it is refused. The last takes a second for each
 megabyte or two."""
-_CODEC, LOG_APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
-_MAGIC = 2
-_LENGTH_FROM = 12
+CODEC, LOG_APPEND_TIME, TRANSACTIONAL, CONTROL = 0x07, 0x08, 0x10, 0x20
+MAGIC = 2
+LENGTH_FROM = 12
 """A batch's length counts what follows it."""
 _CHECKED_FROM = 21
 _OLD_CHECKED_FROM = 16
@@ -99,16 +99,16 @@ class BatchHeader:
     @property
     def codec(self) -> int:
         """One of `CODECS`, or 5 to 7, which Kafka has not given a meaning yet."""
-        return self.attributes & _CODEC
+        return self.attributes & CODEC
 
     @property
     def transactional(self) -> bool:
-        return bool(self.attributes & _TRANSACTIONAL)
+        return bool(self.attributes & TRANSACTIONAL)
 
     @property
     def control(self) -> bool:
         """A transaction's marker, not records."""
-        return bool(self.attributes & _CONTROL)
+        return bool(self.attributes & CONTROL)
 
     @property
     def log_append_time(self) -> bool:
@@ -120,7 +120,7 @@ class BatchHeader:
 
     @property
     def size(self) -> int:
-        return _LENGTH_FROM + self.length
+        return LENGTH_FROM + self.length
 
 
 class Record(NamedTuple):
@@ -161,7 +161,7 @@ def seal(
     if (size := sum(map(len, body))) >= len(records.data):
         codec, body, size = "none", [records.data], len(records.data)
     checked = _CHECKED.pack(
-        CODECS[codec] | (_TRANSACTIONAL if transactional else 0),
+        CODECS[codec] | (TRANSACTIONAL if transactional else 0),
         records.count - 1,
         records.base_timestamp,
         records.max_timestamp,
@@ -173,8 +173,8 @@ def seal(
     crc = google_crc32c.value(checked)
     for piece in body:
         crc = google_crc32c.extend(crc, piece)
-    length = HEADER_BYTES - _LENGTH_FROM + size
-    return [_PREFIX.pack(0, length, -1, _MAGIC, crc) + checked, *body]
+    length = HEADER_BYTES - LENGTH_FROM + size
+    return [_PREFIX.pack(0, length, -1, MAGIC, crc) + checked, *body]
 
 
 def seal_within(
@@ -205,7 +205,7 @@ def reseal(
     they were, to the byte."""
     records = batch.slice(HEADER_BYTES)
     checked = _CHECKED.pack(
-        header.codec | _TRANSACTIONAL,
+        header.codec | TRANSACTIONAL,
         header.last_offset_delta,
         header.base_timestamp,
         header.max_timestamp,
@@ -215,7 +215,7 @@ def reseal(
         header.count,
     )
     crc = google_crc32c.extend(google_crc32c.value(checked), records)
-    return [_PREFIX.pack(0, header.length, -1, _MAGIC, crc) + checked, records]
+    return [_PREFIX.pack(0, header.length, -1, MAGIC, crc) + checked, records]
 
 
 def _compressed(data: pa.Buffer, codec: str, level: int | None) -> list[BatchBuffer]:
@@ -273,19 +273,19 @@ def headers(data: Any, old: bool = False, at: int = 0) -> Iterator[tuple[int, Ba
     end = len(data)
     while end - at >= _CHECKED_FROM:
         offset, length, _, magic, _ = _PREFIX.unpack_from(data, at)
-        least = HEADER_BYTES - _LENGTH_FROM
-        if magic != _MAGIC:
+        least = HEADER_BYTES - LENGTH_FROM
+        if magic != MAGIC:
             if not old or magic not in (0, 1):
                 raise BatchError(
-                    f"batch at offset {offset} is of magic {magic}; {'0 to 2 are' if old else f'only {_MAGIC} is'} read"
+                    f"batch at offset {offset} is of magic {magic}; {'0 to 2 are' if old else f'only {MAGIC} is'} read"
                 )
             least = _OLD_LEAST[magic]
         if length < least:
             raise BatchError(f"batch at offset {offset} says that it has {length} bytes")
-        if end - at < _LENGTH_FROM + length:
+        if end - at < LENGTH_FROM + length:
             return
-        yield at, BatchHeader(*_HEADER.unpack_from(data, at)) if magic == _MAGIC else _old_header(data, at)
-        at += _LENGTH_FROM + length
+        yield at, BatchHeader(*_HEADER.unpack_from(data, at)) if magic == MAGIC else _old_header(data, at)
+        at += LENGTH_FROM + length
 
 
 def _old_header(data: Any, at: int) -> BatchHeader:
@@ -296,21 +296,25 @@ def _old_header(data: Any, at: int) -> BatchHeader:
 
 def cut_off(data: Any) -> BatchError:
     """What to say of an answer that has no whole batch, though brokers send no others."""
-    if len(data) < _LENGTH_FROM:
+    if len(data) < LENGTH_FROM:
         return BatchError(f"{len(data)} bytes, which are no batch")
     offset, length = struct.unpack_from(">qi", data)
     return BatchError(
-        f"batch at offset {offset} says that it has {length} bytes, of which {len(data) - _LENGTH_FROM} have come"
+        f"batch at offset {offset} says that it has {length} bytes, of which {len(data) - LENGTH_FROM} have come"
     )
 
 
 def intact(data: pa.Buffer, at: int, header: BatchHeader) -> bool:
     """Whether the batch that begins there is what its checksum is of."""
-    if header.magic < _MAGIC:
+    if header.magic < MAGIC:
         checked = data.slice(at + _OLD_CHECKED_FROM, header.size - _OLD_CHECKED_FROM)
         return bool(crc32(checked) == header.crc)
-    checked = data.slice(at + _CHECKED_FROM, header.size - _CHECKED_FROM)
-    return bool(google_crc32c.value(checked) == header.crc)
+    return checksum(data, at, header.size) == header.crc
+
+
+def checksum(data: pa.Buffer, at: int, size: int) -> int:
+    """Of the batch that begins there and is so large; what it says itself is in its header."""
+    return int(google_crc32c.value(data.slice(at + _CHECKED_FROM, size - _CHECKED_FROM)))
 
 
 def must_be_sound(data: pa.Buffer, at: int, header: BatchHeader) -> None:

@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from common.kafka.wire.batch_runs import BatchRun, Found, each
+from common.kafka.wire.batch_runs import BatchRun, Found, Ints, OneOrMany, each
 from common.kafka.wire.compression import allow, codec_name, pieces, unsnapped
 from common.kafka.wire.record_batch import (
+    CODEC,
     HEADER_BYTES,
     BatchError,
     BatchHeader,
@@ -28,7 +29,7 @@ from common.kafka.wire.record_batch import (
     must_be_sound,
 )
 from common.kafka.wire.record_batch import TooManyAtOnce as TooManyAtOnce
-from common.kafka.wire.record_fields import PADDING, Bounds, Ints, Part, bounds_of, part_of, rows_of
+from common.kafka.wire.record_fields import PADDING, Bounds, Part, bounds_of, part_of, rows_of
 from common.kafka.wire.records import MAX_OFFSET, MAX_UNPACKED_BYTES, NO_ROWS, encode_rows
 
 MOST_TOGETHER_BYTES = 2 * MAX_UNPACKED_BYTES
@@ -58,7 +59,6 @@ _HIGH = [byte << 6 for byte in range(0x80)]
 
 Batches = Sequence[tuple[int, BatchHeader]]
 """Where each begins, and its header, as `record_batch.headers` has them."""
-_Kept = BatchHeader | BatchRun
 
 
 def columns(data: pa.Buffer | bytes | memoryview, batches: Batches) -> pa.RecordBatch:
@@ -170,7 +170,7 @@ def _first_at_once(
     unpacked = _Unpacked(room, most)
     left = most // RECORD_BYTES if most_records is None else most_records
     parts: list[Part] = []
-    kept: list[_Kept] = []
+    kept: list[OneOrMany] = []
     bounds: list[Bounds] = []
     records = taken = total = 0
     for at, header in batches:
@@ -291,7 +291,7 @@ def _section(buffer: pa.Buffer, at: int, header: BatchHeader, unpacked: _Unpacke
 
 def _sections(buffer: pa.Buffer, run: BatchRun, unpacked: _Unpacked) -> Bounds:
     """As `_section`, of all batches of a run."""
-    codecs = run.column("attributes") & 7
+    codecs = run.column("attributes") & CODEC
     if codecs.any():
         ends = [unpacked.size]
         for (at, end), codec in zip(pairwise(run.bounds.tolist()), codecs.tolist(), strict=True):

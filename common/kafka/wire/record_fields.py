@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from common.kafka.wire.batch_runs import BatchRun
-from common.kafka.wire.record_batch import LOG_APPEND_TIME, BatchError, BatchHeader
+from common.kafka.wire.batch_runs import BatchRun, Ints, OneOrMany
+from common.kafka.wire.record_batch import LOG_APPEND_TIME, BatchError
 from common.kafka.wire.records import HEADERS, ROWS
 
 PADDING = 64
@@ -32,7 +32,6 @@ _HEADER_FIELDS = list(HEADERS.value_type)
 _INLINE = 12
 """Arrow's views hold up to so many bytes themselves, behind 4 of length; of more they say where these lie."""
 
-Ints = npt.NDArray[np.int64]
 Bounds = tuple[Ints, Ints]
 """Where each record begins, and where it ends."""
 _Words = npt.NDArray[np.uint64]
@@ -144,9 +143,7 @@ def bounds_of(begins: Ints, ends: Ints, counts: Ints, buffer: pa.Buffer, size: i
     return found[0], found[1]
 
 
-def part_of(
-    kept: Sequence[BatchHeader | BatchRun], bounds: list[Bounds], buffer: pa.Buffer, size: int
-) -> Part:
+def part_of(kept: Sequence[OneOrMany], bounds: list[Bounds], buffer: pa.Buffer, size: int) -> Part:
     """The records of these batches, with their bounds in a buffer of which so many bytes count, and as many
     as `PADDING` lie behind. Raises BatchError."""
     try:
@@ -157,7 +154,7 @@ def part_of(
         raise BatchError(f"batch at offset {base}: {error}") from None
 
 
-def _of_each(kept: Sequence[BatchHeader | BatchRun], name: str) -> Ints:
+def _of_each(kept: Sequence[OneOrMany], name: str) -> Ints:
     """A field of each batch's header."""
     if len(kept) == 1 and isinstance(run := kept[0], BatchRun):
         return run.column(name)
@@ -170,7 +167,7 @@ def _of_each(kept: Sequence[BatchHeader | BatchRun], name: str) -> Ints:
     return np.array(values, np.int64)
 
 
-def _read(kept: Sequence[BatchHeader | BatchRun], bounds: list[Bounds], plain: _Plain) -> Part:
+def _read(kept: Sequence[OneOrMany], bounds: list[Bounds], plain: _Plain) -> Part:
     """Raises IllFormedError."""
     counts = _of_each(kept, "count")
     one = len(counts) == 1

@@ -58,7 +58,7 @@ def heard(*all_said: Said, at_ms: int = 5000) -> Heard:
 
 
 def lags(control: Control, *all_said: Said) -> tuple[dict[str, int | None], int | None]:
-    found = standing(SETTINGS, control, heard(*all_said))
+    found = standing(in_force(SETTINGS, control)["topics"], control, heard(*all_said))
     return {line["topic"]: line["lag"] for line in found["topics"]}, found["lag"]
 
 
@@ -118,7 +118,7 @@ def shown(control: Control, *all_said: Said) -> str:
         "source": "s-1",
         "target": "t-1",
         "applications": applications(control, every, {"replicator": True, "deduplicator": True}, 6000),
-        **standing(SETTINGS, control, every),
+        **standing(in_force(SETTINGS, control)["topics"], control, every),
         "halts": halts(control),
     }
     return text(found)
@@ -148,15 +148,15 @@ def test_the_table_says_what_needs_attention() -> None:
 
 def test_a_second_look_tells_what_was_delivered_between_them() -> None:
     control = state()
-    before = standing(SETTINGS, control, heard(*REPLICATOR, *DEDUPLICATOR))
+    before = standing(in_force(SETTINGS, control)["topics"], control, heard(*REPLICATOR, *DEDUPLICATOR))
     later = (
         said("deduplicator", 0, 5, 2, orders_0={"delivered_offset": 95}, paid_0={"delivered_offset": 7}),
         said("deduplicator", 1, 5, 2, orders_1={"delivered_offset": 75}),
     )
-    now = standing(SETTINGS, control, heard(*REPLICATOR, *later))
+    now = standing(in_force(SETTINGS, control)["topics"], control, heard(*REPLICATOR, *later))
     add_rates(before, now, 4.0)
     assert {line["topic"]: line["per_second"] for line in now["topics"]} == {"orders": 10.0, "paid": 0.0}
-    unknown = standing(SETTINGS, control, heard(*REPLICATOR))
+    unknown = standing(in_force(SETTINGS, control)["topics"], control, heard(*REPLICATOR))
     add_rates(unknown, now, 4.0)
     assert {line["per_second"] for line in now["topics"]} == {None}
 
@@ -168,7 +168,7 @@ def test_a_link_without_topics_is_shown() -> None:
             "source": "s",
             "target": "t",
             "applications": [],
-            **standing(SETTINGS, Control(), {}),
+            **standing([], Control(), {}),
             "halts": [],
         }
     )
