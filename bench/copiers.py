@@ -18,13 +18,13 @@ from bench.clusters import Pair
 from bench.standalone import standalone
 from common.errors import VerbatimError
 from common.spark import class_archive
-from common.spark.jars import DELTA, KAFKA, KAFKA_LOGGING, classpath, java
+from common.spark.jars import DELTA, KAFKA_LOGGING, classpath, java
 from verbatim.local.applications import Application
 from verbatim.local.kafka_cluster import FULL_SPEED, LOG4J
 from verbatim.local.processes import HOST, free_ports
 
-MIRROR_MAKER = f"org.apache.kafka:connect-mirror:{KAFKA.rpartition(':')[2]}"
-"""Of the brokers' version."""
+MIRROR_MAKER = "org.apache.kafka:connect-mirror:4.3.1"
+"""The newest one that every Maven repository was seen to have: of 4.4.0 one had all parts but this."""
 
 VERBATIM = "verbatim"
 FLOOR = "floor"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from common.config import wire_properties
 from common.config.librdkafka_properties import ALIASES as ALIASES
@@ -342,6 +342,12 @@ def _without_stores(merged: dict[str, tuple[Given, bool]]) -> tuple[dict[str, tu
                     )
                 left[name] = (Given(name, parts[part][0].value, parts[part][0].label), specific)
     return left, warnings
+
+
+def compression(config: Mapping[str, Any]) -> tuple[str, int | None]:
+    """The codec of a producer with these properties, and its level (None: the codec's own)."""
+    level = int(config.get("compression.level", -1))
+    return str(config.get("compression.type", COMPRESSION)), None if level < 0 else level
 
 
 def redacted(config: Mapping[str, Value]) -> dict[str, Value]:

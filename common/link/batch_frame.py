@@ -1,5 +1,5 @@
-"""Frames whose value is record batches as they were at the source, one behind the other. Pure: bytes in,
-batches or rows out."""
+"""Frames whose value is record batches, one behind the other: as they were at the source, or made of smaller
+ones, for the destination to take as they are. Pure: bytes in, batches or rows out."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ from common.errors import FrameError
 from common.kafka.wire import record_batch
 from common.kafka.wire.record_batch import BatchError, BatchHeader
 from common.kafka.wire.record_decoder import TooManyAtOnce, columns
+from common.kafka.wire.record_encoder import encode_records
 from common.kafka.wire.records import NO_ROWS, Rows
 from common.link.frame import Frame, must_match
+
+_ANY_SIZE = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,21 @@ class BatchFrame:
             range(spans[0].start, spans[-1].stop) if dense else list(chain.from_iterable(spans))
         )
         return Rows.of(offsets, batch)
+
+
+def pack(rows: pa.RecordBatch, codec: str, level: int | None) -> pa.Buffer | None:
+    """The value of a frame with these rows of `common.kafka.wire.records.ROWS`, as one batch. codec, level:
+    `record_batch.seal`'s. None where there is none that holds them: offsets are missing between them."""
+    if not len(rows):
+        return None
+    first, last = rows.column(0)[0].as_py(), rows.column(0)[-1].as_py()
+    if last - first + 1 != len(rows):
+        return None
+    try:
+        (records,) = encode_records(rows, _ANY_SIZE)
+    except ValueError:
+        return None  # more than one batch can hold
+    return pa.py_buffer(b"".join(record_batch.seal(records, codec, level, base_offset=first)))
 
 
 def _columns(value: pa.Buffer, batches: list[tuple[int, BatchHeader]]) -> pa.RecordBatch:

@@ -37,11 +37,12 @@ from common.link.lane_work import Work
 from common.partitions import PartitionName
 from common.ports import Deadline
 from replicator.lane.batching_delay import BatchingDelay
+from replicator.lane.frame_packer import FramePacker
 from replicator.lane.halts import Halts
 from replicator.lane.partition_copy import CutFrame, Loop, PartitionCopy, Status
 from replicator.lane.resend_requests import ResendRequests, no_longer_there
 from replicator.lane.source_reader import Source
-from replicator.lane.staging_writer import Writer, WriterFailed, frame_codec
+from replicator.lane.staging_writer import Writer, WriterFailed
 from replicator.lane.throttle import Throttle
 from replicator.lane.topic_id_check import TopicIdCheck
 from replicator.lane.unreadable import Unreadable
@@ -75,7 +76,7 @@ class Lane:
         self.term = LaneTerm(plan, self.control)
         self.counters = Counters(REPLICATOR, plan.term, plan.epoch, plan.lane, plan.positions_topic)
         mark = provenance.header(plan.target_cluster)
-        codec = frame_codec(plan.staging_producer)
+        packer = FramePacker.of(plan.staging_producer, plan.provenance)
         writer = f"{plan.instance}/{plan.term}.{plan.epoch}.{plan.lane}.{uuid.uuid4().hex[:6]}"
         self.copies = {
             (p.topic, p.partition): PartitionCopy(
@@ -91,7 +92,7 @@ class Lane:
                 p.end,
                 mark if plan.provenance else None,
                 mark if p.same_name else None,
-                codec,
+                packer,
             )
             for p in plan.partitions
         }

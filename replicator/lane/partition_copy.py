@@ -22,9 +22,10 @@ from common.kafka.wire.chunks import Chunk, Chunks, Whole
 from common.kafka.wire.record_batch import BatchError
 from common.kafka.wire.record_decoder import UNPACKED_BYTES, leading
 from common.kafka.wire.records import Header, headers_of
-from common.link.frame import Frame, pack
+from common.link.frame import Frame
 from common.link.provenance import came_from
 from common.partitions import PartitionId
+from replicator.lane.frame_packer import FramePacker
 
 MAX_FRAME_RECORDS = 10_000
 MAX_FRAME_BYTES = 400 << 10
@@ -82,8 +83,7 @@ class PartitionCopy:
     compaction."""
     refuse: Header | None = None
     """A record with this provenance header shows that the link is part of a loop."""
-    codec: pa.Codec | None = None
-    """What compresses frames."""
+    packer: FramePacker = field(default_factory=FramePacker)
     status: Status = Status.RUNNING
     paused: bool = False
     """Whether an operator has paused its topic: it is not read, whatever its status."""
@@ -220,9 +220,8 @@ class PartitionCopy:
             count = sum(header.count for header, _ in piece.wholes)
             return self._cut(piece.next, count, value, piece.leader_epoch, unpacked=len(value), batches=True)
         rows, left_out = self._kept(piece.rows)
-        return self._cut(
-            piece.next, len(rows), pack(rows, self.codec), piece.leader_epoch, left_out, rows.nbytes
-        )
+        value, sealed = self.packer.pack(rows)
+        return self._cut(piece.next, len(rows), value, piece.leader_epoch, left_out, rows.nbytes, sealed)
 
     def _look_for_a_loop(self, wholes: list[Whole]) -> None:
         """Raises Loop. In a loop all records come by, so those of a frame now and then will do: to look at

@@ -4,7 +4,7 @@ Decides nothing."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from confluent_kafka import TopicCollection, TopicPartition
@@ -12,12 +12,12 @@ from confluent_kafka.admin import OffsetSpec
 
 from common.kafka.client import clients, topics
 from common.kafka.client.stall_detector import StallDetector
-from common.kafka.wire import record_batch
 from common.kafka.wire.batch_consumer import BatchConsumer, Event
 from common.kafka.wire.chunks import Chunk
 from common.link.lane_counters import ends
 from common.partitions import PartitionName
 from common.ports import Deadline
+from replicator.lane.frame_packer import whole_codecs
 from replicator.lane.partition_copy import PartitionCopy, Status
 from replicator.lane_plan import ReplicatorPlan
 
@@ -25,19 +25,6 @@ CALL_S = 30.0
 SILENCE_S = 20.0
 
 log = logging.getLogger(__name__)
-
-
-def whole_codecs(config: Mapping[str, Any], provenance: bool) -> frozenset[int]:
-    """Which codecs a batch may have to go as it is, with a producer of these properties; pure.
-
-    None where each record gets a header. What an operator asks for is what is written: a codec that is given
-    is the only one, and by default nothing goes uncompressed.
-    """
-    if provenance:
-        return frozenset()
-    if (name := config.get("compression.type")) is not None:
-        return frozenset({record_batch.CODECS[str(name)]})
-    return frozenset(record_batch.CODECS.values()) - {record_batch.CODECS["none"]}
 
 
 class Source:

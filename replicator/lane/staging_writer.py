@@ -10,17 +10,15 @@ import contextlib
 import logging
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
 
-import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from common import ports
 from common.app.lane_term import LaneTerm
-from common.config.client_properties import COMPRESSION
 from common.errors import VerbatimError
 from common.kafka.client import clients
 from common.kafka.client.clients import ProducedHeaders
@@ -34,6 +32,7 @@ from common.link.lane_work import Work
 from common.link.partitioning import staging_partition
 from common.link.positions import Position
 from common.ports import Deadline
+from replicator.lane.frame_packer import frame_codec
 from replicator.lane.halts import Halts
 from replicator.lane.partition_copy import CutFrame, PartitionCopy
 from replicator.lane_plan import ReplicatorPlan
@@ -49,27 +48,12 @@ may not go, its thread polls without a pause and takes a core for it: so what wo
 here."""
 HELD_BYTES = 32 << 20
 HELD_S = 0.05
-CODECS = ("lz4", "zstd")
-"""What Arrow compresses with too."""
 UNACKNOWLEDGED_S = 60.0
 """An idempotent producer of librdkafka's may cease to send to a partition after its leader has changed, and
 says nothing: broker and client disagree about what comes next, and the client waits for answers that never
 come. Another producer has no such past."""
 REPORT_S = 2.0
 """How long to wait for the report of a frame whose refusal has ended the producer."""
-
-
-def frame_codec(config: Mapping[str, Any]) -> pa.Codec | None:
-    """What compresses frames for a producer with these properties; pure. None: the producer does, what it has
-    been told to.
-
-    What is compressed in a Kafka batch is unpacked by the broker, which looks at each record; what is
-    compressed in a frame is one record to it. And all that handles frames on their way has fewer bytes to
-    copy.
-    """
-    name = config.get("compression.type", COMPRESSION)
-    level = int(config.get("compression.level", -1))
-    return pa.Codec(name, level if level > 0 else None) if name in CODECS else None
 
 
 class WriterFailed(VerbatimError):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Producer
 
+from common.link import batch_frame
 from common.link.frame import decode_headers, decode_rows
 from tests.conftest import Kafka
 from tests.support.brokers import (
@@ -227,14 +228,15 @@ def test_a_dense_log_is_mapped_in_few_runs(copied: Copied) -> None:
     assert [(m.start, m.next, m.runs) for m in mappings[2]] == [(0, 0, [])]
 
 
-def test_frames_are_staged_compressed(source: Kafka, target: Kafka) -> None:
-    """Promise: a frame of some size is compressed by Arrow, so that the target's broker has nothing to
-    unpack."""
+@pytest.mark.parametrize("provenance", ["false", "true"])
+def test_frames_are_staged_compressed(provenance: str, source: Kafka, target: Kafka) -> None:
+    """Promise: a frame of some size is compressed by itself, so that the target's broker has nothing to
+    unpack: a batch, or columns where each record gets a header on its way."""
     at, to, name = source.bootstrap_servers, target.bootstrap_servers, f"t{secrets.token_hex(4)}"
     values = [b"%d of many alike, %s" % (i, b"v" * 100) for i in range(2_000)]
     create_topic(at, f"{name}.t", 1)
     produce(at, f"{name}.t", [Record(value) for value in values])
-    link = Link(at, to, name, rf"{name}\.t")
+    link = Link(at, to, name, rf"{name}\.t", PROVENANCE_HEADERS=provenance)
     assert link.replicate() == 0
     staged = [
         (frame, crc, record.value)
@@ -243,7 +245,10 @@ def test_frames_are_staged_compressed(source: Kafka, target: Kafka) -> None:
         for frame, crc in [decode_headers(record.headers)]
         if frame.count
     ]
-    assert [
-        value for frame, crc, packed in staged for value in decode_rows(frame, crc, packed).values
-    ] == values
+    assert {frame.batches for frame, _, _ in staged} == {provenance == "false"}
+    read = [
+        batch_frame.decode(frame, crc, packed).rows() if frame.batches else decode_rows(frame, crc, packed)
+        for frame, crc, packed in staged
+    ]
+    assert [value for rows in read for value in rows.values] == values
     assert sum(len(packed or b"") for _, _, packed in staged) < sum(map(len, values)) / 2

@@ -388,12 +388,22 @@ MUTANTS = [
     ),
     _of(
         "what is taken apart has the offsets of its batches' first records, one after the other",
-        153,
+        57,
         (
             "common.link.batch_frame:BatchFrame.rows",
             "if dense else list(chain.from_iterable(spans))",
             "if True else []",
         ),
+    ),
+    _of(
+        "records with gaps between them become one batch",
+        156,
+        ("common.link.batch_frame:pack", "last - first + 1 != len(rows)", "False"),
+    ),
+    _of(
+        "a batch that is made of others begins at offset 0",
+        "an_answer_about_the_topic_before_does_not_confirm_records_of_the_one_made_again",
+        ("common.link.batch_frame:pack", "base_offset=first", "base_offset=0"),
     ),
     _of(
         "the checksums of a frame and of its batches ignored",

@@ -33,6 +33,8 @@ REACHED = [
     "table lost",
     "topic made again",
     "a batch went whole",
+    "small batches became one",
+    "records stayed columns",
     "a batch was taken apart",
     "Produce is refused",
     "Produce answer is lost",

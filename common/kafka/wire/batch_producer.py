@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from common.config.client_properties import COMPRESSION
+from common.config.client_properties import compression
 from common.kafka.errors import NO_RIGHTS
 from common.kafka.wire import protocol, record_batch
 from common.kafka.wire.batch_sender import PATIENCE_S, REQUEST_BYTES, Batch, BatchSender, Reported
@@ -83,11 +83,9 @@ class BatchProducer:
         """`group` is whose offsets its transactions commit; `in_each` are partitions that each of them writes
         to which writes anything: they are registered with the first others, by one request."""
         self._brokers = BrokerConnections(config)
-        self._codec = str(config.get("compression.type", COMPRESSION))
+        self._codec, self._level = compression(config)
         self._may_choose = "compression.type" not in config
         """What an operator asks for is what is written."""
-        level = config.get("compression.level")
-        self._level = None if level is None or int(level) < 0 else int(level)
         self._id = transactional_id
         self._timeout_ms = transaction_timeout_ms
         self._group = group

@@ -152,10 +152,12 @@ def seal(
     producer_epoch: int = -1,
     base_sequence: int = -1,
     transactional: bool = False,
+    base_offset: int = 0,
 ) -> list[BatchBuffer]:
     """A batch as pieces, to be written one behind the other: bytes and buffers, none of which is copied.
 
     codec: one of `CODECS`; what it does not make smaller is left as it is. level: gzip's or zstd's.
+    base_offset: a broker gives it another one.
     """
     body = _compressed(records.data, codec, level)
     if (size := sum(map(len, body))) >= len(records.data):
@@ -174,7 +176,7 @@ def seal(
     for piece in body:
         crc = google_crc32c.extend(crc, piece)
     length = HEADER_BYTES - LENGTH_FROM + size
-    return [_PREFIX.pack(0, length, -1, MAGIC, crc) + checked, *body]
+    return [_PREFIX.pack(base_offset, length, -1, MAGIC, crc) + checked, *body]
 
 
 def seal_within(

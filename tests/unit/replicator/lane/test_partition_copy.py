@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from common.kafka.wire.records import Rows
 from common.link.frame import COMPRESSED_FROM_BYTES, decode_rows
 from replicator.lane import partition_copy
+from replicator.lane.frame_packer import FramePacker
 from replicator.lane.partition_copy import CutFrame, PartitionCopy, Status
 from tests.support.strategies import Record, chunk_of
 
@@ -145,7 +146,7 @@ def test_frames_are_cut_by_what_they_take_before_compression(monkeypatch: pytest
     """Whoever unpacks them has to hold it, and limits are of it."""
     monkeypatch.setattr(partition_copy, "MAX_FRAME_BYTES", 150_000)
     copy = make()
-    copy.codec = pa.Codec("lz4")
+    copy.packer = FramePacker(pa.Codec("lz4"))
     take(copy, dense(0, 300, k=b"k" * 1000, v=None))
     cuts = copy.cut(True)
     assert ranges(cuts) == [(0, 150, 150), (150, 300, 150)]

@@ -27,7 +27,6 @@ from common.kafka.wire.record_batch import CODECS, headers, seal
 from common.kafka.wire.record_encoder import encode_records
 from common.kafka.wire.records import encode_rows
 from common.partitions import PartitionId
-from replicator.lane.source_reader import whole_codecs
 
 ID = "ASNFZ4mrze8BI0VniavN7w"
 KEY: PartitionId = (fetch_protocol.canonical(ID), 0)
@@ -190,13 +189,6 @@ def test_codecs_that_are_not_asked_for_are_not_handed_on(consumer: Fixed) -> Non
     other = Fixed(frozenset({CODECS["zstd"]}))
     other.assign([("orders", ID, 0, 0, None)])
     assert shown(other.got(batch(0, 3, size=500)))[0][2] == "rows"
-
-
-def test_which_codecs_go_as_they_are_is_what_an_operator_has_asked_for() -> None:
-    assert whole_codecs({}, False) == {1, 2, 3, 4}
-    assert whole_codecs({"compression.type": "zstd"}, False) == {4}
-    assert whole_codecs({"compression.type": "none"}, False) == {0}
-    assert whole_codecs({}, True) == frozenset(), "each record gets a header"
 
 
 @pytest.mark.parametrize("spoil", [30, 70, 1000])
