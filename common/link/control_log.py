@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Self, cast
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Self, TypeVar, cast
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from common.config.settings import Settings
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 TELL_SKIPPED = 10
 """So many records that are skipped have a line each."""
@@ -49,6 +51,8 @@ class ControlLog:
         self.link = link
         self.admin = clients.admin(admin_config)
         self.state = Control(link=link)
+        self.led_ms: dict[str, int] = {}
+        """application -> when its newest leader said that it leads, in ms since 1970."""
         self._lock = ports.Lock()
         self._appender = Appender(topic, producer_config, queue_buffering_max_kbytes=65536)
         self._consumer_config = consumer_config
@@ -86,6 +90,11 @@ class ControlLog:
         with self._lock:
             self._take(0.0)
             return self.state
+
+    def read(self, what: Callable[[Control], T]) -> T:
+        """What is made of the state, while no other thread takes in more."""
+        with self._lock:
+            return what(self.state)
 
     def refresh(self, deadline: Deadline) -> Control:
         """Take in everything up to the end that the log has now. Raises KafkaTimeout."""
@@ -142,6 +151,9 @@ class ControlLog:
             if error is None:
                 if (why := self.state.apply(message.offset(), message.value())) is not None:
                     self._skipped(message.offset(), why)
+                for application, term in self.state.leaders.items():
+                    if term == message.offset():
+                        self.led_ms[application] = message.timestamp()[1]
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
                 raise LinkRefused(
                     f"the control topic {self.topic} was cut below offset {self.state.position} ({error.str()}); it must never be "

@@ -1,5 +1,5 @@
 """What running lanes have done: each writes its own, now and then, to the compacted positions topic, and the
-driver adds them up.
+drivers of both applications read all of it. What words add up to is common/link/lane_words.py's part.
 
 Spark tells what a task did when it ends, which here is after minutes.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import orjson
@@ -17,6 +16,7 @@ from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
 from common import ports
 from common.kafka.client import clients
 from common.kafka.errors import NO_RIGHTS
+from common.link.lane_words import Heard, decode, hear
 from common.link.lane_work import Work, together
 from common.partitions import PartitionName
 
@@ -26,27 +26,6 @@ INTERVAL_S = 3.0
 SILENT_S = 60.0
 """Lanes that run say something far more often: after so long without a word it is the client that has gone
 silent (common/kafka/client/stall_detector.py)."""
-
-
-@dataclass(frozen=True)
-class Said:
-    """What a lane says it has done in an epoch."""
-
-    application: str
-    lane: int
-    term: int
-    epoch: int
-    work: Work
-
-
-def decode(key: bytes | str | None, value: bytes | str | None) -> Said | None:
-    """None for what is none: positions lie there too, and nothing is made of what is no good."""
-    try:
-        k, v = orjson.loads(key or b""), orjson.loads(value or b"")
-        term, epoch = int(v.pop("term")), int(v.pop("epoch"))
-        return Said(str(k["metrics"]), int(k["lane"]), term, epoch, Work.from_json(v))
-    except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError):
-        return None
 
 
 class Counters:
@@ -68,7 +47,8 @@ class Counters:
 
 
 class CounterTail:
-    """The driver's view: all lanes of the epoch that runs together."""
+    """The driver's view: all lanes of the epoch that runs together. `heard`: what the lanes of both
+    applications have said last, since this instance listens."""
 
     def __init__(self, application: str, topic: str, config: clients.Config) -> None:
         self._application = application
@@ -76,12 +56,19 @@ class CounterTail:
         self._config = config
         self._consumer = self._reader()
         self._heard = ports.monotonic()
-        self._lanes: dict[int, Said] = {}
+        self.heard: Heard = {}
         self._warned = False
 
     def sums(self, term: int, epoch: int) -> Work | None:
-        """Take in what has arrived; what was done in this epoch so far, None where no lane has said
-        anything."""
+        """Take in what has arrived; what this application has done in this epoch so far, None where no lane
+        has said anything."""
+        self.listen()
+        own = (word.said for (name, _), word in self.heard.items() if name == self._application)
+        works = [said.work for said in own if (said.term, said.epoch) == (term, epoch)]
+        return together(works) if works else None
+
+    def listen(self) -> None:
+        """Take in what has arrived, without waiting."""
         messages = self._consumer.consume(1000, 0)
         now = ports.monotonic()
         if messages:
@@ -93,12 +80,11 @@ class CounterTail:
         for message in messages:
             error = message.error()
             if error is None:
-                self._take(message.key(), message.value())
+                if (said := decode(message.key(), message.value())) is not None:
+                    hear(self.heard, said, message.timestamp()[1])
             elif error.code() in NO_RIGHTS and not self._warned:
                 self._warned = True
                 log.warning("what the lanes have done can't be read, and is not shown: %s", error.str())
-        works = [said.work for said in self._lanes.values() if (said.term, said.epoch) == (term, epoch)]
-        return together(works) if works else None
 
     def close(self) -> None:
         self._consumer.close()
@@ -107,11 +93,6 @@ class CounterTail:
         consumer: Consumer = clients.consumer(self._config, queued_max_messages_kbytes=1024)
         consumer.assign([TopicPartition(self._topic, 0, OFFSET_END)])
         return consumer
-
-    def _take(self, key: bytes | str | None, value: bytes | str | None) -> None:
-        said = decode(key, value)
-        if said is not None and said.application == self._application:
-            self._lanes[said.lane] = said
 
 
 class KnowsWatermarks(Protocol):

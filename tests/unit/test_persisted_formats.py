@@ -229,7 +229,8 @@ def test_a_golden_frame_of_batches_is_read() -> None:
 def test_golden_counters_of_a_lane_are_summed_up_and_no_position() -> None:
     (line,) = _golden("counters")
     key, value = line["key"].encode(), line["value"].encode()
-    consumer = Mock(consume=lambda *_: [Mock(error=lambda: None, key=lambda: key, value=lambda: value)])
+    message = Mock(error=lambda: None, key=lambda: key, value=lambda: value, timestamp=lambda: (1, 5000))
+    consumer = Mock(consume=lambda *_: [message])
     with patch.object(lane_counters.CounterTail, "_reader", return_value=consumer):
         tail = lane_counters.CounterTail("replicator", "link.positions", {})
     assert tail.sums(term=4, epoch=9) == COUNTERS

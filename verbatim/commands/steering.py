@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,6 +19,7 @@ from common.errors import SettingsError
 from common.link import identity
 from common.link.control_kinds import ControlRecord, Limit, Pause
 from common.link.control_state import Control
+from common.link.link_status import in_force
 from common.link.throttling import rate
 from common.ports import Deadline
 
@@ -122,31 +122,6 @@ def checked(settings: Settings, topics: tuple[str, ...], state: Control) -> list
                 f"TOPIC: {entry} is not copied by this link, and KAFKA_CLUSTERS_SOURCE_TOPIC does not select it"
             )
     return entries
-
-
-def in_force(settings: Settings, state: Control) -> dict[str, Any]:
-    """What is shown: the link's limit, what was said, and each topic that is copied."""
-    steering = state.steering
-    running = state.running_topics()
-    named = {entry for entry, _ in (*steering.pauses, *steering.limits) if topic_names.is_name(entry)}
-    return {
-        "link": settings.application_name,
-        "limit": asdict(steering.link_limit),
-        "pauses": [{"topics": entry, "paused": paused} for entry, paused in steering.pauses],
-        "limits": [{"topics": entry, **asdict(limit)} for entry, limit in steering.limits],
-        "topics": [
-            {
-                "topic": name,
-                "copied": name in running,
-                "paused": steering.paused_by(name) is not None,
-                "paused_by": steering.paused_by(name),
-                "halted_partitions": len({k for (_, k), h in state.halts.items() if h.topic == name}),
-                **asdict(steering.limit_of(name)),
-            }
-            for name in sorted({*running, *named})
-            if settings.selects(name)
-        ],
-    }
 
 
 def table(found: dict[str, Any]) -> str:

@@ -20,7 +20,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from common.errors import StateError
 from common.kafka.client import clients, topics
-from common.link import lane_counters, offset_mappings, positions
+from common.link import lane_words, offset_mappings, positions
 from common.partitions import PartitionId
 from common.ports import Deadline
 
@@ -89,7 +89,7 @@ class Tally:
         if (position := positions.decode(key, value)) is not None:
             self._positions[position[0]] = position[1].next
             return
-        if (said := lane_counters.decode(key, value)) is not None:
+        if (said := lane_words.decode(key, value)) is not None:
             self._counters[said.application, said.lane, said.term, said.epoch] = said.work.counts
 
     def counter(self, application: str, name: str) -> int:

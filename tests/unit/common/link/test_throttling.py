@@ -14,9 +14,10 @@ from common.config import loading
 from common.config.settings import Settings
 from common.errors import ControlError, SettingsError
 from common.link.control_state import Control
+from common.link.link_status import in_force
 from common.link.throttling import NO_LIMIT, Limit, Steering, rate
 from tests.support.control_json import encode
-from verbatim.commands.steering import checked, in_force, table
+from verbatim.commands.steering import checked, table
 from verbatim.main import cli
 
 TOPICS = ["a", "b", "ab", "other"]

@@ -1,9 +1,8 @@
-"""What `verbatim status` makes of the control topic and of what lanes have said."""
+"""What `verbatim status` shows of a link."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 from common.config import loading
 from common.link.control_kinds import (
@@ -17,10 +16,9 @@ from common.link.control_kinds import (
     encode,
 )
 from common.link.control_state import Control
-from common.link.lane_counters import Said
-from common.link.lane_work import ALL, Work
-from verbatim.commands.status import Heard, add_rates, applications, halts, newest, standing, text
-from verbatim.commands.steering import in_force
+from common.link.lane_words import Heard, Said, Word
+from common.link.lane_work import Work
+from verbatim.commands.status import rate, summary, text
 
 SETTINGS = loading.load(
     environ={
@@ -54,12 +52,7 @@ def said(application: str, lane: int, term: int, epoch: int, **of: dict[str, int
 
 
 def heard(*all_said: Said, at_ms: int = 5000) -> Heard:
-    return {(one.application, one.lane): (one, at_ms) for one in all_said}
-
-
-def lags(control: Control, *all_said: Said) -> tuple[dict[str, int | None], int | None]:
-    found = standing(in_force(SETTINGS, control)["topics"], control, heard(*all_said))
-    return {line["topic"]: line["lag"] for line in found["topics"]}, found["lag"]
+    return {(one.application, one.lane): Word(one, at_ms) for one in all_said}
 
 
 REPLICATOR = (
@@ -72,56 +65,10 @@ DEDUPLICATOR = (
 )
 
 
-def test_lag_is_what_the_source_has_beyond_what_is_delivered() -> None:
-    assert lags(state(), *REPLICATOR, *DEDUPLICATOR) == ({"orders": 20, "paid": 0}, 20)
-
-
-def test_lag_is_unknown_where_it_was_not_said_of_each_partition() -> None:
-    assert lags(state(), *REPLICATOR, DEDUPLICATOR[0]) == ({"orders": None, "paid": 0}, None)
-    assert lags(state(), *REPLICATOR) == ({"orders": None, "paid": None}, None)
-    assert lags(state()) == ({"orders": None, "paid": None}, None)
-
-
-def test_lag_said_by_topic_counts_for_all_its_partitions() -> None:
-    replicator = Said("replicator", 0, 4, 9, Work(of={("orders", ALL): Counter(end_offset=150)}))
-    deduplicator = Said("deduplicator", 0, 5, 2, Work(of={("orders", ALL): Counter(delivered_offset=130)}))
-    assert lags(state(), replicator, deduplicator)[0]["orders"] == 20
-
-
-def test_a_delivery_that_is_ahead_of_what_was_said_of_the_source_has_no_lag() -> None:
-    behind = said("replicator", 0, 4, 9, orders_0={"end_offset": 70}, orders_1={"end_offset": 50})
-    assert lags(state(), behind, *DEDUPLICATOR)[0]["orders"] == 0
-
-
-def test_lanes_of_an_older_epoch_say_nothing_any_more() -> None:
-    old = said("replicator", 2, 4, 8, orders_0={"end_offset": 999})
-    older = said("replicator", 3, 3, 99, orders_1={"end_offset": 999})
-    every = heard(*REPLICATOR, old, older)
-    assert {one.lane for one, _ in newest(every, "replicator")} == {0, 1}
-    assert newest(every, "deduplicator") == []
-
-
-def test_who_runs_is_told_with_its_instance_and_when_it_was_heard_of() -> None:
-    leads = {"replicator": True, "deduplicator": False, "offsets": False}
-    found = applications(state(), heard(*REPLICATOR), leads, 7500)
-    assert found == [
-        {"application": "replicator", "runs": True, "instance": "host-1", "lanes": 2, "said_s": 2.5},
-        {"application": "deduplicator", "runs": False, "instance": "host-2", "lanes": 0, "said_s": None},
-    ], "offsets never led here"
-    assert len(applications(state(Leader("offsets", "host-3")), {}, leads, 0)) == 3
-
-
 def shown(control: Control, *all_said: Said) -> str:
-    every = heard(*all_said)
-    found: dict[str, Any] = {
-        **in_force(SETTINGS, control),
-        "source": "s-1",
-        "target": "t-1",
-        "applications": applications(control, every, {"replicator": True, "deduplicator": True}, 6000),
-        **standing(in_force(SETTINGS, control)["topics"], control, every),
-        "halts": halts(control),
-    }
-    return text(found)
+    leads: dict[str, bool | None] = {"replicator": True, "deduplicator": True}
+    found = summary(SETTINGS, control, heard(*all_said), leads, 6000)
+    return text({"link": "east", "source": "s-1", "target": "t-1", **found})
 
 
 def test_the_table_says_what_needs_attention() -> None:
@@ -143,32 +90,20 @@ def test_the_table_says_what_needs_attention() -> None:
         "",
         "HALTED paid-0 (deduplicator): record 7 of paid-0 has no key",
         "  what to do: docs: operations/halts#key-missing",
+        "  Let the source's cleaner remove the record, or take compact out of the copy's cleanup.policy",
+        "  Or skip the record for good: verbatim accept-loss paid 0",
     ]
 
 
 def test_a_second_look_tells_what_was_delivered_between_them() -> None:
-    control = state()
-    before = standing(in_force(SETTINGS, control)["topics"], control, heard(*REPLICATOR, *DEDUPLICATOR))
-    later = (
-        said("deduplicator", 0, 5, 2, orders_0={"delivered_offset": 95}, paid_0={"delivered_offset": 7}),
-        said("deduplicator", 1, 5, 2, orders_1={"delivered_offset": 75}),
-    )
-    now = standing(in_force(SETTINGS, control)["topics"], control, heard(*REPLICATOR, *later))
-    add_rates(before, now, 4.0)
-    assert {line["topic"]: line["per_second"] for line in now["topics"]} == {"orders": 10.0, "paid": 0.0}
-    unknown = standing(in_force(SETTINGS, control)["topics"], control, heard(*REPLICATOR))
-    add_rates(unknown, now, 4.0)
-    assert {line["per_second"] for line in now["topics"]} == {None}
+    later = said("deduplicator", 0, 5, 2, orders_0={"delivered_offset": 100}, paid_0={"delivered_offset": 7})
+    before, now = heard(*REPLICATOR, *DEDUPLICATOR), heard(later, at_ms=9000)
+    found = {"link": "east", "source": "s-1", "target": "t-1", **summary(SETTINGS, state(), now, {}, 9000)}
+    rate(found, before, now)
+    line = next(line for line in text(found).splitlines() if line.startswith("orders"))
+    assert line.split() == ["orders", "copy.orders", "2", "?", "5", "copied"]
 
 
 def test_a_link_without_topics_is_shown() -> None:
-    assert "no topic yet" in text(
-        {
-            **in_force(SETTINGS, Control()),
-            "source": "s",
-            "target": "t",
-            "applications": [],
-            **standing([], Control(), {}),
-            "halts": [],
-        }
-    )
+    found = summary(SETTINGS, Control(), {}, {}, 0)
+    assert "no topic yet" in text({"source": "s", "target": "t", **found})
