@@ -3,6 +3,7 @@ subclasses."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import zlib
 from typing import TYPE_CHECKING
@@ -25,6 +26,7 @@ from common.link.control_kinds import EndEpoch
 from common.link.lane_counters import CounterTail
 from common.link.lane_plan import LanePlan, LaneShare
 from common.link.lane_progress import Done, Refused, Row, decode
+from common.link.lane_words import Heard
 from common.ports import Deadline
 from common.spark import java
 from common.spark.lane_query import Behind, LaneQuery, Plan, Reports, first_line, missing_right
@@ -97,7 +99,9 @@ class Application(Role):
             if not leads and not self.stopping.is_set():
                 self.stand_by()
             while not self.stopping.is_set():
-                if not wait_for_lead(self.leadership, self.health, self.stopping):
+                if not wait_for_lead(
+                    self.leadership, self.health, self.stopping, meanwhile=self._watch_standing_by
+                ):
                     break
                 code = self._lead()
                 if code is not None:
@@ -152,6 +156,7 @@ class Application(Role):
             if self._look_at_file():
                 replan_at = now
             self.tick()
+            self.show_link()
             rows = self._ended_rows()
             if (running := self.counters.sums(self.term, self.epoch)) is not None:
                 self.report.show_running(running)
@@ -303,6 +308,16 @@ class Application(Role):
 
     def _deposed(self) -> bool:
         return self.control.state.deposed(self.name, self.term)
+
+    def heard(self) -> Heard:
+        return self.counters.heard
+
+    def _watch_standing_by(self) -> None:
+        """The page of an instance that stands by shows the link too."""
+        with contextlib.suppress(KafkaException):
+            self.control.poll()
+            self.counters.listen()
+        self.show_link()
 
     def _look_at_control(self) -> None:
         """Take in the control topic, and show what it says."""

@@ -12,6 +12,7 @@ import logging
 import math
 import threading
 from collections import deque
+from collections.abc import Callable
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -152,7 +153,11 @@ class Leadership:
 
 
 def wait_for_lead(
-    leadership: Leadership, health: Health, stopping: threading.Event, within_s: float = math.inf
+    leadership: Leadership,
+    health: Health,
+    stopping: threading.Event,
+    within_s: float = math.inf,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> bool:
     """Stand by until this instance leads; False where `stopping` came first, or `within_s` is over."""
     began, said = ports.monotonic(), False
@@ -160,6 +165,7 @@ def wait_for_lead(
         health.turned = ports.monotonic()
         if leadership.poll(TICK_S):
             return True
+        meanwhile()
         if not said and ports.monotonic() - began > 3.0:
             said = True
             health.role = "standby"

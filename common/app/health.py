@@ -1,18 +1,20 @@
 """The health endpoints: /healthz (alive), /readyz (leading with its clusters reached, or standing by),
-/metrics (Prometheus text)."""
+/metrics (Prometheus text), / (a page for people) and /status.json (what that shows)."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import orjson
 
+from common.app import page
+from common.app.link_view import Seen, status
 from common.app.metrics import exposed, registry_of
 from common.errors import SettingsError
 from common.link.lane_work import Work
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
 
 STALE_S = 60.0
 """A main loop that has not turned for so long is not alive."""
+SILENT_S = 30.0
+"""A connection on which nothing comes for so long is closed."""
+NOT_KEPT = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
+NO_HEADERS: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -61,10 +67,19 @@ class Health:
     """Ids of both clusters, once they are known."""
     heartbeat: Heartbeat | None = None
     """Where there are any, and this is the instance that writes them."""
+    instance: str = ""
+    """Its name."""
+    started_ms: int = field(default_factory=lambda: int(time.time() * 1000))
+    seen: Seen | None = None
+    """What is known of the link, once anything is."""
     turned: float = field(default_factory=time.monotonic)
 
+    def turned_ago(self) -> float:
+        """Seconds since the main loop has turned."""
+        return time.monotonic() - self.turned
+
     def alive(self) -> bool:
-        return time.monotonic() - self.turned < STALE_S
+        return self.turned_ago() < STALE_S
 
     def reached(self) -> dict[str, bool]:
         """Whether each cluster that is used can be reached."""
@@ -100,27 +115,50 @@ class HealthServer:
         registry = registry_of(health)
 
         class Handler(BaseHTTPRequestHandler):
+            timeout: ClassVar[float] = SILENT_S
+
             def do_GET(self) -> None:
                 path = self.path.partition("?")[0]
                 if path == "/healthz":
-                    self._answer(
-                        200 if health.alive() else 503, orjson.dumps(health.report()), "application/json"
-                    )
+                    self._answer(200 if health.alive() else 503, orjson.dumps(health.report()))
                 elif path == "/readyz":
-                    self._answer(
-                        200 if health.ready() else 503, orjson.dumps(health.report()), "application/json"
-                    )
+                    self._answer(200 if health.ready() else 503, orjson.dumps(health.report()))
                 elif path == "/metrics":
                     self._answer(200, *exposed(registry, self.headers.get("Accept", "")))
+                elif path == "/status.json":
+                    found = status(health, int(time.time() * 1000))
+                    self._answer(200, orjson.dumps(found), headers=NOT_KEPT)
+                elif path == "/":
+                    body, policy = page.page()
+                    headers = {**page.HEADERS, "Content-Security-Policy": policy}
+                    self._answer(200, body, page.KIND, headers)
                 else:
-                    self._answer(404, b'{"error":"/healthz, /readyz or /metrics"}', "application/json")
+                    self._answer(404, b'{"error":"/, /status.json, /healthz, /readyz or /metrics"}')
 
-            def _answer(self, status: int, body: bytes, kind: str) -> None:
-                self.send_response(status)
-                self.send_header("Content-Type", kind)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
+            do_HEAD = do_GET
+
+            def do_POST(self) -> None:
+                self._answer(405, b'{"error":"GET or HEAD"}', headers={"Allow": "GET, HEAD"})
+
+            do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_POST
+
+            def _answer(
+                self,
+                status: int,
+                body: bytes,
+                kind: str = "application/json",
+                headers: Mapping[str, str] = NO_HEADERS,
+            ) -> None:
+                # Who asked may be gone by now.
+                with contextlib.suppress(ConnectionError, TimeoutError):
+                    self.send_response(status)
+                    self.send_header("Content-Type", kind)
+                    self.send_header("Content-Length", str(len(body)))
+                    for name, value in headers.items():
+                        self.send_header(name, value)
+                    self.end_headers()
+                    if self.command != "HEAD":
+                        self.wfile.write(body)
 
             def log_message(self, format: str, *args: object) -> None:
                 pass  # probes come every few seconds

@@ -7,14 +7,18 @@ import logging
 import os
 import socket
 import threading
+import time
 from typing import TYPE_CHECKING
 
+from common import ports
 from common.app.election import Leadership
 from common.app.health import Health, serving
+from common.app.link_view import LinkView
 from common.app.signals import stop_on_signals
 from common.link.control_kinds import Leader
 from common.link.control_log import ControlLog
 from common.link.identity import Link
+from common.link.lane_words import Heard
 from common.log_lines import setup_logging
 from common.ports import Deadline
 
@@ -42,7 +46,9 @@ class Instance:
         self.live = live
         self.instance = settings.instance_id or f"{socket.gethostname()}-{os.getpid()}"
         self.health = Health(self.name, source_reached=False if self.needs_source else None)
-        self.health.link = settings.application_name
+        self.health.link, self.health.instance = settings.application_name, self.instance
+        self.view = LinkView(self.health)
+        self._mute = False
         self.stopping = threading.Event()
         self.term = -1
         """Control offset of this leader's record."""
@@ -55,6 +61,21 @@ class Instance:
 
     def _run(self) -> int:
         raise NotImplementedError
+
+    def heard(self) -> Heard:
+        """What this instance has heard of the link's lanes."""
+        return {}
+
+    def show_link(self) -> None:
+        """What the page shows of the link, from what has been read already."""
+        try:
+            self.view.look(
+                ports.monotonic(), int(time.time() * 1000), self.settings, self.control, self.heard()
+            )
+        except Exception:
+            if not self._mute:
+                log.exception("the page can't show the link")
+            self._mute = True
 
     def take_over(self, settings: Settings) -> bool:
         """Go by these settings from now on; False where they are not fit."""

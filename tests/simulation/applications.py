@@ -247,6 +247,9 @@ class Simulated(Application):
         while not self.stopping.is_set() and wait_for_lead(self.leadership, self.health, self.stopping):
             self._lead()
 
+    def show_link(self) -> None:
+        """Nobody looks."""
+
     def make_reports(self) -> Reports:
         return Reports(self.term, Waited(self.world))
 

@@ -73,12 +73,15 @@ def test_who_does_not_lead_at_once_rehearses(
         def stand_by(self) -> None:
             said.append("rehearses")
 
+        def show_link(self) -> None:
+            pass
+
         def _lead(self) -> int | None:
             said.append("leads")
             return 0
 
     now = [0.0]
-    closes = SimpleNamespace(close=lambda: None, admin=None)
+    closes = SimpleNamespace(close=lambda: None, admin=None, poll=lambda: None, listen=lambda: None)
     monkeypatch.setattr(ports, "monotonic", lambda: now[0])
     monkeypatch.setattr(instance, "Leadership", Election)
     monkeypatch.setattr(application, "CounterTail", lambda *_: closes)
@@ -108,7 +111,7 @@ def test_a_jvm_that_has_ended_is_what_an_application_ends_with(monkeypatch: pyte
         raise ConnectionRefusedError("Answer from Java side is empty")
 
     monkeypatch.setattr(ThreadReplicator, "_lead", leads)
-    monkeypatch.setattr(application, "wait_for_lead", lambda *_: True)
+    monkeypatch.setattr(application, "wait_for_lead", lambda *_, **__: True)
     closes = SimpleNamespace(close=lambda: None, admin=None)
     monkeypatch.setattr(instance, "Leadership", lambda *_: closes)
     for name in ("CounterTail", "ClusterWatch"):

@@ -110,6 +110,9 @@ class Driven(Application):
         self.stands: list[dict[str, Behind]] = []
         """What Kafka says after each epoch; all is copied once there is nothing left of it."""
 
+    def show_link(self) -> None:
+        """Nobody looks."""
+
     def became_leader(self) -> None:
         pass
 

@@ -92,7 +92,7 @@ def test_a_pause_and_a_limit_are_told_and_nothing_is_degraded(health: Health, se
 
 
 def test_another_path_is_not_found(server: HealthServer) -> None:
-    assert get(server, "/")[0] == 404
+    assert get(server, "/nothing")[0] == 404
 
 
 def test_a_port_in_use_is_named(server: HealthServer) -> None:
