@@ -98,6 +98,11 @@ COMMANDS = [
         "Show who runs, how far each topic is, what is paused or limited, and what has halted.",
     ),
     Later(
+        "top",
+        "verbatim.commands.top:top",
+        "Watch a link in the terminal: halts first, then topics by how far they are behind.",
+    ),
+    Later(
         "topics",
         "verbatim.commands.topics:topics_command",
         "Show each source topic and its copy, with what the deduplicator would change of the copy's configuration.",
