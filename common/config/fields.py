@@ -248,7 +248,11 @@ class Fields(BaseModel):
         "SPARK_MASTER", "local[*]", "Spark master"
     )
     health_port: int = _setting(
-        "HEALTH_PORT", 8080, "port of `/healthz` and `/readyz`; `0` for none", ge=0, le=65535
+        "HEALTH_PORT",
+        8080,
+        "port of the page, `/healthz`, `/readyz` and `/metrics`; `0` for none",
+        ge=0,
+        le=65535,
     )
     health_address: Annotated[str, BeforeValidator(_address)] = _setting(
         "HEALTH_ADDRESS", "127.0.0.1", "address the health server binds to; `0.0.0.0` in containers"

@@ -20,6 +20,7 @@ from click.testing import CliRunner
 from confluent_kafka import Consumer, TopicPartition
 
 from common.app.health import HealthServer
+from common.app.link_view import status
 from common.partitions import PartitionName
 from tests.conftest import Kafka, Names
 from tests.support.brokers import Record, create_topic, produce
@@ -123,6 +124,8 @@ def test_lag_by_partition_is_what_the_source_has_beyond_what_is_delivered(
         assert (found["lag"], found["halts"]) == (0, [])
         (line,) = found["topics"]
         assert (line["topic"], line["destination"], line["partitions"]) == (topic, topic, PARTITIONS)
+        for running in (replicator, deduplicator):
+            eventually(lambda r=running: page_of(r, exact), f"the page of the {running.application.name}", 30)  # type: ignore[misc]
         health = deduplicator.application.health
         assert sample(health, "verbatim_delay_seconds_count") == sum(exact.values())
         spent = sample(health, "verbatim_delay_seconds_sum")
@@ -130,6 +133,22 @@ def test_lag_by_partition_is_what_the_source_has_beyond_what_is_delivered(
     stopped = shown(link)
     assert [one["runs"] for one in stopped["applications"]] == [False, False]
     assert stopped["lag"] == 0, "as it was said last"
+
+
+def page_of(running: Running, exact: dict[int, float]) -> bool:
+    """Whether an instance's page shows the whole link, whichever application's it is: who runs, all is
+    delivered, and a history."""
+    found = status(running.application.health, int(time.time() * 1000))
+    return (
+        found["known"]
+        and [one["runs"] for one in found["applications"]] == [True, True]
+        and all(one["led_ms"] for one in found["applications"])
+        and {one["partition"]: one["delivered"] for one in found["partitions"]} == exact
+        and {part["state"] for part in found["flow"][1:5]} == {"ok"}
+        and found["lag"] == 0
+        and any(rate for rate in found["history"]["records_per_second"])
+        and any(delay for delay in found["history"]["p99_s"])
+    )
 
 
 def shown(link: Link) -> dict[str, Any]:

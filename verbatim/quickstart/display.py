@@ -186,6 +186,9 @@ def next_steps(
         f'{python} -c "{read}"',
         "# compare both sides again",
         f"{prefix}verbatim verify",
+        "# how the link is, in the terminal; and in a browser: "
+        + " ".join(f"http://{HOST}:{port}/" for port in ports.values()),
+        f"{prefix}verbatim top",
         "# how the applications are",
         *(f"curl -s {HOST}:{port}/readyz {HOST}:{port}/metrics   # {name}" for name, port in ports.items()),
         "# kill one, look, and start it again",
