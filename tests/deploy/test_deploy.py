@@ -248,6 +248,15 @@ def test_a_command_explains_itself_in_a_bare_environment(installed: Path, script
     assert done.stderr == ""
 
 
+def test_the_page_is_in_the_wheel(installed: Path) -> None:
+    code = (
+        "import verbatim_kafka; from common.app import page; print(page.__file__); print(len(page.page()[0]))"
+    )
+    done = run(sys.executable, "-c", code, env={"PYTHONPATH": str(installed)}, cwd=installed)
+    where, size = done.stdout.split()
+    assert where.startswith(str(installed)) and int(size) == (ROOT / "common/app/page.html").stat().st_size
+
+
 @pytest.mark.parametrize(
     "command", [*(s["command"] for s in applications().values()), ["verbatim", "verify"]], ids=" ".join
 )

@@ -18,6 +18,7 @@ from click.testing import CliRunner
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from common.app.link_view import status
 from common.errors import GroupRefused, LinkRefused
 from common.kafka.client import topics as common_topics
 from common.link import identity
@@ -302,6 +303,22 @@ def test_a_group_that_goes_back_is_followed_unless_it_was_used_at_the_target(cop
     commit(link.target, group, topic, 3)
     copied.settled(group, topic, 40, "target-moved")
     assert committed(link.target, group, topic) == 3
+
+
+def test_the_page_shows_what_the_control_topic_says(copied: Copied) -> None:
+    """`offsets` may not read what lanes say: of the link it knows the rest."""
+    with in_step(copied.link) as service:
+        eventually(lambda: "offsets" in led(service), "the link on the page", 30)
+        found = status(service.health, int(time.time() * 1000))
+    assert copied.plain in {line["topic"] for line in found["topics"]}
+    assert (found["partitions"], found["lag"], found["halts"]) == ([], None, [])
+    assert led(service).keys() >= {"replicator", "deduplicator"}
+
+
+def led(service: Service) -> dict[str, int]:
+    """Application -> when its leader began to lead, as the page has it."""
+    found = status(service.health, int(time.time() * 1000))
+    return {line["application"]: line["led_ms"] for line in found.get("applications", ())}
 
 
 def test_a_group_with_members_at_the_target_is_never_written(copied: Copied) -> None:
