@@ -39,6 +39,9 @@ log = logging.getLogger(__name__)
 FIRST_S, MOST_S = 0.25, 4.0
 """For an answer: the first time, and at most, when it has doubled."""
 SILENT_S = 2.0
+MAY_PASS_S = 8.0
+"""How long to wait for brokers whose trouble may pass, where others never let anybody in. What is known is
+told meanwhile."""
 """After so long without a word from the client the listeners are asked."""
 MOST_ASKED = 8
 """Addresses that are looked at at a time, and that are named."""
@@ -108,7 +111,7 @@ class _Look:
 
     def until(self, topic: str | None, deadline: Deadline) -> str:
         """Look until something is reached; the cluster's id."""
-        within_s, silent = FIRST_S, Deadline(SILENT_S)
+        within_s, silent, may_pass = FIRST_S, Deadline(SILENT_S), Deadline(MAY_PASS_S)
         while True:
             reasons: list[Reason] = []
             try:
@@ -122,7 +125,7 @@ class _Look:
                 self._client.poll(0)
                 # Far away and slow is no reason.
                 if self._heard or silent.passed():
-                    reasons = self._elsewhere() or self._why_not(silent.passed())
+                    reasons = self._elsewhere() or self._why_not(silent.passed(), may_pass.passed())
             self._tell(reasons, deadline)
             within_s = min(MOST_S, 2 * within_s)
             ports.sleep(deadline.left(0.1))
@@ -146,16 +149,18 @@ class _Look:
             f"{self._variable}{reason.setting}: {self._side} broker {reason.words}{who}" for reason in reasons
         )
 
-    def _why_not(self, sure: bool) -> list[Reason]:
+    def _why_not(self, silent: bool, at_last: bool) -> list[Reason]:
         heard = dict(self._heard)
         addresses = access({"bootstrap.servers": self._config["bootstrap.servers"]}).bootstrap
         with ThreadPoolExecutor(MOST_ASKED) as pool:
             found = pool.map(lambda address: why(self._config, address, heard), addresses)
             reasons = [reason for reason in found if reason is not None]
-        if len(reasons) == len(addresses):
-            return reasons
-        # Nothing stands against one of them: it may only be slow, and one is enough.
-        return [reason._replace(passing=True) for reason in reasons] if sure else []
+        # Nothing stands against one of them, or what may pass, as where it is slow: one is enough.
+        if len(reasons) < len(addresses):
+            return [reason._replace(passing=True) for reason in reasons] if silent else []
+        if any(reason.passing for reason in reasons) and not at_last:
+            return [reason._replace(passing=True) for reason in reasons]
+        return reasons
 
     def _elsewhere(self, found: ClusterMetadata | None = None) -> list[Reason]:
         """Why nothing can be asked of the brokers that the cluster names. Where some of them are away, that

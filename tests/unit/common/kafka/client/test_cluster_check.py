@@ -4,16 +4,18 @@ tests/integration/test_reaching.py."""
 from __future__ import annotations
 
 import socket
+from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from common.config import loading
 from common.config.settings import Settings
-from common.errors import KafkaTimeout
+from common.errors import KafkaTimeout, LinkRefused
 from common.kafka.client import cluster_check
+from common.kafka.client.listener_check import Reason
 from common.ports import Deadline
 from verbatim.local.processes import HOST, free_ports
 
@@ -41,7 +43,7 @@ def look(
         def list_topics(self, *_: Any, timeout: float) -> Any:
             if isinstance(answer, Exception):
                 raise answer
-            return answer
+            return answer() if callable(answer) else answer
 
         def poll(self, _: float) -> None:
             for code, words in errors:
@@ -87,3 +89,34 @@ def test_an_address_that_only_an_error_tells_is_an_advertised_one(
     words = f"{HOST}:{closed}/7: Connect to ipv4#{HOST}:{closed} failed: Connection refused (after 0ms in state CONNECT)"
     with pytest.raises(KafkaTimeout, match=rf"broker 7 is advertised as {HOST}:{closed}, which can't be"):
         look(monkeypatch, settings, KafkaException(), [], [(-195, words)])
+
+
+@pytest.mark.parametrize("comes", [True, False])
+def test_a_broker_whose_trouble_may_pass_is_waited_for_beside_one_that_never_lets_in(
+    comes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have been busy with others. What stands against the other one is told at once, and is an end
+    where nobody else comes."""
+    servers = {"KAFKA_CLUSTERS_SOURCE_BOOTSTRAP_SERVERS": f"{HOST}:1,{HOST}:2"}
+    servers["KAFKA_CLUSTERS_DESTINATION_BOOTSTRAP_SERVERS"] = f"{HOST}:1"
+    given = loading.load(environ={**servers, "KAFKA_CLUSTERS_SOURCE_TOPIC": "orders"})
+    against = {
+        1: Reason("SECURITY_PROTOCOL", "speaks no TLS", False),
+        2: Reason("BOOTSTRAP_SERVERS", "is busy", True),
+    }
+    monkeypatch.setattr(cluster_check, "why", lambda config, address, heard: against[address[1]])
+    monkeypatch.setattr(cluster_check, "MAY_PASS_S", 0.5)
+    with socket.create_server((HOST, 0)) as open_:
+        there = metadata({1: open_.getsockname()[1]})
+        looks = count(1)
+
+        def answer() -> Any:
+            if next(looks) < 3 or not comes:
+                raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+            return there
+
+        try:
+            found = look(monkeypatch, given, answer, [], [(KafkaError._TRANSPORT, "it was closed")])
+        except LinkRefused as refused:
+            found = str(refused)
+    assert found == "c" if comes else "speaks no TLS" in found
