@@ -77,7 +77,8 @@ class WorkReport:
 
 def halts_of(application: str, control: Control) -> dict[PartitionName, Halt]:
     """By topic and partition. Pure."""
-    return {(halt.topic, key[1]): halt for (name, key), halt in control.halts.items() if name == application}
+    halts = control.halts.copy().items()
+    return {(halt.topic, key[1]): halt for (name, key), halt in halts if name == application}
 
 
 def halted_lines(application: str, control: Control, rows: Iterable[Row]) -> list[str]:

@@ -27,7 +27,10 @@ from common.partitions import PartitionId
 @dataclass(slots=True)
 class Control:
     """All that the control topic says of one link up to `position`. `link` None: of whatever link, where it
-    has one only."""
+    has one only.
+
+    One thread takes in records at a time; others may read meanwhile: what they go through is a copy.
+    """
 
     position: int = 0
     link: str | None = None
@@ -136,7 +139,7 @@ class Control:
 
     def newest_topics(self) -> dict[str, SourceTopic]:
         """Source topics by name, as last described; of one that was made again, the last."""
-        return {source.topic: source for source in self.topics.values()}
+        return {source.topic: source for source in self.topics.copy().values()}
 
     def copies(self) -> dict[str, str]:
         """Source topic -> destination, of the topics that are copied."""
@@ -178,7 +181,7 @@ class Control:
 
     def topic_id_history(self, topic: str) -> list[str]:
         """The ids under which a topic's name has been copied, oldest first."""
-        return list(dict.fromkeys(tid for (tid, _), origin in self.origins.items() if origin.topic == topic))
+        return list(dict.fromkeys(tid for (tid, _), of in self.origins.copy().items() if of.topic == topic))
 
     # one method for each kind of record
 

@@ -113,7 +113,7 @@ class Destinations:
         point into what it was."""
         state = self.control.state
         ids: dict[str, str] = {}
-        accepted = {t: d for t, d in state.destinations.items() if d.refused is None}
+        accepted = {t: d for t, d in state.destinations.copy().items() if d.refused is None}
         mappings = self.settings.mappings_topic
         names = sorted({d.topic for d in accepted.values()} | {mappings})
         denied = topics.not_writable(self.admin, names, Deadline(CALL_S), ids)

@@ -96,7 +96,7 @@ class TopicReporter:
         ids = {info.id for info in found}
         records: list[ControlRecord] = [
             Resumed(application=REPLICATOR, topic=halt.topic, topic_id=key[0], partition=key[1])
-            for (application, key), halt in state.halts.items()
+            for (application, key), halt in state.halts.copy().items()
             if application == REPLICATOR and key[0] in ids and halt.detail == _hidden(halt.topic)
         ]
         for name in sorted(copied.keys() | named):

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from common.app.work_report import halts_of
 from common.errors import ControlError
 from common.link.control_kinds import Halted, Identity, SourceTopic
 from common.link.control_log import ControlLog
@@ -463,3 +465,33 @@ def test_the_newest_producer_that_was_given_up_counts() -> None:
     said = {"transactional_id": "l.0", "producer_id": 7}
     state = control(("given-up", {**said, "epoch": 1}), ("given-up", {**said, "epoch": 4}))
     assert state.given_up == {"l.0": (7, 4)}
+
+
+class Growing(dict[Any, Any]):
+    """Another thread takes in a record while somebody goes through it."""
+
+    def _each(self, of: Iterable[Any]) -> Iterator[Any]:
+        for number, one in enumerate(of):
+            self[f"new {number}"] = None
+            yield one
+
+    def values(self) -> Any:
+        return self._each(super().values())
+
+    def items(self) -> Any:
+        return self._each(super().items())
+
+
+def test_what_others_read_may_grow_meanwhile() -> None:
+    """Promise: a halt or a new topic that comes just then does not end an application."""
+    topic = SourceTopic("orders", "id", 1, {})
+    state = Control(
+        topics=Growing(id=topic),
+        destinations=Growing(),
+        origins=Growing({KEY: Origin("orders", 0)}),
+        halts=Growing({(REPLICATOR, KEY): Halt(0, REPLICATOR, "orders", "loop", None, None)}),
+    )
+    assert state.newest_topics() == {"orders": topic}
+    assert (state.copies(), state.running_topics(), state.deleted_topics()) == ({}, ["orders"], [])
+    assert state.topic_id_history("orders") == ["id"]
+    assert list(halts_of(REPLICATOR, state)) == [("orders", 0)]
