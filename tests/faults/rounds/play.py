@@ -19,6 +19,7 @@ from typing import Any
 
 from confluent_kafka.admin import AdminClient
 
+from common.errors import what_and_where
 from common.kafka.client import topics as topics_of
 from common.ports import Deadline
 from tests.faults.processes import Batches, Load
@@ -234,8 +235,10 @@ class Player:
         result.lanes, result.named = LANES[self.light, link.executors is not None], link.named
         try:
             self._round(link, number, steps, result, began)
-        except Exception:  # noqa: BLE001 - whatever it is, the round has failed, and the next may still tell something
-            result.problems.append("the round broke off: " + traceback.format_exc(limit=-4))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the round has failed, and the next may still tell something
+            # The results are the project's: no place on this machine is in them.
+            result.problems.append(f"the round broke off: {what_and_where(error)}: {error}")
+            traceback.print_exc()
         result.exits, link.exits = link.exits, []
         missed = [f["name"] for f in result.faults if not f["reached"]]
         result.problems += [f["wrong"] for f in result.faults if "wrong" in f]
