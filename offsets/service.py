@@ -3,7 +3,6 @@ finds and does is elsewhere."""
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
 from collections import Counter
@@ -74,7 +73,7 @@ class Service(Instance):
         }
         watch = ClusterWatch(self.health, clusters)
         try:
-            while wait_for_lead(self.leadership, self.health, self.stopping, meanwhile=self._stand_by):
+            while wait_for_lead(self.leadership, self.health, self.stopping, meanwhile=self.follow_link):
                 try:
                     self._lead()
                 except Deposed as deposed:
@@ -113,7 +112,7 @@ class Service(Instance):
                 while time.monotonic() < at and not self.stopping.is_set():
                     self._go_on()
                     self._look_at_file()
-                    self._read_control()
+                    self.follow_link()
                     self.leadership.poll(TICK_S)
         finally:
             if record_log is not None:
@@ -131,15 +130,6 @@ class Service(Instance):
         if not self.leadership.poll(0.0) and not self.stopping.is_set():
             raise Deposed("another instance leads now")
         return not self.stopping.is_set()
-
-    def _stand_by(self) -> None:
-        self._read_control()
-        self.show_link()
-
-    def _read_control(self) -> None:
-        """For the page: what a round must know of the control topic it reads to its end."""
-        with contextlib.suppress(KafkaException):
-            self.control.poll()
 
     def _ride_out(self, error: Exception) -> None:
         reason = kafka_error(error)

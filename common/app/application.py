@@ -3,7 +3,6 @@ subclasses."""
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import zlib
 from typing import TYPE_CHECKING
@@ -99,9 +98,7 @@ class Application(Role):
             if not leads and not self.stopping.is_set():
                 self.stand_by()
             while not self.stopping.is_set():
-                if not wait_for_lead(
-                    self.leadership, self.health, self.stopping, meanwhile=self._watch_standing_by
-                ):
+                if not wait_for_lead(self.leadership, self.health, self.stopping, meanwhile=self.follow_link):
                     break
                 code = self._lead()
                 if code is not None:
@@ -312,12 +309,8 @@ class Application(Role):
     def heard(self) -> Heard:
         return self.counters.heard
 
-    def _watch_standing_by(self) -> None:
-        """The page of an instance that stands by shows the link too."""
-        with contextlib.suppress(KafkaException):
-            self.control.poll()
-            self.counters.listen()
-        self.show_link()
+    def listen(self) -> None:
+        self.counters.listen()
 
     def _look_at_control(self) -> None:
         """Take in the control topic, and show what it says."""

@@ -3,12 +3,15 @@ it follows its settings' file."""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import socket
 import threading
 import time
 from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaException
 
 from common import ports
 from common.app.election import Leadership
@@ -65,6 +68,17 @@ class Instance:
     def heard(self) -> Heard:
         """What this instance has heard of the link's lanes."""
         return {}
+
+    def listen(self) -> None:
+        """Take in what the link's lanes have said, without waiting."""
+
+    def follow_link(self) -> None:
+        """For the page of an instance that has nothing else to do with it: read what is said of the link, and
+        show it."""
+        with contextlib.suppress(KafkaException):
+            self.control.poll()
+            self.listen()
+        self.show_link()
 
     def show_link(self) -> None:
         """What the page shows of the link, from what has been read already."""

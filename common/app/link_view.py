@@ -14,7 +14,8 @@ from common.config.shown import shown
 from common.link import link_status
 from common.link.control_records import DEDUPLICATOR, REPLICATOR
 from common.link.lane_words import Heard, delays_between
-from common.link.link_status import OFFSETS, Line
+from common.link.link_status import Line
+from common.link.permissions import OFFSETS
 
 if TYPE_CHECKING:
     from common.app.health import Health
@@ -46,7 +47,7 @@ class LinkView:
         self._history = History()
         self._earlier: tuple[Heard, Heard] = ({}, {})
         """What had been heard at the last sample but one, and at the last."""
-        self._told: tuple[int, int, Line] | None = None
+        self._told: tuple[int, Line] | None = None
         self._shown: tuple[Settings, list[dict[str, str]]] | None = None
 
     def look(self, now: float, now_ms: int, settings: Settings, control: ControlLog, heard: Heard) -> None:
@@ -56,18 +57,17 @@ class LinkView:
             return
         self._look_at = now + LOOK_S
         if self._shown is None or self._shown[0] is not settings:
-            self._shown = (settings, shown(settings))
-        if self._told is None or self._told[:2] != (control.state.position, id(settings)):
-            self._told = control.read(
-                lambda state: (state.position, id(settings), link_status.told(settings, state))
-            )
+            self._shown, self._told = (settings, shown(settings)), None
+        if self._told is None or self._told[0] != control.state.position:
+            # Read first: what is taken in meanwhile is looked at the next time.
+            self._told = (control.state.position, link_status.told(settings, control.state))
         heard = dict(heard)
         if now >= self._sample_at:
             self._sample_at = now + SAMPLE_S
-            self._history.add(_sample(now_ms, self._told[2], self._earlier[1], heard))
+            self._history.add(_sample(now_ms, self._told[1], self._earlier[1], heard))
             self._earlier = (self._earlier[1], heard)
         self._health.seen = Seen(
-            told=self._told[2],
+            told=self._told[1],
             led_ms=dict(control.led_ms),
             settings=self._shown[1],
             heard=heard,
@@ -103,24 +103,19 @@ def status(health: Health, now_ms: int) -> Line:
     if (seen := health.seen) is None:
         return found
     each = link_status.partitions(seen.heard)
-    found |= {**seen.told, **link_status.standing(seen.told["topics"], each)}
-    link_status.add_rates(found["topics"], seen.before, seen.heard)
+    found |= link_status.summary(seen.told, each, seen.heard, _leads(health, seen, now_ms), now_ms)
+    link_status.rate(found, seen.before, seen.heard)
     link_status.add_rates(each, seen.before, seen.heard)
     why = link_status.reasons(found["halts"])
     for line in each:
         line["halted"] = why.get((line["topic"], line["partition"]))
-    applications = link_status.applications(
-        seen.told["led_by"], seen.heard, _leads(health, seen, now_ms), now_ms
-    )
-    rates = link_status.rates(seen.before, seen.heard)
-    for line in applications:
+    for line in found["applications"]:
         name = line["application"]
-        line |= {**rates.get(name, {}), "led_ms": seen.led_ms.get(name)}
+        line["led_ms"] = seen.led_ms.get(name)
         line["halted"] = sum(halt["application"] == name for halt in found["halts"])
     delays = delays_between(seen.before, seen.heard, DEDUPLICATOR)
     found |= {
         "partitions": each,
-        "applications": applications,
         "staging_lag": link_status.staging_lag(seen.heard),
         "delay": {"p50_s": quantile(delays, 0.5), "p99_s": quantile(delays, 0.99)},
         "settings": seen.settings,

@@ -21,6 +21,8 @@ from common.errors import SettingsError
 
 COMPRESSION = "lz4"
 """Of what is produced, where nothing else is set."""
+HIDDEN = "[hidden]"
+"""In the place of a secret."""
 Kind = Literal["consumer", "producer", "admin"]
 Value = str | int
 
@@ -352,4 +354,4 @@ def compression(config: Mapping[str, Any]) -> tuple[str, int | None]:
 
 def redacted(config: Mapping[str, Value]) -> dict[str, Value]:
     """The properties with secrets hidden."""
-    return {name: "[hidden]" if is_secret(name) else value for name, value in config.items()}
+    return {name: HIDDEN if is_secret(name) else value for name, value in config.items()}

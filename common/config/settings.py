@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from common.config import client_properties, state_path, topic_names
-from common.config.client_properties import Kind
+from common.config.client_properties import HIDDEN, Kind
 from common.config.fields import PREFIX, Cluster, Fields
 from common.errors import SettingsError
 
@@ -50,7 +50,7 @@ class Settings(Fields):
             client: client_properties.redacted(config) for client, config in self.client_properties.items()
         }
         shown["spark_conf"] = {
-            key: "[hidden]" if _SECRET_CONF.search(key) or _SECRET_CONF.search(value) else value
+            key: HIDDEN if _SECRET_CONF.search(key) or _SECRET_CONF.search(value) else value
             for key, value in self.spark_conf.items()
         }
         shown["state_path"] = state_path.redacted(self.state_path)

@@ -6,11 +6,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from common.config.client_properties import KNOWN, is_secret
+from common.config.client_properties import HIDDEN, KNOWN, is_secret
 from common.config.fields import FIELDS
 from common.config.settings import Settings
 
-HIDDEN = "[hidden]"
 _PLAIN = re.compile(
     r"bootstrap\.servers|client\.(id|rack)|sasl\.mechanisms?|sasl\.kerberos\.service\.name"
     r"|ssl\.(ca|certificate|key|keystore|crl)\.location|ssl\.(cipher\.suites|curves\.list|sigalgs\.list)"

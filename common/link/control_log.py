@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Self, TypeVar, cast
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Self, cast
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from common.config.settings import Settings
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 TELL_SKIPPED = 10
 """So many records that are skipped have a line each."""
@@ -90,11 +88,6 @@ class ControlLog:
         with self._lock:
             self._take(0.0)
             return self.state
-
-    def read(self, what: Callable[[Control], T]) -> T:
-        """What is made of the state, while no other thread takes in more."""
-        with self._lock:
-            return what(self.state)
 
     def refresh(self, deadline: Deadline) -> Control:
         """Take in everything up to the end that the log has now. Raises KafkaTimeout."""

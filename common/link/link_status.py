@@ -18,12 +18,12 @@ from common.link.control_state import Control
 from common.link.halt_commands import ways_on
 from common.link.lane_words import Heard, delivered_per_second, newest, per_second, work
 from common.link.lane_work import ALL
+from common.link.permissions import OFFSETS
 from common.partitions import PartitionName
 
 if TYPE_CHECKING:
     from common.config.settings import Settings
 
-OFFSETS = "offsets"
 SILENT_MS = 15_000
 """Lanes that run say something every three seconds: after so long they do not run."""
 
@@ -35,7 +35,9 @@ def in_force(settings: Settings, state: Control) -> Line:
     steering = state.steering
     running = set(state.running_topics())
     named = {entry for entry, _ in (*steering.pauses, *steering.limits) if topic_names.is_name(entry)}
-    halted = Counter(topic for topic, _ in {(halt.topic, key) for (_, key), halt in state.halts.items()})
+    halted = Counter(
+        topic for topic, _ in {(halt.topic, key) for (_, key), halt in state.halts.copy().items()}
+    )
     return {
         "link": settings.application_name,
         "limit": asdict(steering.link_limit),
@@ -71,6 +73,18 @@ def told(settings: Settings, state: Control) -> Line:
         "halts": halts(settings, state),
         "led_by": dict(state.led_by),
         "deleted_at_source": state.deleted_topics(),
+    }
+
+
+def summary(
+    said: Line, each: Iterable[Line], heard: Heard, leads: Mapping[str, bool | None], now_ms: int
+) -> Line:
+    """What the control topic has `said` (`told`), who runs, and how far each topic is. `each`: what
+    `partitions` found."""
+    return {
+        **said,
+        "applications": applications(said["led_by"], heard, leads, now_ms),
+        **standing(said["topics"], each),
     }
 
 
@@ -172,6 +186,14 @@ def add_rates(lines: Iterable[Line], before: Heard, now: Heard) -> None:
             line["per_second"] = each.get((topic, partition))
 
 
+def rate(found: Line, before: Heard, now: Heard) -> None:
+    """Add to a `summary` what was done in a second between two looks."""
+    add_rates(found["topics"], before, now)
+    of_each = rates(before, now)
+    for line in found["applications"]:
+        line |= of_each.get(line["application"], {})
+
+
 def staging_lag(heard: Heard) -> int | None:
     """Frames of staging that are not read yet."""
     return work(heard, DEDUPLICATOR).counts.get("staging_lag")
@@ -196,7 +218,7 @@ def halts(settings: Settings, state: Control) -> list[Line]:
             ),
         }
         for (application, (topic_id, partition)), halt in sorted(
-            state.halts.items(), key=lambda one: (one[1].topic, one[0][1][1], one[0][0])
+            state.halts.copy().items(), key=lambda one: (one[1].topic, one[0][1][1], one[0][0])
         )
     ]
 

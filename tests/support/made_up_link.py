@@ -92,9 +92,7 @@ class MadeUp:
     def look(self, now_ms: int, seconds: float = 10.0) -> dict[str, Any]:
         """The main loop looks, so many seconds after it did last: what is at /status.json then."""
         self.now += seconds
-        log: Any = SimpleNamespace(
-            state=self.control, led_ms=self.led_ms, read=lambda what: what(self.control)
-        )
+        log: Any = SimpleNamespace(state=self.control, led_ms=self.led_ms)
         self.view.look(self.now, now_ms, self.settings, log, self.heard)
         return status(self.health, now_ms)
 

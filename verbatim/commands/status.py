@@ -23,7 +23,7 @@ from common.link import identity, lane_words, link_status
 from common.link.control_records import DEDUPLICATOR, REPLICATOR
 from common.link.control_state import Control
 from common.link.lane_words import Heard, hear
-from common.link.link_status import OFFSETS
+from common.link.permissions import OFFSETS
 from common.ports import Deadline
 from offsets.groups import Groups
 from replicator.driver.planner import PositionLog
@@ -104,7 +104,7 @@ class Looks:
         found = summary(self._settings, state, self._heard, leads, int(time.time() * 1000))
         now, heard = time.monotonic(), dict(self._heard)
         if self._earlier:
-            rate(found, self._earlier[0][1], heard)
+            link_status.rate(found, self._earlier[0][1], heard)
         self._earlier.append((now, heard))
         while len(self._earlier) > 1 and self._earlier[1][0] <= now - RATE_S:
             self._earlier.popleft()
@@ -125,27 +125,12 @@ def summary(
 ) -> dict[str, Any]:
     """What is shown of a link. Pure."""
     told = link_status.told(settings, state)
-    return {
-        **told,
-        "applications": link_status.applications(state.led_by, heard, leads, now_ms),
-        **link_status.standing(told["topics"], link_status.partitions(heard)),
-    }
-
-
-def rate(found: dict[str, Any], before: Heard, now: Heard) -> None:
-    """Add what was done in a second between two looks. Pure."""
-    link_status.add_rates(found["topics"], before, now)
-    rates = link_status.rates(before, now)
-    for line in found["applications"]:
-        line |= rates.get(line["application"], {})
+    return link_status.summary(told, link_status.partitions(heard), heard, leads, now_ms)
 
 
 def text(found: dict[str, Any]) -> str:
     """The same for people."""
-    lines = [
-        f"{found['link']}: {found['source']} to {found['target']}, {count_or_unknown(found['lag'])} to go",
-        "",
-    ]
+    lines = [heading(found), ""]
     cells = [["APPLICATION", "STATE", "LED BY", "LANES", "HEARD OF"]]
     for one in found["applications"]:
         said = "-" if one["said_s"] is None else f"{one['said_s']:,.0f} s ago"
@@ -184,6 +169,10 @@ def text(found: dict[str, Any]) -> str:
             *(f"  {way['what']}: {way['command']}".removesuffix(": ") for way in halt["ways_on"]),
         ]
     return "\n".join(lines)
+
+
+def heading(found: dict[str, Any]) -> str:
+    return f"{found['link']}: {found['source']} to {found['target']}, {count_or_unknown(found['lag'])} to go"
 
 
 def count_or_unknown(lag: int | None) -> str:

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException
 
 from common.app.cli import aligned, settings_options
 from common.errors import KafkaTimeout
-from verbatim.commands.status import HALTED, Looks, count_or_unknown, rate_or_unknown, state_of, text
+from verbatim.commands.status import HALTED, Looks, count_or_unknown, heading, rate_or_unknown, state_of, text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,8 +100,7 @@ def draw(screen: Screen, found: dict[str, Any], trouble: str) -> None:
 def lines_of(found: dict[str, Any], width: int, height: int, trouble: str = "") -> list[tuple[str, bool]]:
     """What fits into so many columns and lines, and what of it is loud: the link, what halts, who runs, and
     of the topics those that are furthest behind. Pure."""
-    head = f"{found['link']}: {found['source']} to {found['target']}, {count_or_unknown(found['lag'])} to go"
-    lines = [(head, True), *([(trouble, True)] if trouble else []), ("", False)]
+    lines = [(heading(found), True), *([(trouble, True)] if trouble else []), ("", False)]
     lines += _halts(found, max(2, height // 3))
     lines += [(line, False) for line in _applications(found).splitlines()] + [("", False)]
     lines += [(line, False) for line in _topics(found, max(2, height - len(lines) - 1)).splitlines()]

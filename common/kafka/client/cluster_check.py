@@ -39,10 +39,10 @@ log = logging.getLogger(__name__)
 FIRST_S, MOST_S = 0.25, 4.0
 """For an answer: the first time, and at most, when it has doubled."""
 SILENT_S = 2.0
+"""After so long without a word from the client the listeners are asked."""
 MAY_PASS_S = 8.0
 """How long to wait for brokers whose trouble may pass, where others never let anybody in. What is known is
 told meanwhile."""
-"""After so long without a word from the client the listeners are asked."""
 MOST_ASKED = 8
 """Addresses that are looked at at a time, and that are named."""
 _WAY_IN = re.compile(
@@ -155,10 +155,11 @@ class _Look:
         with ThreadPoolExecutor(MOST_ASKED) as pool:
             found = pool.map(lambda address: why(self._config, address, heard), addresses)
             reasons = [reason for reason in found if reason is not None]
-        # Nothing stands against one of them, or what may pass, as where it is slow: one is enough.
-        if len(reasons) < len(addresses):
-            return [reason._replace(passing=True) for reason in reasons] if silent else []
-        if any(reason.passing for reason in reasons) and not at_last:
+        without = len(reasons) < len(addresses)
+        if without and not silent:
+            return []
+        if without or (any(reason.passing for reason in reasons) and not at_last):
+            # Nothing stands against one of them, or what may pass, as where it is slow: one is enough.
             return [reason._replace(passing=True) for reason in reasons]
         return reasons
 

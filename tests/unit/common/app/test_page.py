@@ -13,7 +13,7 @@ import pytest
 
 from common.app import page
 from common.app.health import Health, HealthServer
-from common.config.shown import HIDDEN
+from common.config.client_properties import HIDDEN
 from tests.support.made_up_link import MadeUp, settings
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.config.client_properties import KNOWN
-from common.config.shown import HIDDEN, shown
+from common.config.client_properties import HIDDEN, KNOWN
+from common.config.shown import shown
 from tests.support.made_up_link import settings
 
 SECRET = "s3cr3t-hunter2"  # noqa: S105 - nobody's

@@ -2,67 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
-from common.config import loading
 from common.link.control_kinds import (
-    ControlRecord,
-    Destination,
     Halted,
-    Leader,
     Limit,
     Pause,
-    SourceTopic,
-    encode,
 )
 from common.link.control_state import Control
-from common.link.lane_words import Heard, Said, Word
-from common.link.lane_work import Work
-from verbatim.commands.status import rate, summary, text
-
-SETTINGS = loading.load(
-    environ={
-        "APPLICATION_NAME": "east",
-        "KAFKA_CLUSTERS_SOURCE_BOOTSTRAP_SERVERS": "a:1",
-        "KAFKA_CLUSTERS_DESTINATION_BOOTSTRAP_SERVERS": "b:1",
-        "KAFKA_CLUSTERS_SOURCE_TOPIC": "orders,paid",
-    }
-)
-DESCRIBED = (
-    SourceTopic("orders", "id-o", 2, {}),
-    SourceTopic("paid", "id-p", 1, {}),
-    Destination("orders", "id-o", "copy.orders", 2, 1 << 20),
-    Destination("paid", "id-p", "copy.paid", 1, 1 << 20),
-    Leader("replicator", "host-1"),
-    Leader("deduplicator", "host-2"),
-)
-
-
-def state(*records: ControlRecord) -> Control:
-    control = Control()
-    for record in (*DESCRIBED, *records):
-        control.apply(control.position, encode(record, "east"))
-    return control
-
-
-def said(application: str, lane: int, term: int, epoch: int, **of: dict[str, int]) -> Said:
-    """Counts by partition, as orders_0."""
-    partitions = {(name[:-2], int(name[-1])): Counter(counts) for name, counts in of.items()}
-    return Said(application, lane, term, epoch, Work(Counter(), partitions))
-
-
-def heard(*all_said: Said, at_ms: int = 5000) -> Heard:
-    return {(one.application, one.lane): Word(one, at_ms) for one in all_said}
-
-
-REPLICATOR = (
-    said("replicator", 0, 4, 9, orders_0={"end_offset": 100, "staged_offset": 90}),
-    said("replicator", 1, 4, 9, orders_1={"end_offset": 50}, paid_0={"end_offset": 7}),
-)
-DEDUPLICATOR = (
-    said("deduplicator", 0, 5, 2, orders_0={"delivered_offset": 80}, paid_0={"delivered_offset": 7}),
-    said("deduplicator", 1, 5, 2, orders_1={"delivered_offset": 50}),
-)
+from common.link.lane_words import Said
+from common.link.link_status import rate
+from tests.support.link_words import DEDUPLICATOR, REPLICATOR, SETTINGS, heard, said, state
+from verbatim.commands.status import summary, text
 
 
 def shown(control: Control, *all_said: Said) -> str:

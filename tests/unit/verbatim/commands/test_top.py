@@ -20,9 +20,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.link.control_kinds import Halted, Pause
+from common.link.link_status import rate
 from tests.support.made_up_link import MadeUp
 from verbatim.commands import top
-from verbatim.commands.status import rate, summary
+from verbatim.commands.status import summary
 from verbatim.commands.top import lines_of, printable, watch
 
 ROOT = Path(__file__).parents[4]
