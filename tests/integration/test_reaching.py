@@ -201,16 +201,16 @@ def test_each_way_not_to_get_in_has_a_line_of_its_own_within_ten_seconds(
 
 
 def test_with_bad_addresses_among_sound_ones_all_is_well(
-    cluster: ManyListeners, user: dict[str, str], caplog: pytest.LogCaptureFixture
+    cluster: ManyListeners, user: dict[str, str]
 ) -> None:
-    """Also with one that speaks another protocol, which alone would be an end at once."""
+    """Also with one that speaks another protocol, which alone would be an end at once. (What is told
+    where the sound one takes its time: tests/unit/common/kafka/client/test_cluster_check.py.)"""
     for servers, properties in (
         (f"{CLOSED},nowhere.invalid:1,{cluster.bootstrap_servers}", {}),
         (f"{CLOSED},{cluster.bootstrap_servers},{cluster.secure_servers}", user),
     ):
         settings = loading.load(environ=variables(servers, properties))
-        assert cluster_check.cluster_id(settings, "destination", Deadline(10)) == cluster.cluster_id
-    assert caplog.messages == []
+        assert cluster_check.cluster_id(settings, "destination", Deadline(30)) == cluster.cluster_id
 
 
 def test_what_only_one_kind_of_client_comes_in_with_is_tried_too(

@@ -49,8 +49,8 @@ _WAY_IN = re.compile(
     r"security\.|ssl\.|sasl\.|enable\.(ssl|sasl)|https\.|plugin\.|broker\.address\.family|client\.dns"
 )
 _FILES = re.compile(r"(ssl|https)\.\w+\.location|sasl\.oauthbearer\.assertion\.(\w+\.)*file")
-_LEARNT = re.compile(r"(?:\w+://)?(\S+):(\d+)/(\d+): ")
-_AGE = re.compile(r" \(after \d+ms in state \w+\)$|^\S+/(bootstrap|\d+): ")
+_ABOUT = re.compile(r"(?:\w+://)?(\S+):(\d+)/(bootstrap|\d+): ")
+_AGE = re.compile(r" \(after \d+ms in state \w+\)$")
 
 
 def cluster_id(
@@ -97,7 +97,8 @@ class _Look:
         self._variable = f"KAFKA_CLUSTERS_{cluster.upper()}_"
         self._side = "target" if cluster == "destination" else "source"
         self._kind = kind
-        self._heard: dict[int, str] = {}
+        self._heard: dict[Address | None, dict[int, str]] = {}
+        """What the library said last, by whom it is about (None: by nobody's name) and the error's code."""
         self._said = ""
         self._brokers: dict[Address, int] = {}
         """Where they say that they are, and their ids."""
@@ -150,11 +151,16 @@ class _Look:
         )
 
     def _why_not(self, silent: bool, at_last: bool) -> list[Reason]:
-        heard = dict(self._heard)
-        addresses = access({"bootstrap.servers": self._config["bootstrap.servers"]}).bootstrap
+        heard = self._heard
+        # A client that was told where brokers are keeps to these.
+        known = access({"bootstrap.servers": self._config["bootstrap.servers"]}).bootstrap
+        addresses = list(self._brokers) or known
+
+        def asked(address: Address) -> Reason | None:
+            return why(self._config, address, heard.get(None, {}) | heard.get(address, {}))
+
         with ThreadPoolExecutor(MOST_ASKED) as pool:
-            found = pool.map(lambda address: why(self._config, address, heard), addresses)
-            reasons = [reason for reason in found if reason is not None]
+            reasons = [reason for reason in pool.map(asked, addresses) if reason is not None]
         without = len(reasons) < len(addresses)
         if without and not silent:
             return []
@@ -207,14 +213,17 @@ class _Look:
             raise self._ill_made(str(error.args[0].str())) from None
 
     def _hear(self, error: KafkaError) -> None:
-        if found := _LEARNT.match(error.str()):
-            # A client that was told where brokers are keeps to these, and asks nobody of bootstrap.servers
-            # any more.
-            self._brokers[(found[1].strip("[]"), int(found[2]))] = int(found[3])
+        about: Address | None = None
+        words = _AGE.sub("", error.str())
+        if found := _ABOUT.match(words):
+            about, words = (found[1].strip("[]"), int(found[2])), words[found.end() :]
+            if found[3] != "bootstrap":
+                self._brokers[about] = int(found[3])
+        said = self._heard.setdefault(about, {})
         # The last one comes last. What is said of a certificate or a token is said once, or seldom, so
         # nothing is forgotten.
-        self._heard.pop(error.code(), None)
-        self._heard[error.code()] = _AGE.sub("", _AGE.sub("", error.str()))
+        said.pop(error.code(), None)
+        said[error.code()] = words
 
     def _setting(self, name: str) -> str:
         return f"{self._variable}PROPERTIES_{name.upper().replace('.', '_')}"

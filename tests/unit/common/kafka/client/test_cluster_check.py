@@ -19,16 +19,16 @@ from common.kafka.client.listener_check import Reason
 from common.ports import Deadline
 from verbatim.local.processes import HOST, free_ports
 
+SETTINGS = {
+    "KAFKA_CLUSTERS_SOURCE_BOOTSTRAP_SERVERS": f"{HOST}:1",
+    "KAFKA_CLUSTERS_SOURCE_TOPIC": "orders",
+    "KAFKA_CLUSTERS_DESTINATION_BOOTSTRAP_SERVERS": f"{HOST}:1",
+}
+
 
 @pytest.fixture
 def settings() -> Settings:
-    return loading.load(
-        environ={
-            "KAFKA_CLUSTERS_SOURCE_BOOTSTRAP_SERVERS": f"{HOST}:1",
-            "KAFKA_CLUSTERS_SOURCE_TOPIC": "orders",
-            "KAFKA_CLUSTERS_DESTINATION_BOOTSTRAP_SERVERS": f"{HOST}:1",
-        }
-    )
+    return loading.load(environ=SETTINGS)
 
 
 def look(
@@ -91,6 +91,44 @@ def test_an_address_that_only_an_error_tells_is_an_advertised_one(
         look(monkeypatch, settings, KafkaException(), [], [(-195, words)])
 
 
+def test_what_is_heard_of_one_broker_is_told_of_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sound one that was slow was told to be of another protocol, in the words about the one before it.
+    What names nobody may be about any."""
+    heard: dict[int, Any] = {}
+    monkeypatch.setattr(
+        cluster_check, "why", lambda config, address, words: heard.update({address[1]: words})
+    )
+    servers = {"KAFKA_CLUSTERS_SOURCE_BOOTSTRAP_SERVERS": f"{HOST}:1,[::1]:2,{HOST}:3"}
+    given = loading.load(environ={**SETTINGS, **servers})
+    age = " (after 0ms in state SSL_HANDSHAKE)"
+    errors = [
+        (KafkaError._TRANSPORT, f"sasl_ssl://{HOST}:1/bootstrap: SSL handshake failed{age}"),
+        (KafkaError._AUTHENTICATION, "Failed to acquire a token"),
+        (KafkaError._TRANSPORT, f"ssl://[::1]:2/bootstrap: it is IPv6{age}"),
+    ]
+    with pytest.raises(KafkaTimeout):
+        look(monkeypatch, given, KafkaException(), [], errors)
+    all_ = {KafkaError._AUTHENTICATION: "Failed to acquire a token"}
+    assert heard == {
+        1: all_ | {KafkaError._TRANSPORT: "SSL handshake failed"},
+        2: all_ | {KafkaError._TRANSPORT: "it is IPv6"},
+        3: all_,
+    }
+
+
+def test_a_client_that_was_told_where_brokers_are_is_asked_about_these(
+    monkeypatch: pytest.MonkeyPatch, settings: Settings
+) -> None:
+    """One that does not let it in there is named, not the bootstrap server, against which nothing stands."""
+    with socket.create_server((HOST, 0)) as open_:
+        port = open_.getsockname()[1]
+        against = {port: Reason("SECURITY_PROTOCOL", f"{HOST}:{port} speaks TLS", False)}
+        monkeypatch.setattr(cluster_check, "why", lambda config, address, heard: against.get(address[1]))
+        words = f"{HOST}:{port}/7: Disconnected (after 0ms in state APIVERSION_QUERY)"
+        with pytest.raises(LinkRefused, match=f"source broker {HOST}:{port} speaks TLS"):
+            look(monkeypatch, settings, KafkaException(), [], [(KafkaError._TRANSPORT, words)])
+
+
 @pytest.mark.parametrize("comes", [True, False])
 def test_a_broker_whose_trouble_may_pass_is_waited_for_beside_one_that_never_lets_in(
     comes: bool, monkeypatch: pytest.MonkeyPatch
@@ -98,8 +136,7 @@ def test_a_broker_whose_trouble_may_pass_is_waited_for_beside_one_that_never_let
     """It may have been busy with others. What stands against the other one is told at once, and is an end
     where nobody else comes."""
     servers = {"KAFKA_CLUSTERS_SOURCE_BOOTSTRAP_SERVERS": f"{HOST}:1,{HOST}:2"}
-    servers["KAFKA_CLUSTERS_DESTINATION_BOOTSTRAP_SERVERS"] = f"{HOST}:1"
-    given = loading.load(environ={**servers, "KAFKA_CLUSTERS_SOURCE_TOPIC": "orders"})
+    given = loading.load(environ={**SETTINGS, **servers})
     against = {
         1: Reason("SECURITY_PROTOCOL", "speaks no TLS", False),
         2: Reason("BOOTSTRAP_SERVERS", "is busy", True),
