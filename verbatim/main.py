@@ -73,6 +73,11 @@ COMMANDS = [
         "Let no more than so much be read: of each of the TOPICs (names or regular expressions), or of all topics together.",
     ),
     Later(
+        "links",
+        "verbatim.commands.links:links_command",
+        "Show all links of a target cluster: where each comes from, how far it is, and which are sick.",
+    ),
+    Later(
         "pause",
         "verbatim.commands.steering:pause",
         "Stop reading TOPICs at the source: names or regular expressions, none for all, also those that appear later.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,11 @@ from common.log_lines import setup_logging
 log = logging.getLogger(__name__)
 
 
-def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
+def settings_options(
+    command: Callable[..., Any], assumed: Mapping[str, str] | None = None
+) -> Callable[..., Any]:
     """Give a click command a flag for every setting, `--config`, `--conf` and `--version`, and pass
-    `settings=` to it.
+    `settings=` to it. `assumed`: settings that it can do without, as common/config/loading.py has them.
 
     `live_file()` is the file that they were read from. Loads the settings, sets up logging and logs the
     settings' warnings before the command begins. Raises SettingsError: run the command through entry.py's
@@ -40,6 +42,7 @@ def settings_options(command: Callable[..., Any]) -> Callable[..., Any]:
             config_file=file,
             flags=flags,
             spark_conf=_spark_conf(options.pop("spark_conf")),
+            assumed=assumed,
         )
         # Looked at before it is read: what is written in between is a change.
         live = LiveFile(Path(file), load) if file else None

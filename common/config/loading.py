@@ -27,6 +27,9 @@ _NEVER_EMPTY = {"APPLICATION_NAME"} | {
     variable for variable, field in FIELDS.items() if Settings.model_fields[field].is_required()
 }
 """Elsewhere an empty variable counts as not set. Here that would be another link, or is no link at all."""
+NOWHERE = "nowhere:9092"
+NO_SOURCE = {f"{PREFIX}SOURCE_BOOTSTRAP_SERVERS": NOWHERE, f"{PREFIX}SOURCE_TOPIC": ".*"}
+"""What is assumed for who never asks the source."""
 
 
 def load(
@@ -34,8 +37,10 @@ def load(
     config_file: str | os.PathLike[str] | None = None,
     flags: Mapping[str, str | None] | None = None,
     spark_conf: Mapping[str, str] | None = None,
+    assumed: Mapping[str, str] | None = None,
 ) -> Settings:
     """Read every source; `environ` is os.environ unless given, `flags` maps variables' names to text.
+    `assumed`: what counts where a variable is not given, for who can do without it.
 
     Raises SettingsError, one line that begins with the name of the variable at fault.
     """
@@ -73,7 +78,7 @@ def load(
             raise SettingsError(f"{variable}: is empty; give it a value, or leave it out")
         if given:
             values[field], labels[field] = given.value.strip(), given.label
-    settings = _validated(values, labels)
+    settings = _validated({FIELDS[name]: value for name, value in (assumed or {}).items()} | values, labels)
     check_together(settings)
     properties: dict[str, dict[str, str | int]] = {}
     for cluster in CLUSTERS:

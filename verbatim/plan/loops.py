@@ -8,19 +8,18 @@ leaves the same traces as one that runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-import orjson
 from confluent_kafka.admin import AdminClient
 
-from common.errors import ControlError
 from common.kafka.client import clients, topics
 from common.kafka.client.range_reader import records
 from common.link.control_state import Control
 from common.ports import Deadline
+from verbatim.links.summary import links_in
 
 if TYPE_CHECKING:
     from common.config.settings import Settings
@@ -58,32 +57,16 @@ def copied_back(
 
     with ThreadPoolExecutor(AT_A_TIME) as pool:
         for read in pool.map(said, [n for n in names if n in there and there[n].partitions == 1]):
-            for link, state in _links(read).items():
-                made = state.identity
-                if made is not None and (made.target_cluster, made.source_cluster) == clusters:
+            for link, state in links_in(read).items():
+                if isinstance(state, Control) and _between(state) == clusters:
                     found += _back(settings, link, copies, state.copies())
     return found
 
 
-def _links(said: Iterable[tuple[int, bytes | None]]) -> dict[str, Control]:
-    """What a control topic says of each link that uses it; nothing where it is another kind of topic."""
-    said = list(said)
-    states = {name: Control(link=name) for _, value in said if (name := _link_of(value)) is not None}
-    for name, state in list(states.items()):
-        try:
-            for offset, value in said:
-                state.apply(offset, value)
-        except ControlError:
-            del states[name]
-    return states
-
-
-def _link_of(value: bytes | None) -> str | None:
-    try:
-        name = orjson.loads(value or b"")["link"]
-    except (orjson.JSONDecodeError, KeyError, TypeError):
-        return None
-    return name if isinstance(name, str) else None
+def _between(state: Control) -> tuple[str, str] | None:
+    """The ids of a link's target and source."""
+    made = state.identity
+    return None if made is None else (made.target_cluster, made.source_cluster)
 
 
 def _back(settings: Settings, link: str, copies: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:

@@ -32,6 +32,8 @@ from common.ports import Deadline
 NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 """The zero UUID: what brokers before 2.8 answer, since they have no topic ids."""
 _BATCH = 500
+LAST_TRY_S = 1.5
+"""Before the deadline, what may pass is tried again; in its last seconds it is an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +60,12 @@ def names(client: AdminClient, which: str, deadline: Deadline) -> list[str]:
     return sorted(found.topics)
 
 
-def describe(client: AdminClient, topics: list[str], deadline: Deadline) -> dict[str, TopicInfo]:
-    """Identity and partition count of those of the topics that exist."""
+def describe(
+    client: AdminClient, topics: list[str], deadline: Deadline, hidden: set[str] | None = None
+) -> dict[str, TopicInfo]:
+    """Identity and partition count of those of the topics that exist; `hidden` as in `descriptions`."""
     out: dict[str, TopicInfo] = {}
-    for name, found in descriptions(client, topics, deadline).items():
+    for name, found in descriptions(client, topics, deadline, hidden=hidden).items():
         if id_text(found.topic_id) == NO_ID:
             raise LinkRefused(
                 f"topic {name} has no topic id: its brokers are older than Kafka 2.8, which Verbatim needs"
@@ -127,14 +131,19 @@ def descriptions(
 
 
 def bounds(
-    client: AdminClient, partitions: Collection[PartitionName], deadline: Deadline, committed: bool = False
+    client: AdminClient,
+    partitions: Collection[PartitionName],
+    deadline: Deadline,
+    committed: bool = False,
+    failed: dict[PartitionName, str] | None = None,
 ) -> dict[PartitionName, tuple[int, int]]:
-    """Log start and high watermark of each partition; `committed`: the last stable offset in its place."""
+    """Log start and high watermark of each partition; `committed`: the last stable offset in its place;
+    `failed` as in `offsets`."""
     if not partitions:
         return {}
-    low = offsets(client, dict.fromkeys(partitions, OffsetSpec.earliest()), deadline)
-    end = offsets(client, dict.fromkeys(partitions, OffsetSpec.latest()), deadline, committed)
-    return {at: (low[at], end[at]) for at in partitions}
+    low = offsets(client, dict.fromkeys(partitions, OffsetSpec.earliest()), deadline, False, failed)
+    end = offsets(client, dict.fromkeys(low, OffsetSpec.latest()), deadline, committed, failed)
+    return {at: (low[at], end[at]) for at in end}
 
 
 def configs(client: AdminClient, topics: list[str], deadline: Deadline) -> dict[str, dict[str, str]]:
@@ -284,12 +293,17 @@ def alter(client: AdminClient, name: str, changes: Mapping[str, str | None], dea
 
 
 def offsets(
-    client: AdminClient, specs: dict[PartitionName, OffsetSpec], deadline: Deadline, committed: bool = False
+    client: AdminClient,
+    specs: dict[PartitionName, OffsetSpec],
+    deadline: Deadline,
+    committed: bool = False,
+    failed: dict[PartitionName, str] | None = None,
 ) -> dict[PartitionName, int]:
     """Offsets by OffsetSpec (earliest, latest, for a timestamp: -1 where there is none), of each partition's
     leader.
 
-    `committed`: latest is the last stable offset instead of the high watermark.
+    `committed`: latest is the last stable offset instead of the high watermark. With `failed`, a partition
+    whose leader does not tell is put there, with the reason, instead of ending it for all.
     """
     out: dict[PartitionName, int] = {}
     level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
@@ -297,7 +311,14 @@ def offsets(
     def ask(batch: list[PartitionName], timeout: float) -> None:
         wanted = {TopicPartition(*at): specs[at] for at in batch}
         for at, future in client.list_offsets(wanted, isolation_level=level, request_timeout=timeout).items():
-            out[(at.topic, at.partition)] = clients.found_offset(future_result(future, timeout + 1).offset)
+            name = (at.topic, at.partition)
+            try:
+                out[name] = clients.found_offset(future_result(future, timeout + 1).offset)
+            except KafkaException as exception:
+                error: KafkaError = exception.args[0]
+                if failed is None or (retriable(error) and deadline.left() > LAST_TRY_S):
+                    raise
+                failed[name] = error.str()
 
     keys = list(specs)
     for begin in range(0, len(keys), _BATCH):

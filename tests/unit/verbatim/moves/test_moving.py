@@ -222,7 +222,9 @@ def test_the_newest_record_is_looked_for_behind_the_markers_of_transactions(
     ends = {("t", 0): 993, ("t", 1): 900, ("t", 2): 0, ("t", 3): 2000}
     asked: list[dict[int, tuple[int, int]]] = []
 
-    def offsets(_: Any, specs: dict[Any, Any], deadline: Deadline, committed: bool = False) -> dict[Any, int]:
+    def offsets(
+        _: Any, specs: dict[Any, Any], deadline: Deadline, committed: bool = False, failed: Any = None
+    ) -> dict[Any, int]:
         return {at: ends[at] if committed else 0 for at in specs}
 
     def read(_: Any, topic: str, ranges: dict[int, tuple[int, int]]) -> Any:

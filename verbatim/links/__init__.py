@@ -1,0 +1,1 @@
+"""All links of a target cluster: which there are, and how each is."""
