@@ -11,14 +11,14 @@ from typing import Any
 from bench.copiers import NAMES, TITLES
 from bench.figures import PERCENTILES, Spread, spread
 from bench.latency import BARE
-from bench.sitting import SHAPES
+from bench.sitting import OTHER_SHAPES, SHAPES
 
 BEGIN, END = "<!-- generated: begin -->", "<!-- generated: end -->"
 
 Result = dict[str, Any]
 _TITLES = {BARE: "no copier: producer and reader on one topic", **TITLES}
 _ORDER = [BARE, *NAMES]
-_SHAPES = [shape.name for shape in SHAPES]
+_SHAPES = [shape.name for shape in SHAPES + OTHER_SHAPES]
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

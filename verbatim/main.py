@@ -53,6 +53,11 @@ COMMANDS = [
         "Show the access rules of each copy: in step, to be granted, to be revoked, or set by somebody else.",
     ),
     Later(
+        "bundle",
+        "verbatim.commands.bundle:bundle",
+        "Put into one file what somebody who helps has to see: no records, no secrets.",
+    ),
+    Later(
         "convert",
         "verbatim.commands.convert:convert",
         "Write the settings that are those of MirrorMaker 2 in FILE.",

@@ -46,6 +46,12 @@ def check(environ: Mapping[str, str] = os.environ) -> None:
         )
 
 
+def version(environ: Mapping[str, str] = os.environ) -> str:
+    """What the Java says of itself that Spark would run on, or why it can't be run, in one line. Raises
+    SettingsError where there is none."""
+    return " ".join(_version(_path(environ)).split())
+
+
 def _chosen_by_script(environ: Mapping[str, str]) -> bool:
     home = environ.get("SPARK_HOME")
     folder = environ.get("SPARK_CONF_DIR") or (f"{home}/conf" if home else None)

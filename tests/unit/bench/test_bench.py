@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench import copiers, report, sitting, throughput, usage
+from bench import cli, copiers, report, sitting, throughput, usage
 from bench.clusters import Broker
 from bench.figures import longest_gap, percentile, spread, steady, time_of, value_at
 from bench.latency import SETTLE_S, judged
@@ -213,6 +213,14 @@ def test_rounds_of_all_sittings_share_a_row() -> None:
         "peak memory: of both applications, and of the greater one"
     )
     assert text.count("`python -m bench`") == 2
+
+
+def test_every_shape_that_can_be_measured_has_its_place() -> None:
+    """A sitting of a shape beside the usual ones ended with its figures measured and told nowhere."""
+    for name in cli._SHAPES:
+        assert name.split("-")[0] in report.as_markdown(
+            [_sitting({**_throughput("verbatim", 100_000), "shape": name})]
+        )
 
 
 def test_figures_of_different_machines_are_not_mixed() -> None:
