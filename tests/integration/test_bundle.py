@@ -110,7 +110,7 @@ def test_what_can_be_had_is_in_it_without_secrets_and_the_rest_is_named(
     assert cluster["cluster"] == target.cluster_id
     assert cluster["brokers"][0]["requests"]["0"][1] >= 3
     own = json.loads(found["topics.json"])
-    assert own[link.settings.control_topic]["config"]["cleanup.policy"] == "compact"
+    assert own[link.settings.control_topic]["config"]["cleanup.policy"] == "delete"
     control = [json.loads(line) for line in found["control.jsonl"].splitlines()]
     assert own[link.settings.control_topic]["offsets"]["0"][1] >= control[-1]["offset"]
     assert source.cluster_id in found["control.jsonl"]
