@@ -49,6 +49,9 @@ TOGETHER_S = 0.1
 """How long the first partitions wait for the others. What is assigned while a request for some is on its way
 is asked for in the next one: that waits at the broker for FETCH_WAIT_MS where nothing comes."""
 FETCH_WAIT_MS = 100
+FETCH_BYTES = 8 << 20
+"""Of a staging partition, in one answer, unless an operator says otherwise: the client asks for the next one
+when this one is there. With the library's 1 MiB a target that is 50 ms away gives 17 MB/s of each."""
 
 
 def run(plan: dict[str, Any]) -> Iterator[str]:
@@ -68,13 +71,7 @@ class Lane:
         self.counters = Counters(DEDUPLICATOR, plan.term, plan.epoch, plan.lane, plan.positions_topic)
         self._mute = False
         self.counting: Producer = clients.producer(plan.control_producer, linger_ms=0)
-        self.consumer: Consumer = clients.consumer(
-            plan.consumer,
-            group_id=plan.group,
-            enable_partition_eof=True,
-            check_crcs=True,
-            fetch_wait_max_ms=FETCH_WAIT_MS,
-        )
+        self.consumer = _reader(plan)
         self.deliveries = {
             share.partition: Delivery(plan, share, self.term, self.admin) for share in plan.partitions
         }
@@ -242,6 +239,17 @@ class Lane:
         yield Done(self._work())
         if not all(d.done() for d in self.deliveries.values()):
             yield Unfinished()
+
+
+def _reader(plan: DeduplicatorPlan) -> Consumer:
+    """Of staging."""
+    return clients.consumer(
+        {"fetch.message.max.bytes": FETCH_BYTES, **plan.consumer},
+        group_id=plan.group,
+        enable_partition_eof=True,
+        check_crcs=True,
+        fetch_wait_max_ms=FETCH_WAIT_MS,
+    )
 
 
 def _work_of(state: StagingPartitionState, names: Mapping[str, str]) -> Work:

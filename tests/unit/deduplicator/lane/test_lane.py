@@ -1,4 +1,4 @@
-"""When a deduplicator's lane begins to read its staging partitions."""
+"""How a deduplicator's lane reads its staging partitions, and when it begins to."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from collections import deque
 from types import SimpleNamespace
 from typing import Any, cast
 
-from deduplicator.lane.lane import TOGETHER_S, Lane
+import pytest
+
+from common.kafka.client import clients
+from deduplicator.lane import lane as lanes
+from deduplicator.lane.lane import FETCH_BYTES, TOGETHER_S, Lane
 
 
 class Assigned:
@@ -58,3 +62,16 @@ def test_a_partition_whose_recovery_takes_long_holds_the_others_up_for_a_moment_
     a_lane._follow_positions(1000.2)
     assert consumer.said[1:] == [("unassign", [(1, 4)]), ("assign", [(0, 3), (1, 4)])]
     assert a_lane.generations == {0: 0, 1: 1}
+
+
+@pytest.mark.parametrize("name", ["fetch.message.max.bytes", "max.partition.fetch.bytes"])
+def test_an_answer_is_as_large_as_the_operator_says_or_else_large_enough_for_a_long_line(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two names of one property the client takes what comes last."""
+    made: list[dict[str, Any]] = []
+    monkeypatch.setattr(clients, "consumer", lambda config, **_: made.append(config))
+    for config in ({}, {name: 5}):
+        lanes._reader(cast(Any, SimpleNamespace(consumer=config, group="g")))
+    assert made[0] == {"fetch.message.max.bytes": FETCH_BYTES}
+    assert list(made[1].items())[-1] == (name, 5)
