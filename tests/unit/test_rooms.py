@@ -26,12 +26,13 @@ def files() -> Iterator[tuple[str, str]]:
 
 
 def imported(source: str) -> set[str]:
-    """Top-level packages that a file imports when it is imported, as it stands there."""
+    """Top-level packages that a file imports when it is imported, as it stands there; but for
+    urllib.parse, which is text alone."""
     found: set[str] = set()
     for node in ast.parse(source).body:
         if isinstance(node, ast.Import):
             found |= {name.name.partition(".")[0] for name in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module != "urllib.parse":
             found.add(node.module.partition(".")[0])
     return found
 

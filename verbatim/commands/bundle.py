@@ -55,11 +55,10 @@ CONTENTS = "contents.json"
     help="Put the end of this log in too; may be given again.",
 )
 def bundle(settings: Settings, file: Path | None, instances: tuple[str, ...], logs: tuple[Path, ...]) -> None:
-    """Put into one file what somebody who helps has to see: versions, settings, both clusters, the link's
-    state and what its topics say, and of instances and logs what is given. No records, no secrets. Changes
-    nothing.
+    """Put into one file what somebody who helps has to see: no records, no secrets. Changes nothing.
 
-    What can't be had is named, and the rest is written all the same.
+    In it are versions, settings, both clusters, the link's state and what its topics say, and of instances
+    and logs what is given. What can't be had is named, and the rest is written all the same.
     """
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     name = f"verbatim-bundle-{settings.application_name}-{stamp}"
