@@ -43,7 +43,7 @@ WHOLE = {
     "bytes": ("verbatim_frame_bytes", "bytes of frames written, or read"),
     "staging_lag": ("verbatim_staging_lag", "frames of staging that are not read yet"),
     "transactions": ("verbatim_transactions", "transactions committed"),
-    "aborted": ("verbatim_transactions_aborted", "transactions given up"),
+    "aborted": ("verbatim_transactions_aborted", "transactions given up, those of recovery too"),
     "transaction_ms": (
         "verbatim_transaction_seconds",
         "how long transactions were open until they were committed, all together",

@@ -174,6 +174,8 @@ class Delivery:
         refused = self._transaction.refused()
         if isinstance(error, Unsettled):
             refused |= error.refused
+        # Recovery has transactions, too.
+        self.state.aborted += not self._transaction.open
         self._abandon()
         self._blocked.stay(self._unavailable.refused(refused, (self.plan.mappings_topic,)))
         if not self.stopping:

@@ -166,12 +166,14 @@ def asked(port: int, query: str) -> list[Any]:
 
 
 @contextmanager
-def prometheus(folder: Path, targets: list[str]) -> Iterator[int]:
+def prometheus(folder: Path, targets: list[str], *rules: Path) -> Iterator[int]:
     """One that looks every second; its port."""
     (port,) = free_ports(1)
     config = folder / "prometheus.yml"
     jobs = [{"job_name": "verbatim", "static_configs": [{"targets": targets}]}]
-    config.write_text(json.dumps({"global": {"scrape_interval": "1s"}, "scrape_configs": jobs}))
+    every = {"scrape_interval": "1s", "evaluation_interval": "1s"}
+    known = {"global": every, "scrape_configs": jobs, "rule_files": list(map(str, rules))}
+    config.write_text(json.dumps(known))
     command = [
         "prometheus",
         f"--config.file={config}",
