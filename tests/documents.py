@@ -15,7 +15,7 @@ from common import errors
 from common.config import loading
 from common.config.reference import settings_table
 from common.link.halt_reasons import HaltReason
-from common.link.identity import own_topics
+from common.link.identity import metrics_topic, own_topics
 from common.link.permissions import rights_table
 from replicator.driver.heartbeats import CONFIG as HEARTBEATS
 from verbatim.main import COMMANDS
@@ -93,6 +93,7 @@ def topics() -> str:
     settings = loading.load(environ={"APPLICATION_NAME": "link", **needed})
     told = dict(own_topics(settings))
     told[settings.group_offsets_topic] = (1, {"cleanup.policy": "compact"})
+    told |= metrics_topic(settings)
     told[settings.heartbeats_topic] = (1, dict(HEARTBEATS))
 
     def row(name: str) -> tuple[str, ...]:

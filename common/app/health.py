@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -65,6 +66,9 @@ class Health:
     source: str = ""
     target: str = ""
     """Ids of both clusters, once they are known."""
+    exports: Counter[str] = field(default_factory=Counter)
+    exports_failed: Counter[str] = field(default_factory=Counter)
+    """How often metrics were sent, by exporter: of those that OTEL_METRICS_EXPORTER names."""
     heartbeat: Heartbeat | None = None
     """Where there are any, and this is the instance that writes them."""
     instance: str = ""
@@ -111,7 +115,8 @@ class Health:
 class HealthServer:
     """Serves a Health object until closed."""
 
-    def __init__(self, health: Health, address: str, port: int) -> None:
+    def __init__(self, health: Health, address: str, port: int, metrics: bool = True) -> None:
+        """`metrics`: whether it serves those."""
         registry = registry_of(health)
 
         class Handler(BaseHTTPRequestHandler):
@@ -123,7 +128,7 @@ class HealthServer:
                     self._answer(200 if health.alive() else 503, orjson.dumps(health.report()))
                 elif path == "/readyz":
                     self._answer(200 if health.ready() else 503, orjson.dumps(health.report()))
-                elif path == "/metrics":
+                elif path == "/metrics" and metrics:
                     self._answer(200, *exposed(registry, self.headers.get("Accept", "")))
                 elif path == "/status.json":
                     found = status(health, int(time.time() * 1000))
@@ -132,6 +137,8 @@ class HealthServer:
                     body, policy = page.page()
                     headers = {**page.HEADERS, "Content-Security-Policy": policy}
                     self._answer(200, body, page.KIND, headers)
+                elif path == "/metrics":
+                    self._answer(404, b'{"error":"prometheus is not among OTEL_METRICS_EXPORTER"}')
                 else:
                     self._answer(404, b'{"error":"/, /status.json, /healthz, /readyz or /metrics"}')
 
@@ -185,8 +192,30 @@ def serving(health: Health, settings: Settings) -> Iterator[None]:
     if not settings.health_port:
         yield
         return
-    server = HealthServer(health, settings.health_address, settings.health_port)
+    metrics = "prometheus" in settings.exporters
+    server = HealthServer(health, settings.health_address, settings.health_port, metrics)
     try:
         yield
     finally:
         server.close()
+
+
+@contextlib.contextmanager
+def sending(health: Health, settings: Settings) -> Iterator[None]:
+    """Send metrics meanwhile, where OTEL_METRICS_EXPORTER asks for that."""
+    names = [name for name in settings.exporters if name != "prometheus"]
+    if not names:
+        yield
+        return
+    try:
+        from common.app.otel.sending import Sending
+
+        found = Sending(names, health, settings)
+    except ImportError as error:
+        raise SettingsError(
+            f"OTEL_METRICS_EXPORTER: {', '.join(names)}: {error.name} is not installed: install the extra, verbatim-kafka[otel]"
+        ) from None
+    try:
+        yield
+    finally:
+        found.close()

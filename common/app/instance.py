@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException
 
 from common import ports
 from common.app.election import Leadership
-from common.app.health import Health, serving
+from common.app.health import Health, sending, serving
 from common.app.link_view import LinkView
 from common.app.signals import stop_on_signals
 from common.link.control_kinds import Leader
@@ -59,7 +59,7 @@ class Instance:
     def run(self) -> int:
         """Until a signal comes or all is done: the exit code."""
         stop_on_signals(self.stopping)
-        with serving(self.health, self.settings):
+        with serving(self.health, self.settings), sending(self.health, self.settings):
             return self._run()
 
     def _run(self) -> int:

@@ -113,6 +113,7 @@ class HealthCollector(Collector):
         yield from self._limits()
         for which, reached in health.reached().items():
             yield self._gauge(f"verbatim_{which}_reached", f"1 where the {which} can be reached", reached)
+        yield from self._exports()
         if health.epochs or health.epochs_failed:
             yield self._counter("verbatim_epochs", "epochs that ended well", health.epochs)
             yield self._counter("verbatim_epochs_failed", "epochs that failed", health.epochs_failed)
@@ -127,6 +128,18 @@ class HealthCollector(Collector):
                     "the time of the newest heartbeat that has arrived",
                     seen.newest_ms / 1000,
                 )
+
+    def _exports(self) -> Iterator[Metric]:
+        """Of each exporter that metrics are sent by."""
+        for name, words, counts in (
+            ("verbatim_metric_exports", "times that metrics were sent", self._health.exports),
+            ("verbatim_metric_exports_failed", "times that this failed", self._health.exports_failed),
+        ):
+            found = CounterMetricFamily(name, words, labels=(*OF_ALL, "exporter"))
+            for exporter, count in sorted(counts.items()):
+                found.add_metric([*self._of_all(), exporter], count)
+            if found.samples:
+                yield found
 
     def _limits(self) -> Iterator[Metric]:
         """Of each limit that is in force; the link's has the topic `*`, which is no topic's name."""

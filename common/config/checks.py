@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from common.config import own_topic_config, state_path, topic_names
+from common.config import own_topic_config, state_path, telemetry, topic_names
 from common.config.fields import PREFIX
 from common.config.settings import Settings
 from common.errors import SettingsError
@@ -36,7 +36,8 @@ def doubts(settings: Settings) -> list[str]:
 
 def check_together(settings: Settings) -> None:
     """What each setting may be by itself, but not beside another. Raises SettingsError."""
-    if len(settings.own_topics) < len(own_topic_config.KINDS):
+    kinds = len(own_topic_config.KINDS) - ("kafka" not in settings.exporters)
+    if len(settings.own_topics) < kinds:
         raise SettingsError("STAGING_TOPIC, CONTROL_TOPIC and the like: two topics of the link have one name")
     joined = topic_names.joined(settings.destination_topic_map)
     if joined and settings.several_sources == "fail":
@@ -52,6 +53,12 @@ def check_together(settings: Settings) -> None:
         raise SettingsError("ACL_READ_ONLY: goes with ACL_SYNC=read, not with all")
     if settings.heartbeats_interval_s:
         _check_heartbeats(settings)
+    if "otlp" in settings.exporters and (why := telemetry.wrong(settings.otel_variables)):
+        raise SettingsError(why)
+    if set(settings.exporters) - {"prometheus"} and (
+        entry := telemetry.wrong_attributes(settings.otel_resource_attributes)
+    ):
+        raise SettingsError(f"OTEL_RESOURCE_ATTRIBUTES: entry {entry[:40]!r} is not of the form name=value")
 
 
 def _check_heartbeats(settings: Settings) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from common.config import durations, own_topic_config, topic_names
+from common.config import durations, own_topic_config, telemetry, topic_names
 from common.config.client_properties import Kind
 from common.config.start_offsets import checked as checked_start
 
@@ -287,6 +287,28 @@ class Fields(BaseModel):
         "text",
         "`text`, or `json`: one JSON object a line, with `time`, `level`, `logger`, `message` and `exception`",
     )
+    metrics_exporters: Annotated[str, BeforeValidator(telemetry.exporters)] = _setting(
+        "OTEL_METRICS_EXPORTER", "prometheus", "where metrics go, comma-separated: `prometheus` (`/metrics`), `otlp`, `kafka` (the topic "
+        "`<link>.metrics` at the target), `console`; or `none`. All but `prometheus` need the extra `otel`",
+    )  # fmt: skip
+    metrics_interval_ms: int = _setting(
+        "OTEL_METRIC_EXPORT_INTERVAL", 60_000, "how often they are sent, in ms (`otlp`, `kafka`, `console`)", ge=1
+    )  # fmt: skip
+    otlp_endpoint: str | None = _setting(
+        "OTEL_EXPORTER_OTLP_ENDPOINT", None, "`otlp`: the receiver", "`http://localhost:4318`, with `grpc` port 4317"
+    )  # fmt: skip
+    otlp_protocol: str = _setting(
+        "OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf", "`otlp`: `http/protobuf` or `grpc`"
+    )
+    otlp_headers: str | None = _setting(
+        "OTEL_EXPORTER_OTLP_HEADERS", None, "`otlp`: headers, `name=value`, comma-separated, values URL-encoded; never shown", "none"
+    )  # fmt: skip
+    otel_service_name: str | None = _setting(
+        "OTEL_SERVICE_NAME", None, "`service.name` of what is sent", "`verbatim-<application>`"
+    )
+    otel_resource_attributes: str | None = _setting(
+        "OTEL_RESOURCE_ATTRIBUTES", None, "more attributes of what is sent, `name=value`, comma-separated", "none"
+    )  # fmt: skip
     consumer_groups: Annotated[str, BeforeValidator(_selection)] = _setting(
         "CONSUMER_GROUPS", ".*", "`offsets`: consumer groups to translate: names or regular expressions, as for topics", "all",
         live=True,
@@ -351,9 +373,12 @@ class Fields(BaseModel):
     heartbeats_topic_name: OptionalName = _own_topic(
         "HEARTBEATS_TOPIC", "heartbeats", "heartbeats, at the source; one partition"
     )
+    metrics_topic_name: OptionalName = _own_topic(
+        "METRICS_TOPIC", "metrics", "metrics, with `OTEL_METRICS_EXPORTER=kafka`; one partition"
+    )
     link_topic_config: Annotated[str, BeforeValidator(_link_topic_config)] = _setting(
         "LINK_TOPIC_CONFIG", "", "`key=value`, comma-separated: configuration of the link's own topics when Verbatim makes them "
-        "(`min.insync.replicas=2`); `staging:`, `control:`, `positions:`, `offset-mappings:` or `group-offsets:` before the key means "
+        "(`min.insync.replicas=2`); `staging:`, `control:`, `positions:`, `offset-mappings:`, `group-offsets:` or `metrics:` before the key means "
         "that one only (`offset-mappings:retention.ms=1209600000`)", "none",
     )  # fmt: skip
     client_properties: dict[str, dict[str, str | int]] = Field(default_factory=dict)

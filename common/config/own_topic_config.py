@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-KINDS = ("staging", "positions", "control", "offset-mappings", "group-offsets")
+KINDS = ("staging", "positions", "control", "offset-mappings", "group-offsets", "metrics")
 
 HOUR_MS = 3600 * 1000
 LEAST_MESSAGE_BYTES = 1 << 20
@@ -30,9 +30,9 @@ def configured(text: str) -> dict[str, dict[str, str]]:
 
 
 def _check(entry: str, kind: str, key: str, value: str) -> None:
-    if key == "retention.ms" and kind == "offset-mappings":
+    if key == "retention.ms" and kind in ("offset-mappings", "metrics"):
         if value != "-1" and not (value.isdecimal() and int(value) >= HOUR_MS):
-            raise ValueError(f"entry {entry!r}: mappings are kept for an hour at least")
+            raise ValueError(f"entry {entry!r}: {kind} are kept for an hour at least")
     elif key == "max.message.bytes":
         if not value.isdecimal() or int(value) < LEAST_MESSAGE_BYTES:
             raise ValueError(f"entry {entry!r}: a frame needs {LEAST_MESSAGE_BYTES} bytes at least")

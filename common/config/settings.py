@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Self
 
-from common.config import client_properties, state_path, topic_names
+from common.config import client_properties, state_path, telemetry, topic_names
 from common.config.client_properties import HIDDEN, Kind
 from common.config.fields import PREFIX, Cluster, Fields
 from common.errors import SettingsError
@@ -18,6 +18,8 @@ _SECRET_CONF = re.compile(
     r"secret|password|passphrase|token|credential|(access|account|shared|sas|api|private)[._-]?key",
     re.IGNORECASE,
 )
+LOGIN = re.compile(r"//[^/@\s]*@")
+"""What stands before the host of a URL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,8 @@ class Settings(Fields):
             for key, value in self.spark_conf.items()
         }
         shown["state_path"] = state_path.redacted(self.state_path)
+        shown["otlp_headers"] = self.otlp_headers and HIDDEN
+        shown["otlp_endpoint"] = self.otlp_endpoint and LOGIN.sub(f"//{HIDDEN}@", self.otlp_endpoint)
         return shown
 
     def __repr_args__(self) -> Any:
@@ -85,13 +89,35 @@ class Settings(Fields):
         return self.heartbeats_topic_name or f"{self.application_name}.heartbeats"
 
     @property
+    def metrics_topic(self) -> str:
+        return self.metrics_topic_name or f"{self.application_name}.metrics"
+
+    @property
+    def exporters(self) -> list[str]:
+        """Where metrics go: of telemetry.EXPORTERS."""
+        return [name for name in self.metrics_exporters.split(",") if name != telemetry.NONE]
+
+    @property
+    def otel_variables(self) -> dict[str, str | None]:
+        """What OpenTelemetry's own exporters read, wherever it was given."""
+        return {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": self.otlp_endpoint,
+            "OTEL_EXPORTER_OTLP_PROTOCOL": self.otlp_protocol,
+            "OTEL_EXPORTER_OTLP_HEADERS": self.otlp_headers,
+            "OTEL_SERVICE_NAME": self.otel_service_name,
+            "OTEL_RESOURCE_ATTRIBUTES": self.otel_resource_attributes,
+        }
+
+    @property
     def deduplicator_group(self) -> str:
         return f"{self.application_name}.deduplicator"
 
     @property
     def own_topic_kinds(self) -> dict[str, str]:
-        """The link's own topics, and what each is called in LINK_TOPIC_CONFIG."""
+        """The link's own topics, and what each is called in LINK_TOPIC_CONFIG. That of metrics is where it is
+        asked for: there may be another of its name."""
         return {
+            **({self.metrics_topic: "metrics"} if "kafka" in self.exporters else {}),
             self.staging_topic: "staging",
             self.positions_topic: "positions",
             self.control_topic: "control",

@@ -8,14 +8,13 @@ from typing import Any
 
 from common.config.client_properties import HIDDEN, KNOWN, is_secret
 from common.config.fields import FIELDS
-from common.config.settings import Settings
+from common.config.settings import LOGIN, Settings
 
 _PLAIN = re.compile(
     r"bootstrap\.servers|client\.(id|rack)|sasl\.mechanisms?|sasl\.kerberos\.service\.name"
     r"|ssl\.(ca|certificate|key|keystore|crl)\.location|ssl\.(cipher\.suites|curves\.list|sigalgs\.list)"
 )
 """Properties of free text whose value is shown: of any other it is only told that there is one."""
-_LOGIN = re.compile(r"//[^/@\s]*@")
 
 
 def shown(settings: Settings) -> list[dict[str, str]]:
@@ -48,4 +47,4 @@ def _timed(seconds: float | None) -> str | None:
 def _text(value: Any) -> str:
     if value is None or value == "":
         return "-"
-    return _LOGIN.sub(f"//{HIDDEN}@", str(value).lower() if isinstance(value, bool) else str(value))
+    return LOGIN.sub(f"//{HIDDEN}@", str(value).lower() if isinstance(value, bool) else str(value))

@@ -32,7 +32,7 @@ STAGING_MESSAGE_BYTES = 64 << 20
 """A frame is about 1 MiB, but a record larger than that travels alone, and what was well compressed at the
 source may not be here."""
 MAPPING_MESSAGE_BYTES = 16 << 20
-MAPPING_RETENTION_MS = 7 * 24 * 3600 * 1000
+MAPPING_RETENTION_MS = METRICS_RETENTION_MS = 7 * 24 * 3600 * 1000
 SOURCE_S = 10.0
 """How long the source is waited for by who can do without it."""
 
@@ -69,6 +69,16 @@ def own_topics(settings: Settings) -> dict[str, tuple[int, dict[str, str]]]:
                 "message.timestamp.type": "CreateTime",
             },
         ),
+    }
+
+
+def metrics_topic(settings: Settings) -> dict[str, tuple[int, dict[str, str]]]:
+    """The same of the topic that OTEL_METRICS_EXPORTER=kafka asks for, and that whoever comes first makes."""
+    return {
+        settings.metrics_topic: (
+            1,
+            {"cleanup.policy": "delete", "retention.ms": str(METRICS_RETENTION_MS)},
+        )
     }
 
 

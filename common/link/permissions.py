@@ -13,6 +13,7 @@ SOURCE, TARGET = "source", "target"
 REPLICATOR, DEDUPLICATOR, OFFSETS = "replicator", "deduplicator", "offsets"
 CLUSTER = "kafka-cluster"
 HEARTBEATS = "with `HEARTBEATS_INTERVAL`"
+METRICS = "with `OTEL_METRICS_EXPORTER=kafka`"
 
 
 class Right(NamedTuple):
@@ -44,6 +45,7 @@ def _common(principal: str) -> tuple[Right, ...]:
             for t in ("control", "staging", "positions", "offset-mappings")
         ),
         *(_own(principal, operation, "control") for operation in ("READ", "WRITE")),
+        *(_own(principal, operation, "metrics", METRICS) for operation in ("WRITE", "DESCRIBE_CONFIGS")),
         _group(principal, "READ", f"{principal}.leader"),
         _group(principal, "DESCRIBE", "reader"),
         Right(
@@ -83,6 +85,7 @@ RIGHTS: tuple[Right, ...] = (
     _own(DEDUPLICATOR, "WRITE", "positions", "for its counters"),
     _own(DEDUPLICATOR, "READ", "offset-mappings"),
     _own(DEDUPLICATOR, "WRITE", "offset-mappings"),
+    _own(DEDUPLICATOR, "CREATE", "metrics", METRICS + ", unless it is made by hand"),
     _group(DEDUPLICATOR, "READ", "deduplicator"),
     Right(DEDUPLICATOR, TARGET, "WRITE", "TRANSACTIONAL_ID", "<link>.*"),
     Right(DEDUPLICATOR, TARGET, "WRITE", "TOPIC", "<destinations>"),
@@ -112,6 +115,7 @@ RIGHTS: tuple[Right, ...] = (
     _own(OFFSETS, "WRITE", "group-offsets"),
     _own(OFFSETS, "DESCRIBE_CONFIGS", "group-offsets"),
     _own(OFFSETS, "CREATE", "group-offsets", "unless it is made by hand"),
+    _own(OFFSETS, "CREATE", "metrics", METRICS + ", unless it is made by hand"),
     Right(OFFSETS, TARGET, "READ", "TOPIC", "<destinations>"),
     Right(OFFSETS, TARGET, "READ", "GROUP", "<groups>"),
 )

@@ -99,6 +99,8 @@ def test_dashboards_show_every_metric_of_the_copying() -> None:
         "verbatim_epochs_total",
         "verbatim_frames_total",
         "verbatim_mappings_total",
+        "verbatim_metric_exports_total",
+        "verbatim_metric_exports_failed_total",
         "verbatim_rounds_total",
     }
 

@@ -8,6 +8,7 @@ in test_rights_needed.py.
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -28,6 +29,8 @@ from confluent_kafka.admin import (
     UserScramCredentialDeletion,
 )
 
+from common.app.health import Health, sending
+from common.config import loading
 from common.errors import VerbatimError
 from common.kafka.client.topics import configs
 from common.kafka.errors import NO_RIGHTS
@@ -36,7 +39,7 @@ from common.ports import Deadline
 from offsets.groups import Groups
 from tests.integration.test_destinations import alter
 from tests.integration.test_topics_change import add_partitions
-from tests.support.brokers import Record, create_topic, end_offsets, produce, start_offsets, topics
+from tests.support.brokers import Record, create_topic, end_offsets, produce, read_all, start_offsets, topics
 from tests.support.guarded import MADE_ONCE, PRINCIPALS, Guarded, commit, group_offset, needed, only_with
 from tests.support.harness import Link, ThreadQuery, assert_copied, eventually
 from tests.support.secured import Right, SecuredCluster, binding
@@ -262,3 +265,42 @@ def test_heartbeats_need_their_own_rights_and_no_other(
         for instance in running:
             instance.stop()
     assert {principal: link.denied(principal) for principal in before} == before
+
+
+def test_metrics_in_a_topic_need_their_own_rights_and_no_other(
+    guarded: tuple[SecuredCluster, SecuredCluster], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Promise: with the rights that the reference lists for it, whichever application comes first makes the
+    topic of metrics, all write to it, and none tries anything else; without one of them the log says once
+    which is missing, and the application goes on."""
+    link = Guarded(guarded, "figures")
+    mine = {
+        principal: [r for r in only_with("OTEL_METRICS_EXPORTER") if r.principal == principal]
+        for principal in PRINCIPALS
+    }
+    assert {right.operation for right in mine[OFFSETS]} == {"CREATE", "WRITE", "DESCRIBE_CONFIGS"}
+
+    def send(principal: str) -> str:
+        """Once; what is logged."""
+        health = Health(principal, instance=principal)
+        settings = loading.load(environ=link.links[principal].variables | {"OTEL_METRICS_EXPORTER": "kafka"})
+        caplog.clear()
+        with sending(health, settings):
+            (thread,) = [thread for thread in threading.enumerate() if thread.name == "metrics-kafka"]
+        thread.join(30)
+        assert health.exports["kafka"] + health.exports_failed["kafka"] == 1
+        assert bool(health.exports_failed["kafka"]) == bool(caplog.messages)
+        return "".join(caplog.messages)
+
+    for right in mine[OFFSETS]:
+        assert "figures.metrics" in (told := send(OFFSETS)) and "grant" in told, right
+        link.grant(right)
+    before = {principal: link.denied(principal) for principal in PRINCIPALS}
+    assert send(OFFSETS) == ""
+    for principal in (REPLICATOR, DEDUPLICATOR):
+        for right in mine[principal]:
+            link.grant(right)
+        assert send(principal) == ""
+    assert {principal: link.denied(principal) for principal in PRINCIPALS} == before
+    written = read_all(guarded[1].bootstrap_servers, "figures.metrics")[0]
+    assert {record.key for record in written} == {principal.encode() for principal in PRINCIPALS}

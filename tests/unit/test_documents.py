@@ -62,6 +62,7 @@ def test_every_reason_for_a_halt_has_a_runbook_and_every_runbook_a_reason() -> N
 def metrics() -> set[str]:
     """What is on /metrics of any instance, but of its process."""
     health = Health("replicator", "leader", True, True, epochs=1)
+    health.exports["otlp"] = health.exports_failed["otlp"] = 1
     health.heartbeat, health.limits = Heartbeat(1.0, 1), {"*": Limit(1, 1)}
     health.work = Work(
         Counter(dict.fromkeys(WHOLE, 1)), {("orders", 0): Counter(dict.fromkeys(PARTITIONS, 1))}

@@ -129,6 +129,9 @@ class _Look:
         with self._phase(f"topic {s.group_offsets_topic}"):
             compact = {"cleanup.policy": "compact"}
             identity.make_topics(s, self.target, {s.group_offsets_topic: (1, compact)}, Deadline(CALL_S))
+        if "kafka" in s.exporters:
+            with self._phase(f"topic {s.metrics_topic}"):
+                identity.make_topics(s, self.target, identity.metrics_topic(s), Deadline(CALL_S))
         source, target = report.source_cluster or "", report.target_cluster or ""
         with self._phase("identity"):
             identity.identify(s, self.target, control, source, target, Deadline(CALL_S), make=True)

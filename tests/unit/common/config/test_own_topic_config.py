@@ -14,6 +14,7 @@ def test_a_setting_goes_to_all_topics_or_to_the_one_that_it_names() -> None:
     assert found["staging"] == {"min.insync.replicas": "2", "segment.bytes": "5"}
     assert found["offset-mappings"] == {"min.insync.replicas": "2", "retention.ms": "3600000"}
     assert configured("a=1,control:a=2")["control"] == {"a": "2"}
+    assert configured("metrics:retention.ms=3600000")["metrics"] == {"retention.ms": "3600000"}
     assert configured("") == {kind: {} for kind in KINDS}
 
 
@@ -31,6 +32,7 @@ def test_a_setting_goes_to_all_topics_or_to_the_one_that_it_names() -> None:
         "message.timestamp.type=LogAppendTime",
         "offset-mappings:retention.ms=3599999",
         "offset-mappings:retention.ms=x",
+        "metrics:retention.ms=3599999",
         "staging:max.message.bytes=1000",
     ],
 )

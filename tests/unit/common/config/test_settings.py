@@ -75,6 +75,9 @@ FIXED_INTERFACE = [
     ),
     *("GROUP_OFFSETS_TOPIC", "LINK_TOPIC_CONFIG"),
     *("TOPIC_CONFIG_SYNC", "TOPIC_CONFIG_EXCLUDE", "TOPIC_CONFIG_DEFAULTS"),
+    *("OTEL_METRICS_EXPORTER", "OTEL_METRIC_EXPORT_INTERVAL", "METRICS_TOPIC"),
+    *("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_PROTOCOL", "OTEL_EXPORTER_OTLP_HEADERS"),
+    *("OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES"),
 ]
 legal_name = st.text("abcXYZ019._-", min_size=1, max_size=40).filter(lambda name: name not in (".", ".."))
 
@@ -272,6 +275,10 @@ def test_a_missing_required_variable_is_named(variable: str) -> None:
         ("KAFKA_CLUSTERS_THIRD_TOPIC", "orders"),
         (SOURCE + "PROPERTIES_", "x"),
         (SOURCE + "CLIENT_CONFIG", "/does/not/exist"),
+        ("OTEL_METRICS_EXPORTER", "otpl"),
+        ("OTEL_METRICS_EXPORTER", "none,otlp"),
+        ("OTEL_METRIC_EXPORT_INTERVAL", "30s"),
+        ("OTEL_METRIC_EXPORT_INTERVAL", "0"),
     ],
 )
 def test_an_ill_formed_value_or_unknown_variable_is_named_first(variable: str, value: str) -> None:
@@ -362,6 +369,66 @@ def test_internal_and_own_topics_are_never_selected_even_when_named() -> None:
         assert not any(settings.selects(topic) for topic in own + internal)
     assert len(settings.warnings) == 6
     assert load(APPLICATION_NAME="other", **{SOURCE + "TOPIC": own[0]}).selects(own[0])
+
+
+def test_the_topic_of_metrics_is_the_links_own_where_it_is_asked_for_alone() -> None:
+    """Elsewhere `orders.metrics` may well be somebody's."""
+    named = {"APPLICATION_NAME": "orders", SOURCE + "TOPIC": ".*"}
+    assert load(**named).selects("orders.metrics")
+    assert load(**named, OTEL_METRICS_EXPORTER="otlp").selects("orders.metrics")
+    own = load(**named, OTEL_METRICS_EXPORTER="prometheus,kafka")
+    assert not own.selects("orders.metrics") and "orders.metrics" in own.own_topics
+    assert refusal(OTEL_METRICS_EXPORTER="kafka", METRICS_TOPIC="verbatim.staging").startswith(
+        "STAGING_TOPIC, "
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "exporters"),
+    [
+        ("", ["prometheus"]),
+        (" OTLP , prometheus,otlp", ["otlp", "prometheus"]),
+        ("console,kafka", ["console", "kafka"]),
+        ("None", []),
+    ],
+)
+def test_where_metrics_go_is_a_list_as_opentelemetry_has_it(text: str, exporters: list[str]) -> None:
+    assert load(OTEL_METRICS_EXPORTER=text).exporters == exporters
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "others"),
+    [
+        ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json", {}),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "collector:4318", {}),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a b", {"OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "Bearer-hunter2", {}),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "a=1,b c=hunter2", {}),
+        ("OTEL_EXPORTER_OTLP_HEADERS", "a=hunter2%0d%0ahost:x", {}),
+        ("OTEL_RESOURCE_ATTRIBUTES", "env", {}),
+        ("OTEL_RESOURCE_ATTRIBUTES", "env=", {"OTEL_METRICS_EXPORTER": "kafka"}),
+    ],
+)
+def test_what_an_exporter_could_not_go_by_is_refused_where_it_is_used(
+    variable: str, value: str, others: dict[str, str]
+) -> None:
+    """And the same means nothing where it is another program's."""
+    told = refusal(**{"OTEL_METRICS_EXPORTER": "otlp", variable: value, **others})
+    assert told.startswith(variable + ":") and "hunter2" not in told
+    load(**{variable: value, **others, "OTEL_METRICS_EXPORTER": "prometheus"})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": "https://collector:4318/otlp"},
+        {"OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4317", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
+        {"OTEL_EXPORTER_OTLP_HEADERS": "authorization=Basic YTpi, x-tenant=east"},
+        {"OTEL_RESOURCE_ATTRIBUTES": "env=prod, team=a%20b"},
+    ],
+)
+def test_what_an_exporter_can_go_by_is_taken(given: dict[str, str]) -> None:
+    load(OTEL_METRICS_EXPORTER="otlp", **given)
 
 
 @pytest.mark.parametrize(
