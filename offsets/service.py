@@ -20,6 +20,7 @@ from common.link import identity
 from common.link.lane_work import Work
 from common.ports import Deadline
 from offsets.group_offsets import GroupKey
+from offsets.group_states import group_states
 from offsets.groups import shown
 from offsets.survey import Row, Survey, Unmoved, refuse_provenance
 from offsets.writer import RecordLog, write_offsets
@@ -77,6 +78,7 @@ class Service(Instance):
                 try:
                     self._lead()
                 except Deposed as deposed:
+                    self.health.groups = {}
                     log.info("%s", deposed)
                     continue
                 if self.once or self.stopping.is_set():
@@ -162,6 +164,8 @@ class Service(Instance):
         self.totals["offsets_written"] += outcomes["written"]
         self.totals["rounds"] += 1
         self.health.work = Work(self.totals)
+        now_ms = int(time.time() * 1000)
+        self.health.groups = group_states(self.rows, self.unmoved, self.health.groups, now_ms)
         said = {row.key: row.record.outcome for row in self.rows}
         for key, outcome in said.items():
             if outcome not in ("written", "in-step") and self._said.get(key) != outcome:

@@ -309,6 +309,10 @@ class Application(Role):
     def heard(self) -> Heard:
         return self.counters.heard
 
+    def show_link(self) -> None:
+        super().show_link()
+        self.look_at_spark()
+
     def listen(self) -> None:
         self.counters.listen()
 

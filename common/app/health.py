@@ -22,7 +22,9 @@ from common.link.lane_work import Work
 from common.link.throttling import Limit
 
 if TYPE_CHECKING:
+    from common.app.group_state import GroupState
     from common.config.settings import Settings
+    from common.spark.usage import Usage
 
 STALE_S = 60.0
 """A main loop that has not turned for so long is not alive."""
@@ -66,6 +68,9 @@ class Health:
     source: str = ""
     target: str = ""
     """Ids of both clusters, once they are known."""
+    groups: Mapping[str, GroupState] = field(default_factory=dict)
+    """Consumer groups of the source, where this is the instance that translates them; made anew each time."""
+    spark: Usage | None = None
     exports: Counter[str] = field(default_factory=Counter)
     exports_failed: Counter[str] = field(default_factory=Counter)
     """How often metrics were sent, by exporter: of those that OTEL_METRICS_EXPORTER names."""

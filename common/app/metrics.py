@@ -19,6 +19,8 @@ from prometheus_client.core import (
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from common.app.group_state import all_of
+from common.link import lane_work
 from common.link.lane_work import ALL, DELAYS_S, LEVELS
 
 if TYPE_CHECKING:
@@ -47,6 +49,18 @@ WHOLE = {
     "transaction_ms": (
         "verbatim_transaction_seconds",
         "how long transactions were open until they were committed, all together",
+    ),
+    "limit_wait_ms": (
+        "verbatim_limit_wait_seconds",
+        "how long records that had been read waited for a rate limit, all lanes together",
+    ),
+    "source_throttle_ms": (
+        "verbatim_source_throttle_seconds",
+        "for how long brokers of the source held us back, since a quota was used up, all lanes together",
+    ),
+    "target_throttle_ms": (
+        "verbatim_target_throttle_seconds",
+        "for how long brokers of the target held us back, since a quota was used up, all lanes together",
     ),
     "mappings": ("verbatim_mappings", "mapping records written"),
     "recoveries": ("verbatim_recoveries", "times that a staging partition's state was loaded anew"),
@@ -114,6 +128,11 @@ class HealthCollector(Collector):
         for which, reached in health.reached().items():
             yield self._gauge(f"verbatim_{which}_reached", f"1 where the {which} can be reached", reached)
         yield from self._exports()
+        yield from self._groups()
+        if (spark := health.spark) is not None:
+            yield self._gauge("verbatim_spark_task_slots", "tasks that Spark can run at once", spark.slots)
+            yield self._gauge("verbatim_spark_executors", "executors that run tasks", spark.executors)
+            yield self._gauge("verbatim_spark_active_tasks", "tasks that run", spark.active)
         if health.epochs or health.epochs_failed:
             yield self._counter("verbatim_epochs", "epochs that ended well", health.epochs)
             yield self._counter("verbatim_epochs_failed", "epochs that failed", health.epochs_failed)
@@ -128,6 +147,32 @@ class HealthCollector(Collector):
                     "the time of the newest heartbeat that has arrived",
                     seen.newest_ms / 1000,
                 )
+
+    def _groups(self) -> Iterator[Metric]:
+        """Of each consumer group, or where there are too many of all together."""
+        groups = self._health.groups
+        if len(groups) > lane_work.MOST_PARTITIONS:
+            groups = {"": all_of(groups.values())}
+        labels = (*OF_ALL, "group")
+        states = GaugeMetricFamily(
+            "verbatim_group_partitions", "partitions of a consumer group", labels=(*labels, "state")
+        )
+        written = CounterMetricFamily(
+            "verbatim_group_offsets_written", "offsets written to a group", labels=labels
+        )
+        in_step = GaugeMetricFamily(
+            "verbatim_group_in_step_timestamp_seconds", "when all of a group was in step last", labels=labels
+        )
+        for group, of in sorted(groups.items()):
+            at = [*self._of_all(), group]
+            for state in ("exact", "behind", "held_back"):
+                states.add_metric([*at, state], getattr(of, state))
+            if group:
+                # All together are in verbatim_offsets_written.
+                written.add_metric(at, of.written)
+            if of.in_step_ms is not None:
+                in_step.add_metric(at, of.in_step_ms / 1000)
+        yield from (family for family in (states, written, in_step) if family.samples)
 
     def _exports(self) -> Iterator[Metric]:
         """Of each exporter that metrics are sent by."""

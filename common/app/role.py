@@ -3,16 +3,21 @@ lanes run on Spark."""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
 from pyspark.sql import SparkSession
 
+from common import ports
 from common.app.instance import Instance
 from common.link.lane_plan import LaneShare
 from common.link.lane_progress import Row
 from common.spark.lane_query import Behind, LaneQuery, Reports, RunLane, rehearse
 from common.spark.session import build_session, lanes_of, stop_session
+from common.spark.usage import usage
+
+LOOK_S = 10.0
 
 
 class Role(Instance, ABC):
@@ -24,6 +29,7 @@ class Role(Instance, ABC):
     spark: SparkSession
     lanes_wanted = 1
     reports: Reports
+    _looked_s = -math.inf
 
     @abstractmethod
     def became_leader(self) -> None:
@@ -66,6 +72,12 @@ class Role(Instance, ABC):
             worker_imports=type(self).run_lane.__module__,
         )
         self.lanes_wanted = lanes_of(self.spark)
+
+    def look_at_spark(self) -> None:
+        """Show what Spark runs tasks with, each LOOK_S."""
+        if hasattr(self, "spark") and ports.monotonic() - self._looked_s >= LOOK_S:
+            self._looked_s = ports.monotonic()
+            self.health.spark = usage(self.spark)
 
     def stand_by(self) -> None:
         """Another instance leads: be ready to take over."""

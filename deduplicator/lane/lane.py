@@ -19,6 +19,7 @@ from common.kafka.client import clients
 from common.kafka.client.clients import Received
 from common.kafka.client.stall_detector import StallDetector
 from common.kafka.errors import NO_RIGHTS, denied, retriable
+from common.kafka.quotas import THROTTLED
 from common.link.control_log import ControlLog
 from common.link.control_records import DEDUPLICATOR
 from common.link.halt_reasons import HaltReason
@@ -64,6 +65,8 @@ class Lane:
 
     def __init__(self, plan: DeduplicatorPlan) -> None:
         self.plan = plan
+        self._throttled_before_ms = THROTTLED.own_ms + THROTTLED.library_ms
+        """What a lane before it in this process counted."""
         self.bounded: bool = plan.bounded
         self.control = ControlLog.in_lane(plan)
         self.admin = clients.admin(plan.control_admin)
@@ -221,6 +224,8 @@ class Lane:
         topic = self.plan.staging_topic
         read = {(topic, p): max(0, d.state.position) for p, d in self.deliveries.items()}
         behind = ends(self.consumer, [TopicPartition(*at) for at in read])
+        throttled_ms = THROTTLED.own_ms + THROTTLED.library_ms
+        found.counts["target_throttle_ms"] = throttled_ms - self._throttled_before_ms
         found.counts["staging_lag"] = sum(max(0, end - read[at]) for at, end in behind.items())
         return found
 
@@ -249,6 +254,7 @@ def _reader(plan: DeduplicatorPlan) -> Consumer:
         enable_partition_eof=True,
         check_crcs=True,
         fetch_wait_max_ms=FETCH_WAIT_MS,
+        throttle_cb=THROTTLED.told,
     )
 
 

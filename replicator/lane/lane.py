@@ -329,7 +329,7 @@ class Lane:
                     # Behind those that got nothing: what the link's limit lets through is shared out in
                     # turns.
                     self.uncut[at] = self.uncut.pop(at)
-        self.held_back = waiting > 0 and waiting == len(self.uncut)
+        self.held_back = self.throttle.holds_back(waiting, len(self.uncut), all_of_it, now)
 
     def _write_positions(self, now: float, force: bool = False) -> None:
         if not force and now - self.positions_written < POSITION_INTERVAL_S:
@@ -356,7 +356,7 @@ class Lane:
         return all(c.status is not Status.RUNNING or c.paused or c.done() for c in self.copies.values())
 
     def _work(self) -> Work:
-        ends, found = self.source.ends(), Work()
+        ends, found = self.source.ends(), Work(self.throttle.counts())
         for at, copy in self.copies.items():
             of = found.of[at] = Counter(records=copy.records, staged_offset=copy.acked)
             if self.plan.provenance:

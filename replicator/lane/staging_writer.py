@@ -23,6 +23,7 @@ from common.errors import VerbatimError
 from common.kafka.client import clients
 from common.kafka.client.clients import ProducedHeaders
 from common.kafka.errors import denied, kafka_error, lacks_right
+from common.kafka.quotas import THROTTLED
 from common.link import positions
 from common.link.frame import encode_headers, staging_key
 from common.link.halt_reasons import HaltReason
@@ -89,6 +90,7 @@ class Writer:
             linger_ms=0,
             batch_size=BATCH_BYTES,
             queue_buffering_max_kbytes=QUEUE_BYTES >> 10,
+            throttle_cb=THROTTLED.told,
         )
         clients.connect(self._producer, plan.staging_topic, Deadline(clients.CONNECT_S))
         self._failed: tuple[PartitionCopy, CutFrame, KafkaError] | None = None

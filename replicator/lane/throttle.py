@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable
 
+from common.kafka.quotas import THROTTLED
 from common.link.throttling import Steering
 from replicator.lane.partition_copy import CutFrame, PartitionCopy
 from replicator.lane.source_reader import Source
@@ -37,6 +38,29 @@ class Throttle:
         self._steering = Steering()
         self._bytes, self._records = MOST_BYTES, MOST_RECORDS
         self._any = False
+        self.waited_s = 0.0
+        """How long records that had been read waited for a limit."""
+        self._waits_since: float | None = None
+        self._before_ms = THROTTLED.own_ms, THROTTLED.library_ms
+        """Of a lane before it in this process."""
+
+    def counts(self) -> Counter[str]:
+        """What has held the lane back: limits, and quotas of the source and of the target."""
+        own_ms, library_ms = self._before_ms
+        return Counter(
+            limit_wait_ms=int(self.waited_s * 1000),
+            source_throttle_ms=THROTTLED.own_ms - own_ms,
+            target_throttle_ms=THROTTLED.library_ms - library_ms,
+        )
+
+    def holds_back(self, waiting: int, uncut: int, all_of_it: bool, now: float) -> bool:
+        """Frames were cut, of all that may go or of what is full: whether all of the `uncut` partitions, of
+        which something is left, are those `waiting` for a limit."""
+        if all_of_it:
+            if self._waits_since is not None:
+                self.waited_s += now - self._waits_since
+            self._waits_since = now if waiting else None
+        return 0 < waiting == uncut
 
     def follow(self, steering: Steering, now: float) -> bool:
         """Take over what is in force now; whether other partitions are to be read than before.

@@ -41,6 +41,8 @@ WELL = {
     f"verbatim_transactions_aborted_total{{{DEDUPLICATOR}}}": "1x60",
     f"verbatim_epochs_failed_total{{{DEDUPLICATOR}}}": "2x60",
     f"verbatim_heartbeat_timestamp_seconds{{{REPLICATOR}}}": "0+60x60",
+    f"verbatim_source_throttle_seconds_total{{{REPLICATOR}}}": "0+6x60",
+    f"verbatim_target_throttle_seconds_total{{{DEDUPLICATOR}}}": "3x60",
     f"verbatim_rounds_total{{{OFFSETS}}}": "0+12x60",
 }
 """By the minute, of a link that is well: six thousand records."""
@@ -53,6 +55,7 @@ FAULTS: dict[str, dict[str, str]] = {
         f"verbatim_source_end_offset{{{REPLICATOR},{PARTITION}}}": "1000+6000x30 181000+120000x30"
     },
     "VerbatimLate": {f'verbatim_delay_seconds_bucket{{{DEDUPLICATOR},le="1.0"}}': "0+6000x30 180000x30"},
+    "VerbatimThrottled": {f"verbatim_target_throttle_seconds_total{{{DEDUPLICATOR}}}": "3x30 3+45x30"},
     "VerbatimTransactionsAbort": {f"verbatim_transactions_aborted_total{{{DEDUPLICATOR}}}": "1x30 1+1x30"},
     "VerbatimEpochsFail": {f"verbatim_epochs_failed_total{{{DEDUPLICATOR}}}": "2x45 3x15"},
     "VerbatimRestarts": {f"verbatim_frames_total{{{DEDUPLICATOR}}}": "0+10x40 0+1x5 0+1x5 0+1x5 0+1x5"},
@@ -60,6 +63,9 @@ FAULTS: dict[str, dict[str, str]] = {
     "VerbatimGroupsStandStill": {f"verbatim_rounds_total{{{OFFSETS}}}": "0+12x30 360x30"},
 }
 """What happens in the last half of an hour."""
+
+
+AT_THE_SOURCE = {f"verbatim_source_throttle_seconds_total{{{REPLICATOR}}}": "0+6x30 180+45x30"}
 
 
 def expressions(found: Any) -> Iterator[str]:
@@ -139,7 +145,7 @@ def test_each_alert_fires_for_its_fault_and_no_other_does(tmp_path: Path) -> Non
     rules.write_text(yaml.safe_dump(RULES))
     passes("promtool", "check", "rules", rules)
     gone = {f"verbatim_leader{{{DEDUPLICATOR}}}": "1x50 stale"}
-    cases = [("", {}), *FAULTS.items(), ("VerbatimNobodyLeads", gone)]
+    cases = [("", {}), *FAULTS.items(), ("VerbatimNobodyLeads", gone), ("VerbatimThrottled", AT_THE_SOURCE)]
     tests = [
         {
             "interval": "1m",

@@ -43,6 +43,7 @@ from tests.support.brokers import (
     wait_until,
 )
 from tests.support.harness import Link, eventually
+from tests.support.metrics import sample
 
 CALL_S = 10.0
 NOT_READY = (
@@ -331,6 +332,8 @@ def test_a_group_with_members_at_the_target_is_never_written(copied: Copied) -> 
         wait_until(lambda: member.poll(0.1) is not None or assigned.is_set(), "the group to have a member")
         commit(link.source, group, topic, 30)
         copied.settled(group, topic, 30, "active")
+        eventually(lambda: partitions_of(copied, group) == [0, 0, 1], "held back in metrics")
+        assert copied.service.health.groups[group].in_step_ms is None
         record = group_offsets(link)[GroupKey(group, topic, 0)]
         (here,) = read_all(link.target, topic)
         assert (record.outcome, record.offset, record.exact) == ("active", here[30].offset, True)
@@ -341,6 +344,19 @@ def test_a_group_with_members_at_the_target_is_never_written(copied: Copied) -> 
         member.close()
     copied.settled(group, topic, 30, "in-step")
     assert committed(link.target, group, topic) == here[30].offset
+    eventually(lambda: partitions_of(copied, group) == [1, 0, 0], "exact in metrics")
+    health = copied.service.health
+    assert sample(health, "verbatim_group_offsets_written_total", group=group) == 1
+    since = time.time() - (sample(health, "verbatim_group_in_step_timestamp_seconds", group=group) or 0)
+    assert 0 <= since < 30
+
+
+def partitions_of(copied: Copied, group: str) -> list[float | None]:
+    """Of a group, in metrics: those that are exact, behind and held back."""
+    return [
+        sample(copied.service.health, "verbatim_group_partitions", group=group, state=state)
+        for state in ("exact", "behind", "held_back")
+    ]
 
 
 def test_kafka_itself_refuses_a_group_that_got_members_meanwhile(

@@ -201,6 +201,7 @@ def test_a_limited_topic_keeps_to_its_rate_and_holds_nobody_up(
         verbatim(link, "limit", slow, *told)
         eventually(lambda: slow in health(instances).limits, "the limit in health", OBEYED_S)
         assert f'topic="{slow}"' in text(health(instances))
+        assert not sample(health(instances), "verbatim_limit_wait_seconds_total")
         time.sleep(1)
         for topic in (slow, fast):
             produce(at, topic, records(6000, 4, size))
@@ -221,6 +222,11 @@ def test_a_limited_topic_keeps_to_its_rate_and_holds_nobody_up(
         assert all(name.startswith(slow) for name in suspended)
         verbatim(link, "limit", slow, "--none")
         arrives(link, slow, 6000, 20)
+        took = time.monotonic() - begun + 1
+        waited = "verbatim_limit_wait_seconds_total"
+        eventually(lambda: (sample(health(instances), waited) or 0) > 0.5 * passed, "seconds of waiting", 10)
+        time.sleep(4)
+        assert (sample(health(instances), waited) or 0) <= 2 * took, "two lanes, and none waits any more"
     for topic in (slow, fast):
         assert_copied(link, topic)
 

@@ -9,14 +9,17 @@ from collections.abc import Iterator
 
 import pytest
 
+from common.app.group_state import GroupState
 from common.app.health import Health, Heartbeat
 from common.app.metrics import PARTITIONS, WHOLE, HealthCollector
 from common.link.halt_reasons import HaltReason
 from common.link.lane_work import Work
 from common.link.throttling import Limit
+from common.spark.usage import Usage
 from deduplicator.lane import lane as deduplicator_lane
 from offsets import commit_rule, translation_index
 from replicator.lane import lane as replicator_lane
+from replicator.lane.throttle import Throttle
 from tests import documents, versions
 from tests.documents import BLOCKS, DOCS, ROOT
 
@@ -62,6 +65,7 @@ def test_every_reason_for_a_halt_has_a_runbook_and_every_runbook_a_reason() -> N
 def metrics() -> set[str]:
     """What is on /metrics of any instance, but of its process."""
     health = Health("replicator", "leader", True, True, epochs=1)
+    health.groups, health.spark = {"g": GroupState(in_step_ms=1)}, Usage(1, 1, 1)
     health.exports["otlp"] = health.exports_failed["otlp"] = 1
     health.heartbeat, health.limits = Heartbeat(1.0, 1), {"*": Limit(1, 1)}
     health.work = Work(
@@ -73,7 +77,12 @@ def metrics() -> set[str]:
 
 
 def test_whatever_lanes_count_is_a_metric() -> None:
-    lanes = (replicator_lane.Lane._work, deduplicator_lane.Lane._work, deduplicator_lane._work_of)
+    lanes = (
+        replicator_lane.Lane._work,
+        Throttle.counts,
+        deduplicator_lane.Lane._work,
+        deduplicator_lane._work_of,
+    )
     code = "".join(inspect.getsource(one) for one in lanes)
     counted = set(re.findall(r"(\w+)=(?!=)", code)) | set(re.findall(r'\["(\w+)"\] (?:=|\+=)', code))
     assert counted == {*WHOLE, *PARTITIONS} - {"offsets_written", "rounds"}

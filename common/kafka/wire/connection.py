@@ -24,6 +24,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from common import ports
 from common.config.wire_properties import sasl_mechanism
+from common.kafka.quotas import THROTTLED
 from common.kafka.wire import handshake, oauth_tokens, protocol, sasl, tls
 from common.kafka.wire.handshake import Waits
 from common.kafka.wire.protocol import Address, Answer, Api, Buffer, MalformedAnswer
@@ -314,6 +315,7 @@ class Connection:
         if (got := answer.number("i")) != correlation:
             raise OSError(f"an answer to request {got} instead of {correlation}")
         if throttle_ms := protocol.throttle_ms(api, body):
+            THROTTLED.add(throttle_ms)
             self._throttled(throttle_ms / 1000)
         return answer
 

@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 
 from common import ports
-from common.app import application, instance
+from common.app import application, instance, role
 from common.app.application import EPOCH_S, epoch_length
 from common.app.health import Health
+from common.app.role import LOOK_S
 from common.errors import VerbatimError
 from common.kafka.client import clients
 from common.link import identity
 from common.spark.lane_query import missing_right
+from common.spark.usage import Usage
 from tests.support.harness import ThreadReplicator
 
 OURS = "common.errors.LinkRefused: writing to l.staging: not allowed: Broker: Topic authorization failed; grant WRITE"
@@ -101,6 +103,25 @@ def test_who_does_not_lead_at_once_rehearses(
     made.stopping = threading.Event()
     assert made._run() == 0
     assert said == ["rehearses"] * rehearsals + ["leads"]
+
+
+def test_what_spark_has_is_looked_at_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nobody asks a session that is not there."""
+    now, looks = [1000.0], iter([Usage(2, 1, 1), None])
+    monkeypatch.setattr(ports, "monotonic", lambda: now[0])
+    monkeypatch.setattr(role, "usage", lambda _: next(looks))
+    monkeypatch.setattr(instance.Instance, "show_link", lambda _: None)
+    made: Any = object.__new__(ThreadReplicator)
+    made.health = Health("replicator")
+    made.show_link()
+    assert made.health.spark is None
+    made.spark = "session"
+    for _ in range(3):
+        made.show_link()
+        assert made.health.spark == (2, 1, 1)
+    now[0] += LOOK_S
+    made.show_link()
+    assert made.health.spark is None, "its JVM does not say"
 
 
 def test_a_jvm_that_has_ended_is_what_an_application_ends_with(monkeypatch: pytest.MonkeyPatch) -> None:

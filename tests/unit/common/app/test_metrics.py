@@ -11,11 +11,13 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics
 from prometheus_client.parser import text_fd_to_metric_families
 
+from common.app.group_state import GroupState
 from common.app.health import Health
 from common.app.metrics import exposed, registry_of
 from common.link import lane_work
 from common.link.lane_work import Work
 from common.link.throttling import Limit
+from common.spark.usage import Usage
 from tests.support.metrics import sample, text
 
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
@@ -77,6 +79,43 @@ def test_with_many_partitions_topics_are_shown(health: Health, monkeypatch: pyte
     assert sample(health, "verbatim_records_total", topic="orders", partition="") == 5
     assert sample(health, "verbatim_records_total", topic="paid", partition="") == 4
     assert sample(health, "verbatim_records_total", topic="orders", partition="3") is None
+
+
+def test_what_held_the_lanes_back_is_told_in_seconds(health: Health) -> None:
+    health.work.counts.update(limit_wait_ms=1500, source_throttle_ms=250, target_throttle_ms=0)
+    assert sample(health, "verbatim_limit_wait_seconds_total") == 1.5
+    assert sample(health, "verbatim_source_throttle_seconds_total") == 0.25
+    assert sample(health, "verbatim_target_throttle_seconds_total") == 0
+
+
+def test_what_spark_has_is_told_where_there_is_spark(health: Health) -> None:
+    names = ("verbatim_spark_task_slots", "verbatim_spark_executors", "verbatim_spark_active_tasks")
+    assert [sample(health, name) for name in names] == [None] * 3
+    health.spark = Usage(8, 2, 5)
+    assert [sample(health, name) for name in names] == [8, 2, 5]
+
+
+def groups_of(health: Health, group: str) -> list[float | None]:
+    """Partitions exact, behind and held back; offsets written; when it was in step last, in seconds."""
+    states = [
+        sample(health, "verbatim_group_partitions", group=group, state=state)
+        for state in ("exact", "behind", "held_back")
+    ]
+    written = sample(health, "verbatim_group_offsets_written_total", group=group)
+    return [*states, written, sample(health, "verbatim_group_in_step_timestamp_seconds", group=group)]
+
+
+def test_groups_are_told_one_by_one_unless_there_are_too_many(
+    health: Health, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "verbatim_group" not in text(health)
+    health.groups = {"a": GroupState(3, 0, 0, 7, 5_000_000), "b": GroupState(1, 2, 4)}
+    assert groups_of(health, "a") == [3, 0, 0, 7, 5000]
+    assert groups_of(health, "b") == [1, 2, 4, 0, None], "never in step yet"
+    monkeypatch.setattr(lane_work, "MOST_PARTITIONS", 2)
+    health.groups |= {"c": GroupState(1, 0, 0, 1, 3_000_000)}
+    assert groups_of(health, "a") == [None] * 5
+    assert groups_of(health, "") == [5, 2, 4, None, 3000], "in step as long ago as the last of them"
 
 
 def test_names_of_topics_are_escaped(health: Health) -> None:

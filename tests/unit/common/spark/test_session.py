@@ -189,6 +189,7 @@ DRIVER = textwrap.dedent(
     import os, signal, sys, threading, time
     from types import SimpleNamespace
     from common.spark.session import build_session, lanes_of, slots
+    from common.spark.usage import usage
     settings = SimpleNamespace(application_name="t", spark_master="local[1]", state_path=".", log_format="text",
                                spark_conf={"spark.hadoop.fs.s3a.secret.key": "swordfish", "spark.x": "a\\\\b c=d:é"})
     signals = []
@@ -196,6 +197,7 @@ DRIVER = textwrap.dedent(
     signal.signal(signal.SIGTERM, lambda *_: signals.append("term"))
     spark = build_session(settings, lanes=None, extra_slots=1, delta=False)
     assert (slots(spark), lanes_of(spark)) == (2, 1)
+    assert usage(spark) == (2, 1, 0)
     assert spark.conf.get("spark.x") == "a\\\\b c=d:é"
     jvm = spark.sparkContext._gateway.proc.pid
     def lane(batches):
@@ -205,6 +207,8 @@ DRIVER = textwrap.dedent(
         yield pa.RecordBatch.from_pydict({"x": [1]})
     threading.Thread(daemon=True, target=lambda: spark.range(1, numPartitions=1).mapInArrow(lane, "x long").collect()).start()
     while not os.path.exists(os.environ["LANE_FILE"]) or not open(os.environ["LANE_FILE"]).read().strip():
+        time.sleep(0.05)
+    while usage(spark) != (2, 1, 1):
         time.sleep(0.05)
     print(jvm, flush=True)
     while len(signals) < 2:

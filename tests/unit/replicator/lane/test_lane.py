@@ -166,7 +166,9 @@ def test_a_bug_in_one_partition_halts_it_by_name_and_no_other(
     lane.uncut = {("t", 0): sick, ("t", 1): sound} if step == "cut" else {}
     control = SimpleNamespace(append=lambda record, _: said.append(record))
     lane.halts = Halts(cast(Any, SimpleNamespace(state=Control(), control=control)), [])
-    lane.throttle = SimpleNamespace(limits=lambda copy: False, spend=lambda cut: None)
+    lane.throttle = SimpleNamespace(
+        limits=lambda copy: False, spend=lambda cut: None, holds_back=lambda *_: False
+    )
     lane.topic_id_check = SimpleNamespace(hold_back=cuts.append)
     for _ in range(2):
         if step == "take_chunk":

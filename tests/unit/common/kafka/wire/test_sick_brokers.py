@@ -20,6 +20,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from common.errors import LinkRefused
+from common.kafka.quotas import THROTTLED
 from common.kafka.wire import broker_connections, fetch_protocol, protocol
 from common.kafka.wire.batch_consumer import BatchConsumer, Event
 from common.kafka.wire.batch_producer import BatchProducer
@@ -347,9 +348,11 @@ def test_a_broker_whose_quota_is_used_up_is_sent_nothing_before_its_time_is_over
             protocol.METADATA: metadata({1: broker.address}, "orders", [1]),
             FETCH: told(fetched(0, batch(0, 1), throttle_ms=700), fetched(0, batch(1, 1))),
         }
+        before_ms = THROTTLED.own_ms
         reader = consumer(servers(broker.address))
         assert len(read(reader, 5, enough=2)) == 2
         reader.close()
+        assert THROTTLED.own_ms - before_ms == 700
         first, second, *_ = (asked.at for asked in broker.asked if asked.api is FETCH)
         assert second - first > 0.65
 
@@ -363,9 +366,11 @@ def test_a_producer_whose_quota_is_used_up_sends_neither_records_nor_questions()
             protocol.METADATA: metadata({1: broker.address}, "t", [1]),
             protocol.PRODUCE: lambda _: produced,
         }
+        before_ms = THROTTLED.own_ms
         producer = BatchProducer(servers(broker.address), "tx", 60_000, "g")
         commit_one(producer)
         producer.close()
+        assert THROTTLED.own_ms - before_ms == 600
         at = {asked.api.name: asked.at for asked in broker.asked}
         assert at["EndTxn"] - at["Produce"] > 0.55
 
