@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 from urllib.parse import quote
 
-from common.config import state_path
+from common.config import state_path, telemetry
 from common.config.client_properties import HIDDEN, is_secret
 from common.config.settings import Settings
 
@@ -54,6 +54,7 @@ def secrets_of(settings: Settings) -> set[str]:
         for name, value in properties.items()
         if is_secret(name)
     }
+    found |= set(telemetry.secrets(settings.otel_variables))
     shown = settings.redacted()["spark_conf"]
     found |= {value for name, value in settings.spark_conf.items() if shown[name] != value}
     seen = set(_words(state_path.redacted(settings.state_path)))

@@ -89,6 +89,7 @@ def test_what_is_no_secret_stays(line: str) -> None:
 def test_all_that_settings_hide_is_known() -> None:
     settings = loading.load(
         environ={
+            "OTEL_EXPORTER_OTLP_HEADERS": "authorization=secret%2Dsix",
             "KAFKA_CLUSTERS_SOURCE_BOOTSTRAP_SERVERS": "a:1",
             "KAFKA_CLUSTERS_SOURCE_TOPIC": "orders",
             "KAFKA_CLUSTERS_SOURCE_PROPERTIES_SASL_USERNAME": "alice",
@@ -100,5 +101,5 @@ def test_all_that_settings_hide_is_known() -> None:
         spark_conf={"spark.hadoop.fs.s3a.secret.key": "secret-five", "spark.app.note": "plain"},
     )
     found = secrets_of(settings)
-    assert {f"secret-{n}" for n in ("one", "two", "three", "five")} <= found
+    assert {f"secret-{n}" for n in ("one", "two", "three", "five", "six")} <= found
     assert not found & {"alice", "plain", "bucket", "state", "s3a"}
