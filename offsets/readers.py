@@ -68,6 +68,15 @@ class MappingTail:
         self.index.forget(time.time() * 1000)
         return True
 
+    def ends(self, deadline: Deadline) -> dict[int, int]:
+        """Where each partition of the mappings ends by now, transactions that are open included."""
+        latest = {(self._topic, p): OffsetSpec.latest() for p in self._partitions}
+        return {p: end for (_, p), end in topics.offsets(self._admin, latest, deadline).items()}
+
+    def has_read(self, ends: Mapping[int, int]) -> bool:
+        """Whether all that was written below these ends is taken in, but for what was aborted."""
+        return all(self._positions.get(p, 0) >= end for p, end in ends.items())
+
     def close(self) -> None:
         self._consumer.close()
 

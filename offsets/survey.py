@@ -24,6 +24,7 @@ from offsets.commit_rule import Outcome, Written, decide
 from offsets.group_offsets import GroupKey, GroupOffset
 from offsets.group_protocol import MOVABLE, Committed, Group
 from offsets.groups import Groups
+from offsets.held_ends import HeldEnds
 from offsets.readers import MappingTail, read_records, seed
 from offsets.translation_index import Destination, PartitionIndex, Translation
 from offsets.visibility import Hidden
@@ -98,6 +99,7 @@ class Survey:
         self.target_admin = clients.admin(settings.client_config("destination", "admin"))
         self.target = Groups(settings.client_config("destination", "admin"), "target")
         self.tail = MappingTail(settings, self.target_admin)
+        self._held = HeldEnds(self.tail, self.target_admin)
         self._hidden = Hidden(settings)
         self._ids: dict[str, str] = {}
 
@@ -132,7 +134,9 @@ class Survey:
     def catch_up(self, deadline: Deadline) -> None:
         """Read the mappings to their end, and then what the link has said: a topic that has joined another in
         its destination is on record before its first record is delivered there."""
+        self._held.look(deadline)
         self.tail.catch_up()
+        self._held.tell()
         self.control.refresh(deadline)
 
     def look(self) -> Found:

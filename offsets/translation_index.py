@@ -27,7 +27,8 @@ HOLE = -1
 AHEAD = "not-copied-yet"
 """The offset lies beyond what has been copied: the end of that, until there is more."""
 BEFORE_ORIGIN = "before-origin"
-"""The offset lies below where copying began: the first copied record."""
+"""The offset lies below where copying began: the log start of the other side. Others may have copied what
+comes there: at the first record that this link has copied, it would be left out."""
 BEFORE_HISTORY = "before-history"
 """The mappings do not reach back so far."""
 THINNED = "thinned"
@@ -72,10 +73,11 @@ class Destination:
 
 class PartitionIndex:
     """One source partition of one topic id. `before` is the destination's end when its first mapping came, if
-    that is known."""
+    that is known; `held` an end that it had before the first record was copied, which others have filled."""
 
     __slots__ = (
-        "_destination", "_length", "_marks", "_source", "before", "destination", "destinations", "next", "start",
+        "_destination", "_length", "_marks", "_source", "before", "destination", "destinations", "held", "next",
+        "start",
     )  # fmt: skip
 
     def __init__(self, destination: Destination, before: int | None = None) -> None:
@@ -83,6 +85,7 @@ class PartitionIndex:
         self.destinations: set[Destination] = set()
         """Where records have gone: more than one when the link's destination was changed."""
         self.before = before
+        self.held: int | None = None
         self.start: int | None = None
         """The mappings cover the source offsets [start, next), but for holes."""
         self.next = 0
@@ -195,10 +198,9 @@ class PartitionIndex:
         if not self._source:
             if self.start is None or not whole:
                 return Translation(None, False, BEFORE_HISTORY)
-            found = self._judged(self.before or 0, offset, origin)
-            if self.before is None:
-                return Translation(None, False, found.why or NOTHING_COPIED)
-            return found
+            end = self.held if self.before is None else self.before
+            found = self._judged(end or 0, offset, origin)
+            return Translation(None, False, found.why or NOTHING_COPIED) if end is None else found
         if at < 0:
             if self.start is not None and (whole or offset >= self.start):
                 return self._judged(self._destination[0], offset, origin)
@@ -224,6 +226,9 @@ class PartitionIndex:
         the last, the position after that."""
         whole = self.start is not None and origin is not None and self.start <= origin
         at = bisect_right(self._destination, offset) - 1
+        if whole and origin and self.before is None and at < 0:
+            # What stands there may be copies of what lies below the origin, made before this link began.
+            return Translation(None, False, BEFORE_ORIGIN)
         if not self._source:
             if not whole:
                 return Translation(None, False, BEFORE_HISTORY)
@@ -252,7 +257,7 @@ class PartitionIndex:
         if offset > self.next:
             return Translation(destination, False, AHEAD)
         if origin is not None and offset < origin:
-            return Translation(destination, False, BEFORE_ORIGIN)
+            return Translation(None if self.before is None else destination, False, BEFORE_ORIGIN)
         return Translation(destination, True)
 
     def _end(self) -> int:

@@ -190,7 +190,8 @@ class Fields(BaseModel):
     )
     start_offsets: Annotated[str | int, BeforeValidator(checked_start)] = _setting(
         "START_OFFSETS", "earliest", "origin of the partitions there when the link first starts: `earliest`, `latest` or "
-        "a timestamp (ISO 8601, or ms since 1970), for all or, comma-separated, for some: `topic=latest` (a name or a regular expression; "
+        "a timestamp (ISO 8601, or ms since 1970), or `mirrormaker:OFFSETS_TOPIC[:ALIAS[:CONNECTOR]]` (where MirrorMaker 2 has "
+        "stopped: docs/guides/migration.md), for all or, comma-separated, for some: `topic=latest` (a name or a regular expression; "
         "the first that matches), `topic:0=42` (that offset of that partition); what appears later is copied from its beginning",
     )  # fmt: skip
     topic_recreated: Literal["continue", "halt"] = _setting(

@@ -1,9 +1,10 @@
 """What START_OFFSETS says: where the copying of each partition begins that is there when a link starts. Pure;
-origins are decided and written down in replicator/driver/planner.py."""
+origins are decided and written down in replicator/driver/origins.py."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -11,8 +12,22 @@ from functools import lru_cache
 from common.config import topic_names
 from common.partitions import PartitionName
 
-Start = str | int
+MIRROR_MAKER = "mirrormaker"
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorMaker:
+    """Behind what MirrorMaker 2 has copied, as its offsets topic at the target says. An empty `alias` (of the
+    source) or `connector`: there is but one."""
+
+    topic: str
+    alias: str = ""
+    connector: str = ""
+
+
+Point = str | int
 """`earliest`, `latest`, or milliseconds since the epoch."""
+Start = Point | MirrorMaker
 
 _PARTITION = re.compile(r"(.*):(\d{1,9})", re.ASCII | re.DOTALL)
 
@@ -29,9 +44,16 @@ class StartOffsets:
 
     def of(self, topic: str) -> Start:
         """Where the partitions of a topic begin that have no offset of their own."""
-        return next(
-            (start for entry, start in self.some if topic_names.matches(entry, topic)), self.otherwise
-        )
+        return next(self._all_of(topic))
+
+    def without_mirror_maker(self, topic: str) -> Point:
+        """Where those begin of which MirrorMaker 2 has copied nothing: by the next entry."""
+        found = (start for start in self._all_of(topic) if not isinstance(start, MirrorMaker))
+        return next(found, "earliest")
+
+    def _all_of(self, topic: str) -> Iterator[Start]:
+        yield from (start for entry, start in self.some if topic_names.matches(entry, topic))
+        yield self.otherwise
 
     @property
     def named(self) -> set[str]:
@@ -40,10 +62,11 @@ class StartOffsets:
 
 
 def checked(value: str | int) -> str | int:
-    """The setting's value: of one for all topics what it means, of a list its text. ValueError says what is
-    wrong with which entry."""
+    """The setting's value: of a point for all topics what it means, of anything else its text. ValueError
+    says what is wrong with which entry."""
     try:
-        return start(value)
+        found = start(value)
+        return str(value).strip() if isinstance(found, MirrorMaker) else found
     except ValueError:
         # An ISO 8601 time may hold a comma, so a list is what is no single value.
         if "," not in str(value) and "=" not in str(value):
@@ -79,9 +102,16 @@ def parsed(value: str | int) -> StartOffsets:
 
 
 def start(value: str | int) -> Start:
-    """`earliest`, `latest`, or milliseconds since the epoch; ISO 8601 without an offset from UTC is in UTC.
-    ValueError for anything else."""
+    """`earliest`, `latest`, MirrorMaker 2's, or milliseconds since the epoch; ISO 8601 without an offset from
+    UTC is in UTC. ValueError for anything else."""
     text = str(value).strip()
+    kind, *named = text.split(":", 3)
+    if kind.lower() == MIRROR_MAKER:
+        if not named or any(set(",=") & set(name) for name in named):
+            raise ValueError(
+                "expected mirrormaker:OFFSETS_TOPIC, or mirrormaker:OFFSETS_TOPIC:ALIAS:CONNECTOR"
+            )
+        return MirrorMaker(topic_names.check_topic_name(named[0]), *named[1:])
     if text.lower() in ("earliest", "latest"):
         return text.lower()
     if re.fullmatch(r"\d{1,15}", text, re.ASCII):
@@ -95,7 +125,7 @@ def start(value: str | int) -> Start:
         since = -1
     if since < 0:
         raise ValueError(
-            f"expected earliest, latest, an ISO 8601 time or milliseconds since 1970, not {text[:40]!r}"
+            f"expected earliest, latest, mirrormaker:OFFSETS_TOPIC, an ISO 8601 time or milliseconds since 1970, not {text[:40]!r}"
         )
     return since
 

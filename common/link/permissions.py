@@ -14,11 +14,12 @@ REPLICATOR, DEDUPLICATOR, OFFSETS = "replicator", "deduplicator", "offsets"
 CLUSTER = "kafka-cluster"
 HEARTBEATS = "with `HEARTBEATS_INTERVAL`"
 METRICS = "with `OTEL_METRICS_EXPORTER=kafka`"
+MIRROR_MAKER = "with `START_OFFSETS=mirrormaker:...`, until the link has begun"
 
 
 class Right(NamedTuple):
-    """One permission. `name` may hold `<link>`, or be `<topics>`, `<destinations>` or `<groups>`; `when` says
-    what it can be done without."""
+    """One permission. `name` may hold `<link>`, or be `<topics>`, `<destinations>`, `<groups>`, or what
+    MirrorMaker 2 has: `<offsets topic>`, `<Connect's group>`; `when` says what it can be done without."""
 
     principal: str
     cluster: str
@@ -71,6 +72,16 @@ RIGHTS: tuple[Right, ...] = (
         REPLICATOR, SOURCE, "CREATE", "TOPIC", "<link>.heartbeats", HEARTBEATS + ", unless it is made by hand"
     ),
     Right(REPLICATOR, TARGET, "READ", "TOPIC", "<link>.heartbeats", "its copy, " + HEARTBEATS),
+    Right(REPLICATOR, TARGET, "READ", "TOPIC", "<offsets topic>", MIRROR_MAKER),
+    Right(REPLICATOR, TARGET, "READ", "TOPIC", "<destinations>", MIRROR_MAKER),
+    Right(
+        REPLICATOR,
+        TARGET,
+        "DESCRIBE",
+        "GROUP",
+        "<Connect's group>",
+        f"{MIRROR_MAKER}; else that MirrorMaker 2 runs is seen by its writing alone",
+    ),
     *_common(REPLICATOR),
     _own(REPLICATOR, "WRITE", "staging"),
     _own(REPLICATOR, "READ", "positions"),

@@ -1,26 +1,29 @@
 """Where the copying of each source partition begins: decided once, by the leader, and written down before
 anything is read.
 
-What START_OFFSETS means is told by common/config/start_offsets.py.
+What START_OFFSETS means is told by common/config/start_offsets.py; where MirrorMaker 2 has stopped, by
+replicator/driver/mirror_maker.py.
 """
 
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from common.config import start_offsets
-from common.config.start_offsets import Start, StartOffsets
+from common.config.start_offsets import Point, StartOffsets
 from common.errors import KafkaTimeout, SettingsError
 from common.kafka.client import topics
 from common.kafka.client.topics import TopicInfo
-from common.link.control_kinds import Origin, Started
+from common.link.control_kinds import AcceptDestination, Origin, Started
 from common.link.control_log import ControlLog
 from common.link.control_state import Control
 from common.partitions import PartitionName
 from common.ports import Deadline
+from replicator.driver.mirror_maker import Predecessor
 
 if TYPE_CHECKING:
     from common.config.settings import Settings
@@ -35,10 +38,18 @@ class Origins:
     """Decides, while this driver leads. `undecided` are the partitions that had no leader when their origin
     was to be decided."""
 
-    def __init__(self, settings: Settings, control: ControlLog, source: AdminClient, bounded: bool) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        control: ControlLog,
+        source: AdminClient,
+        target: AdminClient,
+        bounded: bool,
+    ) -> None:
         self.settings = settings
         self.control = control
         self.source = source
+        self.target = target
         self.bounded = bounded
         self.undecided: set[PartitionName] = set()
         self._told = False
@@ -54,6 +65,7 @@ class Origins:
             self._tell(state)
         missing = [(i, p) for i in found for p in range(i.partitions) if (i.id, p) not in state.origins]
         starts = self._starts(found) if initial else StartOffsets()
+        starts, taken_over = self._going_on(missing, starts, state, deadline)
         offsets = self._beginnings(missing, starts, deadline)
         missing = [(i, p) for i, p in missing if (i.name, p) in offsets]
         if missing:
@@ -66,6 +78,8 @@ class Origins:
             # of another topic.
             still = topics.describe(self.source, sorted({i.name for i, _ in missing}), deadline)
             missing = [(i, p) for i, p in missing if i.name in still and still[i.name].id == i.id]
+            # The consents first: with origins on record, they would not be thought of again.
+            self.control.append_all([AcceptDestination((name,)) for name in taken_over], deadline)
             self.control.append_all(
                 [Origin(i.name, i.id, p, offsets[(i.name, p)], initial) for i, p in missing], deadline
             )
@@ -104,6 +118,16 @@ class Origins:
             )
         return starts
 
+    def _going_on(
+        self, missing: list[tuple[TopicInfo, int]], starts: StartOffsets, state: Control, deadline: Deadline
+    ) -> tuple[StartOffsets, list[str]]:
+        """`starts`, with the offsets at which MirrorMaker 2 would have gone on; and the destinations that
+        were proved to hold what it has copied: nobody has to consent to these. Raises LinkRefused."""
+        cluster = state.identity.source_cluster if state.identity else ""
+        before = Predecessor(self.settings, self.source, self.target, self.settings.source_name or cluster)
+        offsets, destinations = before.origins(starts, [(i.name, p) for i, p in missing], deadline)
+        return replace(starts, exact={**starts.exact, **offsets}), destinations
+
     def _beginnings(
         self, missing: list[tuple[TopicInfo, int]], starts: StartOffsets, deadline: Deadline
     ) -> dict[PartitionName, int]:
@@ -122,7 +146,7 @@ class Origins:
         while True:
             self.undecided = leaderless & patient
             wanted = {(i.name, p) for i, p in missing} - self.undecided
-            where = {at: _spec(starts.of(at[0])) for at in wanted if at not in starts.exact}
+            where = {at: _spec(starts.without_mirror_maker(at[0])) for at in wanted if at not in starts.exact}
             try:
                 within = Deadline(deadline.left(LED_S)) if patient else deadline
                 exact = self._given({at: o for at, o in starts.exact.items() if at in wanted}, within)
@@ -147,7 +171,7 @@ class Origins:
         return exact
 
 
-def _spec(start: Start) -> OffsetSpec:
+def _spec(start: Point) -> OffsetSpec:
     # These three methods are not annotated.
     spec: OffsetSpec
     if start == "earliest":

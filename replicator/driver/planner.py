@@ -146,7 +146,7 @@ class Planner:
         """In a bounded run, of each partition of the last plan: its key, where its copying begins, and the
         end that the plan gave."""
         self._left_out: dict[PartitionId, float] = {}
-        self.origins = Origins(settings, control, self.source, bounded)
+        self.origins = Origins(settings, control, self.source, self.target, bounded)
 
     def take_over(self, settings: Settings) -> bool:
         """Go by these settings from now on, unless they name a topic that may not be described: what is

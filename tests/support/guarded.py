@@ -91,6 +91,8 @@ class Guarded:
             "<destinations>": f"{self.name}-t.*",
             "<groups>": f"{self.name}-g*",
             "<link>.heartbeats": self.topic("heartbeats"),
+            "<offsets topic>": f"mm2-offsets.{self.name}.internal",
+            "<Connect's group>": f"{self.name}-mm2",
         }
         name = names.get(right.name, right.name.replace("<link>", self.name))
         return Right(right.operation, right.resource, name)
@@ -174,7 +176,7 @@ def includes(one: permissions.Right, other: permissions.Right) -> bool:
 
 def needed() -> list[permissions.Right]:
     """What a link needs that has no need of what is only for some."""
-    some = ("ACL_SYNC", "--reverse", "HEARTBEATS_INTERVAL", "OTEL_METRICS_EXPORTER")
+    some = ("ACL_SYNC", "--reverse", "HEARTBEATS_INTERVAL", "OTEL_METRICS_EXPORTER", "START_OFFSETS")
     return [right for right in RIGHTS if not any(right in only_with(what) for what in some)]
 
 

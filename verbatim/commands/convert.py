@@ -22,9 +22,9 @@ def convert(context: click.Context, file: Path, mirror: str | None) -> None:
     """Write the settings that are those of MirrorMaker 2 in FILE.
 
     FILE (`-`: stdin) has its properties, a connector's JSON or several in a list, or Strimzi's
-    KafkaMirrorMaker2. What is written is a file of variables for each flow. What is not needed, and what has
-    no equivalent, stands there as comments; in the latter case the exit code is 3. Secrets are written as
-    they were found.
+    KafkaMirrorMaker2. What is written is a file of variables for each flow. A link with these goes on where
+    MirrorMaker 2 has stopped (docs: guides/migration). What is not needed, and what has no equivalent, stands
+    there as comments; in the latter case the exit code is 3. Secrets are written as they were found.
     """
     try:
         text = sys.stdin.read() if str(file) == "-" else file.read_text()

@@ -17,6 +17,7 @@ CLIENTS = ("consumer", "producer", "admin")
 _SOURCE_CONNECTOR = "MirrorSourceConnector"
 _CHECKPOINT_CONNECTOR = "MirrorCheckpointConnector"
 _HEARTBEAT_CONNECTOR = "MirrorHeartbeatConnector"
+_STRIMZI_OFFSETS = "mirrormaker2-cluster-offsets"
 _CONNECTORS = (_SOURCE_CONNECTOR, _CHECKPOINT_CONNECTOR, _HEARTBEAT_CONNECTOR)
 
 
@@ -24,13 +25,17 @@ _CONNECTORS = (_SOURCE_CONNECTOR, _CHECKPOINT_CONNECTOR, _HEARTBEAT_CONNECTOR)
 class Mirror:
     """What is copied from one cluster to another. `source` and `target` are their aliases; `clients` the
     properties of each one's clients (alias -> name -> value), those of one kind under `consumer.NAME`;
-    `config` the connectors' own settings, with their names there; `notes` what could not be read."""
+    `config` the connectors' own settings, with their names there; `notes` what could not be read. `offsets`:
+    the topic at the target in which its positions are, and `connector` under whose name; empty where that is
+    not said."""
 
     source: str
     target: str
     clients: dict[str, dict[str, str]] = field(default_factory=dict)
     config: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    offsets: str = ""
+    connector: str = _SOURCE_CONNECTOR
 
     @property
     def name(self) -> str:
@@ -83,6 +88,8 @@ def _properties(text: str, label: str) -> list[Mirror]:
         if config.pop("enabled", "false").strip().lower() != "true":
             continue
         mirror = Mirror(source, target, {alias: dict(own[alias]) for alias in (source, target)})
+        of_target = own[target].get("offset.storage.topic", f"mm2-offsets.{source}.internal")
+        mirror.offsets = config.get("offset.storage.topic", of_target)
         _share_out(mirror, config)
         found.append(mirror)
     if not found:
@@ -132,7 +139,8 @@ def _connectors(given: Any, label: str) -> list[Mirror]:
         kind = str(config.get("connector.class", "")).rpartition(".")[2]
         if kind not in _CONNECTORS:
             raise SettingsError(f"{label}: connector.class is {kind or 'missing'}, none of MirrorMaker 2's")
-        _add_connector(mirrors, {str(name): str(value) for name, value in config.items()}, kind)
+        named = {"name": one["name"], **config} if "name" in one else config
+        _add_connector(mirrors, {str(name): str(value) for name, value in named.items()}, kind)
     return list(mirrors.values())
 
 
@@ -140,10 +148,11 @@ def _add_connector(mirrors: dict[tuple[str, str], Mirror], config: dict[str, str
     source = config.pop("source.cluster.alias", "source")
     target = config.pop("target.cluster.alias", "target")
     config.pop("connector.class", None)
-    config.pop("name", None)
+    name = config.pop("name", "")
     mirror = mirrors.setdefault((source, target), Mirror(source, target))
     _share_out(mirror, config)
     if kind == _SOURCE_CONNECTOR:
+        mirror.connector = name
         mirror.config.setdefault("topics", ".*")
 
 
@@ -162,7 +171,9 @@ def _strimzi(spec: Mapping[str, Any], label: str) -> Iterator[Mirror]:
         target = str(given.get("targetCluster") or (spec.get("target") or {}).get("alias"))
         if source not in clusters or target not in clusters:
             raise SettingsError(f"{label}: a mirror from {source} to {target}, of which one is no cluster")
-        mirror = Mirror(source, target)
+        mirror = Mirror(source, target, connector=f"{source}->{target}.{_SOURCE_CONNECTOR}")
+        at, config = clusters[target], clusters[target].get("config") or {}
+        mirror.offsets = at.get("offsetStorageTopic") or config.get("offset.storage.topic", _STRIMZI_OFFSETS)
         for alias in (source, target):
             mirror.clients[alias] = _strimzi_client(clusters[alias], mirror)
         for theirs, name in (

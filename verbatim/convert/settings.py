@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from common.config import client_properties, loading, topic_names
 from common.config.client_properties import Given, Kind
+from common.config.start_offsets import MIRROR_MAKER
 from common.errors import SettingsError
 from verbatim.convert.mirror_maker import CLIENTS, Mirror
 
@@ -82,7 +83,7 @@ def converted(mirror: Mirror) -> Converted:
     left = dict(mirror.config)
     out.set("APPLICATION_NAME", _link_name(mirror))
     prefixed = _policy(mirror, left, out)
-    _clusters(mirror, out)
+    _clusters(mirror, left, out)
     _topics(mirror, left, prefixed, out)
     _configuration(left, out)
     _groups(left, out)
@@ -145,23 +146,35 @@ def _policy(mirror: Mirror, left: dict[str, str], out: Converted) -> str:
 # clusters
 
 
-def _clusters(mirror: Mirror, out: Converted) -> None:
+def _clusters(mirror: Mirror, left: dict[str, str], out: Converted) -> None:
     for side, alias in (("SOURCE", mirror.source), ("DESTINATION", mirror.target)):
         given = dict(mirror.clients.get(alias, {}))
         servers = given.pop("bootstrap.servers", "")
         out.set(f"KAFKA_CLUSTERS_{side}_BOOTSTRAP_SERVERS", servers)
         if side == "SOURCE":
-            _start(given, out)
+            _start(mirror, left, given, out)
         for name, value in given.items():
             _client(side, alias, name, value, servers, out)
 
 
-def _start(given: dict[str, str], out: Converted) -> None:
+def _start(mirror: Mirror, left: dict[str, str], given: dict[str, str], out: Converted) -> None:
     reset = given.pop("consumer.auto.offset.reset", given.pop("auto.offset.reset", "earliest"))
-    if reset in ("earliest", "latest"):
-        out.set("START_OFFSETS", reset, "for the first start alone")
-    else:
+    if reset not in ("earliest", "latest"):
         out.missing.append(f"consumer.auto.offset.reset={reset} (START_OFFSETS)")
+        reset = "earliest"
+    # A connector's own wins over its worker's.
+    topic = left.pop("offsets.storage.topic", mirror.offsets)
+    start = f"{MIRROR_MAKER}:{topic or '<OFFSETS TOPIC>'}:{mirror.source}:{mirror.connector}".rstrip(":")
+    if not topic:
+        why = f"to go on where MirrorMaker 2 stops, {start} with its workers' offset.storage.topic"
+        out.set("START_OFFSETS", reset, why)
+        return
+    out.set(
+        "START_OFFSETS",
+        start if reset == "earliest" else f".*={start},{reset}",
+        "goes on where MirrorMaker 2 has stopped: stop it before the replicator starts, and do not start it again (docs: "
+        f"guides/migration#from-mirrormaker-2); with destinations of its own: {reset}",
+    )
 
 
 def _client(side: str, alias: str, name: str, value: str, servers: str, out: Converted) -> None:

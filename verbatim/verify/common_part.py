@@ -34,10 +34,12 @@ def common_part(
     origin: int | None,
     earliest: bool,
     others: Collection[str],
+    accepted: bool = False,
 ) -> Plan:
     """What of both sides can be compared, and notes of what can't. `ours` and `theirs` are (log start, end)
     of source and destination; `origin` where copying began, if that is known; `earliest`: it began at the
-    log's start, where nothing else was said; `others`: earlier ids of the topic."""
+    log's start, where nothing else was said; `others`: earlier ids of the topic; `accepted`: the destination
+    was let in with the records of others."""
     if origin is None and entry.complete:
         origin = entry.start
     begin, target_begin = max(ours[0], origin or 0), theirs[0]
@@ -52,13 +54,22 @@ def common_part(
         report.note(
             "the source topic was deleted and made again: only the records of the present one can be compared"
         )
+    # MirrorMaker 2, say: what it has copied lies below the origin.
+    continued = accepted and bool(origin)
+    if continued:
+        report.note(
+            "the destination was somebody else's: what stands before this link's records is not compared"
+        )
     unknown = origin is None and not earliest
     if unknown:
         report.note(
             "the origin is not known: source records before the first that is at the destination are not compared"
         )
     return Plan(
-        (begin, ours[1]), (target_begin, theirs[1]), theirs[0] > 0 or unknown, trimmed or bool(others)
+        (begin, ours[1]),
+        (target_begin, theirs[1]),
+        theirs[0] > 0 or unknown,
+        trimmed or bool(others) or continued,
     )
 
 

@@ -33,11 +33,12 @@ class Halt(NamedTuple):
 @dataclass
 class Said:
     """`origins`: where copying began, by topic, topic id and partition; `topic_ids`: all that a topic has
-    had."""
+    had; `accepted`: destinations that were let in though they were somebody else's."""
 
     link: str
     origins: dict[tuple[str, str, int], int] = field(default_factory=dict)
     topic_ids: dict[str, set[str]] = field(default_factory=dict)
+    accepted: set[str] = field(default_factory=set)
     _halts: dict[PartitionId, dict[str, Halt]] = field(default_factory=dict)
     """Topic id and partition -> application -> halt."""
     _refused: dict[str, str] = field(default_factory=dict)
@@ -81,6 +82,8 @@ class Said:
         elif kind == "resumed":
             at = plain_id(record["topic_id"]), record["partition"]
             self._halts.get(at, {}).pop(record["application"], None)
+        elif kind == "accept-destination":
+            self.accepted.update(record["destinations"])
         elif kind == "destination":
             self._refused.pop(plain_id(record["topic_id"]), None)
             if record.get("refused") is not None:

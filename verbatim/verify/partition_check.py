@@ -152,7 +152,10 @@ class _PartitionCheck:
         link, report, runs, topic = self._link, self._report, self._runs, self._pair.topic
         earlier = link.said.topic_ids.get(topic, set()) | self._entry.other_topic_ids
         earlier = earlier - {self._pair.state.topic_id}
-        plan = common_part(report, ours, theirs, self._entry, self._origin(), link.from_earliest, earlier)
+        accepted = self._pair.target in link.said.accepted
+        plan = common_part(
+            report, ours, theirs, self._entry, self._origin(), link.from_earliest, earlier, accepted
+        )
         if (plan.lenient_source or plan.lenient_destination) and self._sound:
             plan = self._hinted(plan, self._sound)
         if self._claims is not None:

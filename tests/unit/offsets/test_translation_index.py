@@ -121,10 +121,14 @@ def test_every_offset_of_a_whole_history_is_exact(history: History) -> None:
     partition = indexed(history)
     for offset in all_offsets(history):
         found = partition.translate(offset, history.origin)
-        assert found.offset == history.truth(offset)
-        assert found.exact == (history.origin <= offset <= history.next)
+        below = offset < history.origin
+        assert found.offset == (None if below else history.truth(offset))
+        assert found.exact == (not below and offset <= history.next)
     for offset in range(history.end + 2):
-        assert partition.reverse(offset, history.origin) == (history.truth_back(offset), True, None)
+        back = partition.reverse(offset, history.origin)
+        below = history.origin > 0 and offset < history.pairs[0][1]
+        assert back.offset == (None if below else history.truth_back(offset))
+        assert back.exact == (not below)
     check_never_past(history, partition)
 
 
@@ -230,9 +234,40 @@ def test_thinning_reaches_the_oldest_first_and_halves_what_is_kept() -> None:
 def test_an_empty_partition_stands_at_the_log_start_until_a_record_is_copied() -> None:
     partition = indexed(History(7, 0, [mapping(7, 7, [])]))
     assert partition.translate(7, 7) == (None, False, translation_index.NOTHING_COPIED)
-    assert partition.reverse(0, 7) == (7, True, None)
+    assert partition.reverse(0, 7) == (None, False, translation_index.BEFORE_ORIGIN)
+    assert indexed(History(0, 0, [mapping(0, 0, [])])).reverse(0, 0) == (0, True, None)
     partition.add(mapping(7, 9, [[8, 3, 1]]))
     assert partition.translate(7, 7) == (3, True, None)
+
+
+def test_what_others_have_copied_below_the_origin_is_never_left_out() -> None:
+    partition = indexed(History(7, 0, [mapping(7, 7, [])]))
+    partition.held = 9
+    assert partition.translate(7, 7) == (9, True, None)
+    assert partition.translate(8, 7) == (9, False, translation_index.AHEAD)
+    assert partition.translate(6, 7) == (None, False, translation_index.BEFORE_ORIGIN)
+    partition.add(mapping(7, 12, [[8, 11, 2], [11, 13, 1]]))
+    assert partition.translate(6, 7) == (None, False, translation_index.BEFORE_ORIGIN)
+    assert [partition.translate(offset, 7) for offset in (7, 8, 10, 12)] == [
+        (11, True, None),
+        (11, True, None),
+        (13, True, None),
+        (14, True, None),
+    ]
+    assert partition.reverse(10, 7) == (None, False, translation_index.BEFORE_ORIGIN)
+    assert [partition.reverse(offset, 7) for offset in (11, 12, 14)] == [
+        (8, True, None),
+        (9, True, None),
+        (12, True, None),
+    ]
+
+
+def test_where_the_link_itself_has_copied_before_the_first_record_copied_is_the_next() -> None:
+    found = Index(1000, 10**9)
+    found.add(mapping(0, 10, [[0, 0, 10]], "old"), 0)
+    found.add(mapping(5, 8, [[5, 11, 3]], "new"), 0)
+    assert found.partitions[("new", 0)].translate(2, 5) == (11, False, translation_index.BEFORE_ORIGIN)
+    assert found.partitions[("new", 0)].reverse(4, 5) == (5, True, None)
 
 
 def test_a_topic_made_again_goes_on_where_the_one_before_ended() -> None:

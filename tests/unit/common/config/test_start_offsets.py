@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.config.start_offsets import StartOffsets, checked, parsed
+from common.config.start_offsets import MirrorMaker, StartOffsets, checked, parsed
 
 NAMES = st.from_regex(r"[a-z][a-z0-9._-]{0,8}", fullmatch=True)
 STARTS = st.one_of(st.sampled_from(["earliest", "latest"]), st.integers(0, 10**15 - 1))
@@ -47,6 +47,33 @@ def test_a_partition_has_an_offset_of_its_own() -> None:
     assert starts.exact == {("orders", 3): 42}
     assert starts.of("orders") == "latest" and starts.of("other") == 1_700_000_000_000
     assert starts.named == {"orders"}
+
+
+def test_mirror_maker_is_named_by_its_offsets_topic_and_where_several_use_it_by_alias_and_connector() -> None:
+    whole = MirrorMaker("mm2-offsets.us.internal", "us", "us->eu.MirrorSourceConnector")
+    for text, meant in (
+        ("mirrormaker:mm2-offsets.us.internal", MirrorMaker("mm2-offsets.us.internal")),
+        (" MirrorMaker:o:us", MirrorMaker("o", "us")),
+        ("mirrormaker:mm2-offsets.us.internal:us:us->eu.MirrorSourceConnector", whole),
+        ("mirrormaker:o::a:b", MirrorMaker("o", "", "a:b")),
+    ):
+        assert parsed(text) == StartOffsets(meant)
+        assert checked(text) == text.strip(), "the setting stays a text"
+    starts = parsed("a:1=7,a=mirrormaker:o,.*=mirrormaker:o:us:x->y.z,b=latest,17")
+    assert starts.of("a") == MirrorMaker("o") and starts.of("b") == MirrorMaker("o", "us", "x->y.z")
+    assert starts.exact == {("a", 1): 7}
+
+
+def test_what_mirror_maker_has_not_copied_begins_by_the_next_entry() -> None:
+    starts = parsed("a=mirrormaker:o,[ab]=mirrormaker:p,b=latest,17")
+    assert [starts.without_mirror_maker(topic) for topic in "abc"] == [17, "latest", 17]
+    assert parsed("b=latest,mirrormaker:o").without_mirror_maker("a") == "earliest"
+
+
+@pytest.mark.parametrize("text", ["mirrormaker", "mirrormaker:", "mirrormaker:a b", "a=mirrormaker"])
+def test_mirror_maker_without_its_topic_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="mirrormaker:OFFSETS_TOPIC|legal name"):
+        checked(text)
 
 
 @given(

@@ -11,7 +11,8 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from common.config import loading
+from common.config import loading, start_offsets
+from common.config.start_offsets import MirrorMaker, StartOffsets
 from common.errors import SettingsError
 from verbatim.convert import mirror_maker, settings
 from verbatim.convert.settings import Converted
@@ -60,7 +61,7 @@ def test_properties_become_the_settings_of_each_flow_that_is_enabled() -> None:
         "KAFKA_CLUSTERS_SOURCE_NAME": "eu",
         "KAFKA_CLUSTERS_DESTINATION_TOPIC": "{source}.{topic}",
         "KAFKA_CLUSTERS_SOURCE_BOOTSTRAP_SERVERS": "eu1:9092, eu2:9092",
-        "START_OFFSETS": "latest",
+        "START_OFFSETS": ".*=mirrormaker:mm2-offsets.eu.internal:eu:MirrorSourceConnector,latest",
         "KAFKA_CLUSTERS_DESTINATION_BOOTSTRAP_SERVERS": "us1:9093",
         "KAFKA_CLUSTERS_DESTINATION_PROPERTIES_SECURITY_PROTOCOL": "SASL_SSL",
         "KAFKA_CLUSTERS_DESTINATION_PROPERTIES_SASL_MECHANISM": "SCRAM-SHA-512",
@@ -118,6 +119,24 @@ def test_a_setting_becomes_its_equivalent(line: str, variable: str, value: str) 
     found = one(PROPERTIES + line + "\n")
     assert re.match(value, found.settings[variable]), found.settings[variable]
     assert found.missing == []
+
+
+@pytest.mark.parametrize(
+    ("line", "topic"),
+    [
+        ("", "mm2-offsets.eu.internal"),
+        ("us.offset.storage.topic = theirs", "theirs"),
+        ("eu.offset.storage.topic = not-of-the-target", "mm2-offsets.eu.internal"),
+        ("us.offset.storage.topic = theirs\noffset.storage.topic = of-all", "of-all"),
+        ("eu->us.offsets.storage.topic = its-own", "its-own"),
+    ],
+)
+def test_copying_goes_on_where_its_positions_say(line: str, topic: str) -> None:
+    found = one(PROPERTIES.replace("auto.offset.reset = latest", "auto.offset.reset = earliest") + line)
+    assert found.settings["START_OFFSETS"] == f"mirrormaker:{topic}:eu:MirrorSourceConnector"
+    assert "stop it before" in found.why["START_OFFSETS"] and found.missing == []
+    start = start_offsets.parsed(loading.load(environ=found.settings).start_offsets)
+    assert start == StartOffsets(MirrorMaker(topic, "eu", "MirrorSourceConnector"))
 
 
 def test_what_is_off_is_left_out() -> None:
@@ -183,6 +202,8 @@ def test_connectors_of_the_same_clusters_are_one_link() -> None:
     assert found.settings["KAFKA_CLUSTERS_SOURCE_BOOTSTRAP_SERVERS"] == "a:9092"
     assert found.settings["KAFKA_CLUSTERS_DESTINATION_PROPERTIES_SECURITY_PROTOCOL"] == "SSL"
     assert found.settings["CONSUMER_GROUPS"] == "billing"
+    assert found.settings["START_OFFSETS"] == "earliest"
+    assert "mirrormaker:<OFFSETS TOPIC>:a:source " in found.why["START_OFFSETS"]
     (alone,) = converted(json.dumps(CONNECTORS[0]["config"]))
     assert (
         "CONSUMER_GROUPS" not in alone.settings and alone.settings["KAFKA_CLUSTERS_SOURCE_TOPIC"] == "orders"
@@ -212,7 +233,7 @@ OLD_FORM: dict[str, Any] = {
     ],
 }
 NEW_FORM: dict[str, Any] = {
-    "target": OLD_FORM["clusters"][1],
+    "target": {**OLD_FORM["clusters"][1], "offsetStorageTopic": "told"},
     "mirrors": [{**OLD_FORM["mirrors"][0], "source": OLD_FORM["clusters"][0]}],
 }
 for key in ("sourceCluster", "targetCluster"):
@@ -227,6 +248,8 @@ def test_strimzis_resource_becomes_a_link_and_what_lies_in_secrets_is_named(spec
     assert found.settings["KAFKA_CLUSTERS_DESTINATION_PROPERTIES_SECURITY_PROTOCOL"] == "SASL_SSL"
     assert found.settings["KAFKA_CLUSTERS_DESTINATION_PROPERTIES_SASL_USERNAME"] == "mm"
     assert "CONSUMER_GROUPS" in found.settings
+    at = "mirrormaker2-cluster-offsets" if spec is OLD_FORM else "told"
+    assert found.settings["START_OFFSETS"] == f"mirrormaker:{at}:a:a->b.MirrorSourceConnector"
     assert found.missing[:2] == [
         "b: sasl.password, from the Secret mm-user (password)",
         "b: ssl.ca.location, from the Secret ca (ca.crt)",
