@@ -72,6 +72,14 @@ RIGHTS: tuple[Right, ...] = (
         REPLICATOR, SOURCE, "CREATE", "TOPIC", "<link>.heartbeats", HEARTBEATS + ", unless it is made by hand"
     ),
     Right(REPLICATOR, TARGET, "READ", "TOPIC", "<link>.heartbeats", "its copy, " + HEARTBEATS),
+    Right(
+        REPLICATOR,
+        SOURCE,
+        "DESCRIBE",
+        "GROUP",
+        "<link>.reader",
+        f"{MIRROR_MAKER}; else it is asked for in vain",
+    ),
     Right(REPLICATOR, TARGET, "READ", "TOPIC", "<offsets topic>", MIRROR_MAKER),
     Right(REPLICATOR, TARGET, "READ", "TOPIC", "<destinations>", MIRROR_MAKER),
     Right(
