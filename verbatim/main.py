@@ -103,6 +103,11 @@ COMMANDS = [
         "Go on reading TOPICs: names or regular expressions, none for all, whatever was paused.",
     ),
     Later(
+        "scan",
+        "verbatim.commands.scan:scan_command",
+        "Show what a cluster holds, what moving it takes, and what stands in the way.",
+    ),
+    Later(
         "status",
         "verbatim.commands.status:status",
         "Show who runs, how far each topic is, what is paused or limited, and what has halted.",

@@ -30,6 +30,8 @@ _NEVER_EMPTY = {"APPLICATION_NAME"} | {
 NOWHERE = "nowhere:9092"
 NO_SOURCE = {f"{PREFIX}SOURCE_BOOTSTRAP_SERVERS": NOWHERE, f"{PREFIX}SOURCE_TOPIC": ".*"}
 """What is assumed for who never asks the source."""
+NO_TARGET = {f"{PREFIX}DESTINATION_BOOTSTRAP_SERVERS": NOWHERE, f"{PREFIX}SOURCE_TOPIC": ".*"}
+"""The same of the target, and all topics."""
 
 
 def load(

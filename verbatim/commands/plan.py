@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def _silence() -> Iterator[None]:
+def silence() -> Iterator[None]:
     """The production code logs what it makes; here it only pretends to."""
     loggers = [logging.getLogger(name) for name in ("replicator", "deduplicator", "common")]
     levels = [logger.level for logger in loggers]
@@ -52,7 +52,7 @@ def plan(context: click.Context, settings: Settings, seconds: float, output: str
 
     Exit code: 0 nothing stands against it, 1 something would fail, 2 bad settings.
     """
-    with _silence():
+    with silence():
         report = make_plan(settings, seconds)
     if output == "json":
         echo_json(as_json(report))
