@@ -46,7 +46,7 @@ def read(
     in."""
     names, hidden, unknown = sorted(names), set[str](), dict[tuple[str, int], str]()
     there = topics.describe(admin, names, deadline, hidden)
-    at = [(name, 0) for name, info in there.items() if info.partitions == 1]
+    at = [(name, 0) for name, info in there.items() if info.partitions == 1 and not info.leaderless]
     bounds = topics.bounds(admin, at, deadline, True, unknown)
     since: dict[tuple[str, int], int] = {}
     if since_ms is not None:
@@ -54,15 +54,13 @@ def read(
         since = topics.offsets(admin, of_time, deadline, failed=unknown)
     failed = {name: "it is not there" for name in names if name not in there}
     failed |= dict.fromkeys(hidden, "it may not be described; grant DESCRIBE")
+    failed |= {name: "it has no leader now" for name, info in there.items() if info.leaderless}
     failed |= {name: words for (name, _), words in unknown.items()}
     found: dict[str, list[Entry]] = {name: [] for name, _ in bounds}
     left = {name: end for (name, _), (low, end) in bounds.items() if low < end}
     with closing(BatchConsumer({**config, "fetch.wait.max.ms": 50}, ())) as consumer:
         for name, end in left.items():
-            # -1: all that is there is older.
-            recent = since.get((name, 0), 0)
-            first = 0 if most is None else max(end - most, min(end if recent < 0 else recent, end - LEAST))
-            begin = max(bounds[name, 0][0], first)
+            begin = first(bounds[name, 0][0], end, most, since.get((name, 0), 0))
             consumer.assign([(name, there[name].id, 0, begin, None)])
         while left and not deadline.passed():
             for part in consumer.read(min(0.2, deadline.left())):
@@ -80,6 +78,14 @@ def read(
                         consumer.pause([TopicPartition(part.topic, 0)])
     failed |= dict.fromkeys(left, "its end was not reached within the time allowed")
     return {name: entries for name, entries in found.items() if name not in failed}, failed
+
+
+def first(low: int, end: int, most: int | None, recent: int) -> int:
+    """Where to begin to read a log: with what is `recent` (an offset; -1: nothing is) and LEAST offsets in
+    any case, with the last `most` (None: all) at most. Pure."""
+    if most is None:
+        return low
+    return max(low, max(end - most, min(end if recent < 0 else recent, end - LEAST)))
 
 
 def _words(error: KafkaError) -> str:

@@ -46,7 +46,7 @@ from verbatim.links.summary import (
     traces,
     unread,
 )
-from verbatim.links.tails import Entry
+from verbatim.links.tails import LEAST, Entry, first
 
 SETTINGS = settings()
 TARGET = {"KAFKA_CLUSTERS_DESTINATION_BOOTSTRAP_SERVERS": "b:1"}
@@ -294,3 +294,22 @@ def test_nothing_of_the_source_need_be_said() -> None:
         loading.load(environ={}, assumed=loading.NO_SOURCE)
     with pytest.raises(SettingsError, match="KAFKA_CLUSTERS_SOURCE_BOOTSTRAP_SERVERS: not set"):
         loading.load(environ=TARGET)
+
+
+@pytest.mark.parametrize(
+    ("low", "end", "most", "recent", "begin"),
+    [
+        (5, 90_000, None, 0, 5),
+        (5, 90_000, 20_000, 0, 70_000),
+        (0, 90_000, 20_000, 85_000, 85_000),
+        (0, 90_000, 20_000, 89_999, 90_000 - LEAST),
+        (0, 90_000, 20_000, -1, 90_000 - LEAST),
+        (0, 90_000, 20_000, 10, 70_000),
+        (89_990, 90_000, 20_000, -1, 89_990),
+        (0, 3, 20_000, -1, 0),
+    ],
+)
+def test_of_what_lanes_say_the_recent_is_read_and_something_in_any_case(
+    low: int, end: int, most: int | None, recent: int, begin: int
+) -> None:
+    assert first(low, end, most, recent) == begin
