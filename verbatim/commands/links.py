@@ -12,6 +12,7 @@ import click
 from common.app.cli import aligned, echo_json, settings_options
 from common.config.loading import NO_SOURCE
 from verbatim.commands.status import HALTED
+from verbatim.commands.top import printable
 from verbatim.links.summary import age
 from verbatim.links.survey import look
 
@@ -49,7 +50,11 @@ def links_command(context: click.Context, settings: Settings, exclude: str, outp
 
 def text(found: dict[str, Any]) -> str:
     """The same for people: a table of at most 110 columns, then what is wrong. Pure."""
-    links = found["links"]
+    # A link's name is what somebody has written into a topic.
+    links = [
+        {**one, "link": printable(one["link"]), "why": [printable(why) for why in one["why"]]}
+        for one in found["links"]
+    ]
     if not links:
         return f"{found['target']}: no link is found"
     lines = [f"{found['target']}: {len(links)} links, {found['sick']} of them sick", ""]
@@ -69,7 +74,7 @@ def _cells(link: dict[str, Any]) -> list[str]:
     heard = age(max(said)) if said else "-"
     return [
         short(link["link"]),
-        short(link["source"] or "-"),
+        short(printable(link["source"] or "-")),
         topics,
         partitions,
         lag,

@@ -259,6 +259,13 @@ def test_the_table_names_the_sick_with_what_is_wrong() -> None:
     assert text({"target": "t-1", "sick": 0, "links": []}) == "t-1: no link is found"
 
 
+def test_what_others_have_written_steers_no_terminal() -> None:
+    name = "a\x1b[2J\nb"
+    one = told(heard=f"topic {name}: damaged") | {"link": name, "source": "\x07s"}
+    lines = text({"target": "t-1", "sick": 1, "links": [one]})
+    assert all(line.isprintable() for line in lines.split("\n")) and "a?[2J?b" in lines
+
+
 @given(st.integers(1, 249), st.integers(0, 10**12), st.integers(0, 99999), st.integers(0, 10**7))
 def test_whatever_links_are_called_and_hold_the_table_is_no_wider_than_promised(
     length: int, lag: int, topics: int, said_s: int
