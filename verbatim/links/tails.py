@@ -66,7 +66,7 @@ def read(
             for part in consumer.read(min(0.2, deadline.left())):
                 if isinstance(part, Event):
                     if not part.topic:
-                        raise denied("reading the target's topics", part.error)
+                        raise denied("reading topics", part.error)
                     failed[part.topic] = _words(part.error)
                     left.pop(part.topic, None)
                 elif part.topic in left:

@@ -220,21 +220,16 @@ class _Look:
                 self.report.changes.append(Change("config", name, config=config))
 
     def _loops(self, link: Link) -> None:
+        untold = "whether a link takes copies back to the source is not told"
+        copies = {t.topic: t.destination for t in self.report.topics if t.refused is None}
+        clusters = (link.source_cluster, link.target_cluster)
         try:
-            if granted_rights.has_groups(self.source, "source", Deadline(CALL_S)):
-                copies = {t.topic: t.destination for t in self.report.topics if t.refused is None}
-                self.report.warnings += copied_back(
-                    self.settings,
-                    self.source,
-                    self.group,
-                    (link.source_cluster, link.target_cluster),
-                    copies,
-                    Deadline(CALL_S),
-                )
+            found, failed = copied_back(self.settings, self.source, clusters, copies, Deadline(CALL_S))
         except (VerbatimError, KafkaException) as error:
-            self.report.notes.append(
-                f"whether a link takes copies back to the source is not told: {unread(error)}"
-            )
+            self.report.notes.append(f"{untold}: {unread(error)}")
+            return
+        self.report.warnings += found
+        self.report.notes += [f"{untold} by topic {name}: {why}" for name, why in failed.items()]
 
     # records
 
