@@ -7,7 +7,6 @@ import json
 import tarfile
 from pathlib import Path
 
-import pytest
 from click.testing import CliRunner, Result
 
 from common.app.health import HealthServer
@@ -15,7 +14,6 @@ from tests.conftest import Names
 from tests.support.brokers import Record, create_topic, produce
 from tests.support.harness import Link, eventually
 from tests.support.secured import Right, SecuredCluster
-from verbatim.bundle import parts
 from verbatim.local.processes import HOST
 from verbatim.main import cli
 
@@ -35,15 +33,11 @@ def unpacked(file: Path) -> dict[str, str]:
 
 
 def test_what_can_be_had_is_in_it_without_secrets_and_the_rest_is_named(
-    guarded: tuple[SecuredCluster, SecuredCluster],
-    names: Names,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    guarded: tuple[SecuredCluster, SecuredCluster], names: Names, tmp_path: Path
 ) -> None:
     """Promise: with the source away, a topic that may not be read and an instance that is gone, all else is
     there; the password is nowhere, in whatever form a log has it, nor is a record's content; nobody else may
     read the file, and one that is there is left alone."""
-    monkeypatch.setattr(parts, "CALL_S", 8.0)
     source, target = guarded
     topic = names.topic("orders")
     create_topic(source.bootstrap_servers, topic, 2)

@@ -1,5 +1,5 @@
 """A link that goes on where MirrorMaker 2 has stopped. Its positions are written byte for byte as it writes
-them, on real brokers. A real one is in tests/integration/test_mirror_maker_real.py."""
+them, on real brokers. A real one is in tests/faults/test_mirror_maker_real.py."""
 
 from __future__ import annotations
 
