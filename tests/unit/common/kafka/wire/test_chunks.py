@@ -322,7 +322,12 @@ def test_a_batch_that_can_t_be_taken_apart_halts_its_partition_by_name_behind_wh
 
     lane = cast(Any, object.__new__(Lane))
     lane.uncut = {("orders", 0): copy}
-    lane.throttle = SimpleNamespace(limits=lambda _: True, affordable=lambda *_: 10, spend=lambda _: None)
+    lane.throttle = SimpleNamespace(
+        limits=lambda _: True,
+        affordable=lambda *_: 10,
+        spend=lambda _: None,
+        holds_back=lambda *_: False,
+    )
     lane.halts = SimpleNamespace(halt=halt)
     lane.unreadable = Unreadable(cast(Any, SimpleNamespace(begun=1, by_id=lambda: True)), lane.halts)
     lane.topic_id_check = SimpleNamespace(hold_back=sent.append)
