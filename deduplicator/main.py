@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import click
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import OffsetSpec
 from pyspark.sql.streaming import StreamingQuery
 
 from common import ports
@@ -255,8 +254,8 @@ class Deduplicator(Application):
 
     def _ends(self, topic: str, deadline: Deadline) -> dict[int, int]:
         """Of the staging topic, or of another with as many partitions."""
-        specs = {(topic, p): OffsetSpec.latest() for p in range(self.settings.staging_partitions)}
-        found = topics.offsets(self.admin, specs, deadline)
+        partitions = [(topic, p) for p in range(self.settings.staging_partitions)]
+        found = topics.ends(self.admin, partitions, deadline)
         return {p: offset for (_, p), offset in found.items()}
 
     def _folded(self, result: FoldResult) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient
 
 from common.app.cli import aligned
 from common.errors import KafkaTimeout
@@ -86,7 +86,7 @@ def _ends(admin: AdminClient, wanted: list[PartitionName]) -> dict[PartitionName
     try:
         there = topics.describe(admin, names, deadline) if names else {}
         known = sorted({at for at in wanted if at[0] in there and at[1] < there[at[0]].partitions})
-        return topics.offsets(admin, dict.fromkeys(known, OffsetSpec.latest()), deadline)
+        return topics.ends(admin, known, deadline)
     except (KafkaException, KafkaTimeout):
         return {}
 

@@ -3,7 +3,7 @@ group that has read all below the origin stands there."""
 
 from __future__ import annotations
 
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient
 
 from common.kafka.client import topics
 from common.partitions import PartitionId
@@ -35,8 +35,7 @@ class HeldEnds:
             for key, to in idle.items()
             if to.topic in there and to.partition < there[to.topic].partitions
         }
-        latest = {to: OffsetSpec.latest() for to in at.values()}
-        ends = topics.offsets(self._admin, latest, deadline, committed=True)
+        ends = topics.ends(self._admin, at.values(), deadline, committed=True)
         self._seen = {key: ends[to] for key, to in at.items()}
         self._mappings = self._tail.ends(deadline) if at else {}
 

@@ -70,8 +70,8 @@ class MappingTail:
 
     def ends(self, deadline: Deadline) -> dict[int, int]:
         """Where each partition of the mappings ends by now, transactions that are open included."""
-        latest = {(self._topic, p): OffsetSpec.latest() for p in self._partitions}
-        return {p: end for (_, p), end in topics.offsets(self._admin, latest, deadline).items()}
+        partitions = [(self._topic, p) for p in self._partitions]
+        return {p: end for (_, p), end in topics.ends(self._admin, partitions, deadline).items()}
 
     def has_read(self, ends: Mapping[int, int]) -> bool:
         """Whether all that was written below these ends is taken in, but for what was aborted."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient
 
 from common.config.topic_names import expand_group_template
 from common.errors import LinkRefused
@@ -282,8 +282,7 @@ class Survey:
                     beyond.add(at)
         if not beyond:
             return {}
-        specs = {at: OffsetSpec.latest() for at in sorted(beyond)}
-        return topics.offsets(self.source_admin, specs, Deadline(SOURCE_S))
+        return topics.ends(self.source_admin, sorted(beyond), Deadline(SOURCE_S))
 
     # the target
 

@@ -135,16 +135,10 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[SecuredC
 @pytest.fixture
 def behind_a_proxy() -> Iterator[Proxy]:
     """A proxy before a cluster of one node."""
-    from tests.faults.rounds.proxy import Proxy
-    from verbatim.local.kafka_cluster import Cluster
-    from verbatim.local.processes import free_ports
+    from tests.faults.rounds.proxy import before_a_cluster
 
-    inner, outer = free_ports(2)
-    proxy = Proxy({1: (outer, inner)})
-    proxy.start()
-    with Cluster(clients={1: (inner, outer)}):
+    with before_a_cluster() as proxy:
         yield proxy
-    proxy.stop()
 
 
 @pytest.fixture(scope="module")

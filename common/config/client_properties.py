@@ -23,6 +23,8 @@ COMPRESSION = "lz4"
 """Of what is produced, where nothing else is set."""
 HIDDEN = "[hidden]"
 """In the place of a secret."""
+LOGIN = re.compile(r"//([^/@\s]*)@")
+"""What stands before the host of a URL."""
 Kind = Literal["consumer", "producer", "admin"]
 Value = str | int
 

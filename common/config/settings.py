@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from common.config import client_properties, state_path, telemetry, topic_names
-from common.config.client_properties import HIDDEN, Kind
+from common.config.client_properties import HIDDEN, LOGIN, Kind
 from common.config.fields import PREFIX, Cluster, Fields
 from common.errors import SettingsError
 
@@ -18,8 +18,6 @@ _SECRET_CONF = re.compile(
     r"secret|password|passphrase|token|credential|(access|account|shared|sas|api|private)[._-]?key",
     re.IGNORECASE,
 )
-LOGIN = re.compile(r"//[^/@\s]*@")
-"""What stands before the host of a URL."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from common.config.client_properties import HIDDEN, KNOWN, is_secret
+from common.config.client_properties import HIDDEN, KNOWN, LOGIN, is_secret
 from common.config.fields import FIELDS
-from common.config.settings import LOGIN, Settings
+from common.config.settings import Settings
 
 _PLAIN = re.compile(
     r"bootstrap\.servers|client\.(id|rack)|sasl\.mechanisms?|sasl\.kerberos\.service\.name"

@@ -7,12 +7,13 @@ import re
 from collections.abc import Mapping
 from urllib.parse import unquote
 
+from common.config.client_properties import LOGIN
+
 EXPORTERS = ("prometheus", "otlp", "kafka", "console")
 NONE = "none"
 PROTOCOLS = ("http/protobuf", "grpc")
 HEADERS = ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_METRICS_HEADERS")
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
-_LOGIN = re.compile(r"//([^/@\s]*)@")
 _HEADER = re.compile(r"\s*[!#-'*+\-.0-9A-Z^-z|~]+\s*=[ !#-+\--:<-\[\]-~]*")
 
 
@@ -40,7 +41,7 @@ def secrets(variables: Mapping[str, str | None]) -> list[str]:
     URLs."""
     headers = [entry for name in HEADERS for entry in (variables.get(name) or "").split(",")]
     values = [entry.partition("=")[2].strip() for entry in headers]
-    logins = [login[1] for name in ENDPOINTS if (login := _LOGIN.search(variables.get(name) or ""))]
+    logins = [login[1] for name in ENDPOINTS if (login := LOGIN.search(variables.get(name) or ""))]
     return [secret for value in values + logins for secret in (value, unquote(value)) if secret]
 
 

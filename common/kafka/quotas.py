@@ -17,6 +17,10 @@ class Throttled:
     library_ms: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
+    @property
+    def all_ms(self) -> int:
+        return self.own_ms + self.library_ms
+
     def add(self, ms: int) -> None:
         with self._lock:
             self.own_ms += ms

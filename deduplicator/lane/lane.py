@@ -65,7 +65,7 @@ class Lane:
 
     def __init__(self, plan: DeduplicatorPlan) -> None:
         self.plan = plan
-        self._throttled_before_ms = THROTTLED.own_ms + THROTTLED.library_ms
+        self._throttled_before_ms = THROTTLED.all_ms
         """What a lane before it in this process counted."""
         self.bounded: bool = plan.bounded
         self.control = ControlLog.in_lane(plan)
@@ -224,8 +224,7 @@ class Lane:
         topic = self.plan.staging_topic
         read = {(topic, p): max(0, d.state.position) for p, d in self.deliveries.items()}
         behind = ends(self.consumer, [TopicPartition(*at) for at in read])
-        throttled_ms = THROTTLED.own_ms + THROTTLED.library_ms
-        found.counts["target_throttle_ms"] = throttled_ms - self._throttled_before_ms
+        found.counts["target_throttle_ms"] = THROTTLED.all_ms - self._throttled_before_ms
         found.counts["staging_lag"] = sum(max(0, end - read[at]) for at, end in behind.items())
         return found
 

@@ -15,7 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient
 
 from common import ports
 from common.config.fields import Cluster
@@ -107,9 +107,7 @@ class Predecessor:
         closing = Deadline(deadline.left(CLOSING_S))
         while any(
             end < bounds[at][1]
-            for at, end in topics.offsets(
-                self.target, dict.fromkeys(partitions, OffsetSpec.latest()), deadline, committed=True
-            ).items()
+            for at, end in topics.ends(self.target, partitions, deadline, committed=True).items()
         ):
             if closing.passed():
                 raise LinkRefused(
@@ -141,7 +139,7 @@ class Predecessor:
     def _refuse_moved(
         self, topic: str, flows: Collection[Flow], seen: Mapping[PartitionName, int], deadline: Deadline
     ) -> None:
-        ends = topics.offsets(self.target, dict.fromkeys(seen, OffsetSpec.latest()), deadline, committed=True)
+        ends = topics.ends(self.target, seen, deadline, committed=True)
         new = {at: (begin, ends[at]) for at, begin in seen.items()}
         for message in self._read("destination", new):
             if take({}, message.key(), message.value()) in flows:
@@ -203,9 +201,7 @@ class Predecessor:
         """Log start, last stable offset and end. The stable offset last: what is committed meanwhile is no
         open transaction."""
         found = topics.bounds(client, partitions, deadline)
-        stable = topics.offsets(
-            client, dict.fromkeys(partitions, OffsetSpec.latest()), deadline, committed=True
-        )
+        stable = topics.ends(client, partitions, deadline, committed=True)
         return {at: (low, min(stable[at], end), end) for at, (low, end) in found.items()}
 
     def _read(

@@ -71,9 +71,7 @@ class Origins:
         if missing:
             late = [at for at, offset in offsets.items() if offset < 0]
             if late:  # no record at or after the timestamp
-                offsets |= topics.offsets(
-                    self.source, {at: OffsetSpec.latest() for at in late}, deadline, committed=True
-                )
+                offsets |= topics.ends(self.source, late, deadline, committed=True)
             # The topic may have been made again between the description and the offsets: then the offsets are
             # of another topic.
             still = topics.describe(self.source, sorted({i.name for i, _ in missing}), deadline)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient
 
 from common import ports
 from common.config.credentials import for_plan
@@ -283,5 +283,5 @@ class Planner:
         return kept
 
     def _ends(self, found: list[TopicInfo], deadline: Deadline) -> dict[PartitionName, int]:
-        specs = {(i.name, p): OffsetSpec.latest() for i in found for p in range(i.partitions)}
-        return topics.offsets(self.source, specs, deadline, committed=True)
+        partitions = [(i.name, p) for i in found for p in range(i.partitions)]
+        return topics.ends(self.source, partitions, deadline, committed=True)

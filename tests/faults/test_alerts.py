@@ -27,12 +27,11 @@ from deduplicator.lane.lane import Lane
 from offsets.service import Service
 from tests.conftest import Names
 from tests.deploy.test_monitoring import ALERTS, RULES
-from tests.faults.rounds.proxy import END_TXN, Connection, Proxy, Rule
+from tests.faults.rounds.proxy import END_TXN, Connection, Proxy, Rule, before_a_cluster
 from tests.integration.test_metrics import asked, load, prometheus, up
 from tests.integration.test_quotas import allow
 from tests.support.brokers import create_topic, delete_records
 from tests.support.harness import Link, Running, eventually
-from verbatim.local.kafka_cluster import Cluster
 from verbatim.local.processes import HOST, free_ports
 from verbatim.main import cli
 
@@ -68,7 +67,7 @@ class Watched:
     proxies."""
 
     def __init__(self, names: Names, folder: Path, stack: ExitStack) -> None:
-        self.source, self.target = (stack.enter_context(behind_a_proxy()) for _ in range(2))
+        self.source, self.target = (stack.enter_context(before_a_cluster()) for _ in range(2))
         self.topic = names.topic("orders")
         create_topic(self.source.bootstrap_servers, self.topic, 3)
         self.link = Link(
@@ -132,18 +131,6 @@ class Watched:
     def says(self, *arguments: str) -> None:
         done = CliRunner().invoke(cli, list(arguments), env=self.link.variables)
         assert done.exit_code == 0, (done.output, done.exception)
-
-
-@contextmanager
-def behind_a_proxy() -> Iterator[Proxy]:
-    inner, outer = free_ports(2)
-    proxy = Proxy({1: (outer, inner)})
-    proxy.start()
-    try:
-        with Cluster(clients={1: (inner, outer)}):
-            yield proxy
-    finally:
-        proxy.stop()
 
 
 @contextmanager

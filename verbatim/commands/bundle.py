@@ -17,10 +17,10 @@ from confluent_kafka import KafkaException
 
 from common.app.cli import settings_options
 from common.errors import SettingsError, VerbatimError
-from common.kafka.errors import kafka_error
 from verbatim.bundle import parts
 from verbatim.bundle.parts import Part
 from verbatim.bundle.scrubbing import Scrubber, secrets_of
+from verbatim.plan.sampling import unread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -98,11 +98,6 @@ def write(out: io.BufferedIOBase, folder: str, wanted: Iterable[Part], scrubber:
                 add(name, make())
                 there.append(name)
             except (KafkaException, VerbatimError, OSError) as error:
-                missing[name] = scrubber.text(_words(error))
+                missing[name] = scrubber.text(unread(error))
         add(CONTENTS, orjson.dumps({"there": there, "missing": missing}, option=orjson.OPT_INDENT_2))
     return missing
-
-
-def _words(error: Exception) -> str:
-    told = kafka_error(error) if isinstance(error, KafkaException) else None
-    return str(error) if told is None else told.str()

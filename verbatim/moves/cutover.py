@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import orjson
-from confluent_kafka.admin import OffsetSpec
 
 from common.kafka.client import topics
 from common.link import identity
@@ -115,13 +114,12 @@ class Cutover:
     def _source_ends(self, survey: Survey) -> dict[PartitionName, int]:
         deadline = Deadline(CALL_S)
         self._found = selected(self.settings, survey.source_admin, deadline)
-        specs = {(t.name, p): OffsetSpec.latest() for t in self._found for p in range(t.partitions)}
-        return topics.offsets(survey.source_admin, specs, deadline)
+        partitions = [(t.name, p) for t in self._found for p in range(t.partitions)]
+        return topics.ends(survey.source_admin, partitions, deadline)
 
     @staticmethod
     def _stable(survey: Survey, partitions: list[PartitionName]) -> dict[PartitionName, int]:
-        latest = dict.fromkeys(partitions, OffsetSpec.latest())
-        return topics.offsets(survey.source_admin, latest, Deadline(CALL_S), committed=True)
+        return topics.ends(survey.source_admin, partitions, Deadline(CALL_S), committed=True)
 
     def _refuse_paused(self, survey: Survey) -> None:
         """Nothing of a paused topic would ever arrive, however long anybody waits."""
@@ -210,8 +208,8 @@ class Cutover:
         known = survey.control.refresh(deadline).destinations
         names = {known[t.id].topic for t in self._found if t.id in known}
         there = topics.describe(survey.target_admin, sorted(names), deadline)
-        specs = {(t.name, p): OffsetSpec.latest() for t in there.values() for p in range(t.partitions)}
-        ends = topics.offsets(survey.target_admin, specs, deadline)
+        partitions = [(t.name, p) for t in there.values() for p in range(t.partitions)]
+        ends = topics.ends(survey.target_admin, partitions, deadline)
         return {
             "link": self.settings.application_name,
             "sample": self.options.sample,

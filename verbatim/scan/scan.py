@@ -14,7 +14,7 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient, OffsetSpec, TopicDescription
+from confluent_kafka.admin import AdminClient, TopicDescription
 
 from common.config.loading import NOWHERE
 from common.errors import VerbatimError
@@ -158,8 +158,7 @@ class _Scan(ExitStack):
             )
             began = time.monotonic()
             time.sleep(self._seconds)
-            latest = dict.fromkeys(first, OffsetSpec.latest())
-            last = topics.offsets(self._admin, latest, Deadline(CALL_S), failed=failed)
+            last = topics.ends(self._admin, first, Deadline(CALL_S), failed=failed)
             passed = max(0.001, time.monotonic() - began)
             for name, line in lines.items():
                 own = [(name, p) for p in range(line["partitions"]) if (name, p) in last]

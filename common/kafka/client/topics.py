@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -142,7 +142,7 @@ def bounds(
     if not partitions:
         return {}
     low = offsets(client, dict.fromkeys(partitions, OffsetSpec.earliest()), deadline, False, failed)
-    end = offsets(client, dict.fromkeys(low, OffsetSpec.latest()), deadline, committed, failed)
+    end = ends(client, low, deadline, committed, failed)
     return {at: (low[at], end[at]) for at in end}
 
 
@@ -290,6 +290,17 @@ def alter(client: AdminClient, name: str, changes: Mapping[str, str | None], dea
         ),
         deadline,
     )
+
+
+def ends(
+    client: AdminClient,
+    partitions: Iterable[PartitionName],
+    deadline: Deadline,
+    committed: bool = False,
+    failed: dict[PartitionName, str] | None = None,
+) -> dict[PartitionName, int]:
+    """The high watermark of each partition; `committed`, `failed` as in `offsets`."""
+    return offsets(client, dict.fromkeys(partitions, OffsetSpec.latest()), deadline, committed, failed)
 
 
 def offsets(

@@ -13,11 +13,12 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from verbatim.local.processes import HOST
+from verbatim.local.kafka_cluster import Cluster
+from verbatim.local.processes import HOST, free_ports
 
 PRODUCE = 0
 END_TXN = 26
@@ -377,3 +378,16 @@ def wait_for(condition: Callable[[], bool], timeout_s: float) -> bool:
             return False
         time.sleep(0.02)
     return True
+
+
+@contextlib.contextmanager
+def before_a_cluster() -> Iterator[Proxy]:
+    """A cluster of one node, which its clients reach through the proxy alone."""
+    inner, outer = free_ports(2)
+    proxy = Proxy({1: (outer, inner)})
+    proxy.start()
+    try:
+        with Cluster(clients={1: (inner, outer)}):
+            yield proxy
+    finally:
+        proxy.stop()

@@ -33,11 +33,11 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, int], int]:
     """What the brokers say of `orders`: its partitions' ends."""
     found = {("orders", 0): 9}
 
-    def offsets(admin: Any, specs: dict[tuple[str, int], Any], deadline: Deadline, committed: bool) -> Any:
+    def told(admin: Any, asked: Any, deadline: Deadline, committed: bool) -> dict[tuple[str, int], int]:
         assert committed, "a record in an open transaction may be the first of the link"
-        return {at: found[at] for at in specs}
+        return {at: found[at] for at in asked}
 
-    monkeypatch.setattr(topics, "offsets", offsets)
+    monkeypatch.setattr(topics, "ends", told)
     monkeypatch.setattr(topics, "describe", lambda *_: {"orders": TopicInfo("orders", "id", 1)})
     return found
 
