@@ -78,15 +78,21 @@ def test_copying_goes_on_behind_the_last_record_that_mirror_maker_has_copied(
     assert link.halted() == {}
 
 
-def test_verify_compares_from_where_the_link_began(before: Before, names: Names) -> None:
-    """Promise: what MirrorMaker 2 has copied is none of the link's, and no finding, also where nothing was
-    copied since; what is foreign or lost behind it is found."""
+def both_copied(before: Before, names: Names) -> tuple[str, str]:
+    """Two topics with ten records each, which MirrorMaker 2 has copied."""
     topic, idle = names.topic("orders"), names.topic("idle")
     before.make(topic)
     before.make(idle)
     for of in (topic, idle):
         produce(before.at, of, records(0, 10))
         before.copied(of, 0, 9)
+    return topic, idle
+
+
+def test_verify_compares_from_where_the_link_began(before: Before, names: Names) -> None:
+    """Promise: what MirrorMaker 2 has copied is none of the link's, and no finding, also where nothing was
+    copied since; what is foreign or lost behind it is found."""
+    topic, _ = both_copied(before, names)
     link = before.link(names)
     produce(before.at, topic, records(10, 15))
     assert link.copy() == (0, 0)
@@ -355,12 +361,7 @@ def test_groups_are_exact_from_where_the_link_began_and_never_ahead(before: Befo
     exactly the record that it would have read next, also where nothing was copied since; one that stands
     before is named, and stays where MirrorMaker 2 has put it, or begins at the destination's beginning: it
     leaves nothing out. Once it has moved on, it is exact."""
-    topic, idle = names.topic("orders"), names.topic("idle")
-    before.make(topic)
-    before.make(idle)
-    for of in (topic, idle):
-        produce(before.at, of, records(0, 10))
-        before.copied(of, 0, 9)
+    topic, idle = both_copied(before, names)
     groups = {f"{names.link}-{at}": at for at in (4, 10, 12)}
     synced, fresh = f"{names.link}-4", f"{names.link}-new"
     link = before.link(names, CONSUMER_GROUPS=f"{names.link}-.*")

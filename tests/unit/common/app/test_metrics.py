@@ -15,24 +15,16 @@ from common.app.group_state import GroupState
 from common.app.health import Health
 from common.app.metrics import exposed, registry_of
 from common.link import lane_work
-from common.link.lane_work import Work
 from common.link.throttling import Limit
 from common.spark.usage import Usage
-from tests.support.metrics import sample, text
+from tests.support.metrics import delivering, sample, text
 
 OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 
 
 @pytest.fixture
 def health() -> Health:
-    health = Health("deduplicator", "leader", link="east", source="s-1", target="t-1")
-    health.work = Work(
-        Counter(frames=7, transaction_ms=2500, staging_lag=4),
-        {("orders", 3): Counter(records=5, delivered_offset=9), ("orders", 10): Counter(records=0)},
-    )
-    health.work.delays.took(4, 10)
-    health.work.delays.took(700, 2)
-    health.work.delays.took(2_000_000, 1)
+    health = delivering()
     health.work.delays.took(-5, 1)
     health.halted = {"orders-3": "missing", "orders-4": "missing", "paid-0": "loop"}
     return health

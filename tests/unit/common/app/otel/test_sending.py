@@ -27,7 +27,7 @@ from common.errors import SettingsError
 from common.link.lane_work import Work
 from common.link.throttling import Limit
 from tests.support.made_up_link import MadeUp, settings
-from tests.support.metrics import sample
+from tests.support.metrics import delivering, sample
 from tests.support.otlp import HOST, Receiver, attributes, over_grpc, over_http, own, served
 from verbatim.local.processes import free_ports
 
@@ -39,14 +39,8 @@ HEADERS = "authorization=Bearer%20s3cr3t%20hunter2,x-tenant=east"
 @pytest.fixture
 def health() -> Health:
     """Of every kind something: counters, gauges with labels, a histogram, halts by reason."""
-    health = Health("deduplicator", "leader", link="east", source="s-1", target="t-1", instance="host-1-42")
-    health.work = Work(
-        Counter(frames=7, transaction_ms=2500, staging_lag=4),
-        {("orders", 3): Counter(records=5, delivered_offset=9), ("orders", 10): Counter(records=0)},
-    )
-    health.work.delays.took(4, 10)
-    health.work.delays.took(700, 2)
-    health.work.delays.took(2_000_000, 1)
+    health = delivering()
+    health.instance = "host-1-42"
     health.halted = {"orders-3": "missing", "paid-0": "loop"}
     health.limits = {'a"b': Limit(1, None)}
     return health
