@@ -31,6 +31,7 @@ from tests.faults.rounds.brokers import (
 from tests.faults.rounds.destinations import delete_destination
 from tests.faults.rounds.executors import kill_one
 from tests.faults.rounds.proxy import (
+    NEXT_TRANSACTION_S,
     AnswerLate,
     Delay,
     HoldCommit,
@@ -364,7 +365,7 @@ def commit_arrives_late(scene: Scene) -> Said:
     with hanging(proxy.add, proxy.remove, rule):
         if not wait_for(lambda: rule.hits > 0, REACH_S):
             raise NotReached("no transaction was committed")
-        if not wait_for(lambda: rule.released and rule.error_code is not None, 25):
+        if not wait_for(lambda: rule.released and rule.error_code is not None, NEXT_TRANSACTION_S + 15):
             raise NotReached("the late request was not answered")
     if not (rule.repeated and rule.next_transaction):
         raise NotReached(

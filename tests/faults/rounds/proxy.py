@@ -22,8 +22,9 @@ from verbatim.local.processes import HOST, free_ports
 
 PRODUCE = 0
 END_TXN = 26
-_NEXT_TRANSACTION_S = 10.0
-"""How long a held commit waits for the client's next transaction before it is let go anyway."""
+NEXT_TRANSACTION_S = 45.0
+"""How long a held commit waits for the client's next transaction before it is let go anyway: as long as a
+replicator that was just killed takes to start, for without it there is nothing to write."""
 
 T = TypeVar("T")
 
@@ -193,7 +194,7 @@ class HoldCommit(Rule):
         return True
 
     async def _let_go_at_last(self) -> None:
-        await asyncio.sleep(_NEXT_TRANSACTION_S)
+        await asyncio.sleep(NEXT_TRANSACTION_S)
         await self._release()
 
     async def _release(self) -> None:
