@@ -90,11 +90,16 @@ EXECUTORS = {"verbatim-1-executor": 1, "verbatim-2-executors": 2}
 """Verbatim on a standalone cluster of Spark's: so many workers, on each an executor of either application,
 which runs one lane."""
 
+BESIDE_TARGET = "verbatim-beside-target"
+"""Where the target is far away the replicator alone is, as the two are deployed. Where it is near, the same
+as VERBATIM."""
+
 PEERS = (VERBATIM, *MIRROR_MAKER_PROPERTIES, FLOOR)
-NAMES = (*PEERS, *EXECUTORS)
+NAMES = (*PEERS, BESIDE_TARGET, *EXECUTORS)
 
 TITLES = {
     VERBATIM: "Verbatim",
+    BESIDE_TARGET: "Verbatim, deduplicator beside the target",
     "verbatim-1-executor": "Verbatim, 1 executor",
     "verbatim-2-executors": "Verbatim, 2 executors",
     "mm2-throughput": "MirrorMaker 2, for throughput",
@@ -143,6 +148,7 @@ def make(name: str, pair: Pair, link: str, topic: str, partitions: int, linger_m
     folder.mkdir()
     makers: dict[str, Callable[[], dict[str, Application]]] = {
         VERBATIM: lambda: _verbatim(pair, link, topic, folder),
+        BESIDE_TARGET: lambda: _verbatim(pair, link, topic, folder, pair.target.bootstrap_servers),
         FLOOR: lambda: _floor(pair, topic, destination(link, topic), partitions, linger_ms, folder),
     }
     for on_executors, count in EXECUTORS.items():
@@ -175,9 +181,17 @@ def lay_by_classes(say: Callable[[str], None]) -> None:
         raise VerbatimError(f"{' '.join(command[1:])} made no {archive}: {run.stdout[-500:]}")
 
 
-def _verbatim(pair: Pair, link: str, topic: str, folder: Path) -> dict[str, Application]:
+def _verbatim(
+    pair: Pair, link: str, topic: str, folder: Path, deduplicators_target: str = ""
+) -> dict[str, Application]:
+    """`deduplicators_target`: where the deduplicator reaches the target, unless as all copiers do."""
     variables = _verbatim_variables(pair, link, topic, folder)
-    return {name: Application(name, variables, folder) for name in ("replicator", "deduplicator")}
+    servers = "KAFKA_CLUSTERS_DESTINATION_BOOTSTRAP_SERVERS"
+    own = variables | {servers: deduplicators_target or variables[servers]}
+    return {
+        "replicator": Application("replicator", variables, folder),
+        "deduplicator": Application("deduplicator", own, folder),
+    }
 
 
 def _verbatim_variables(pair: Pair, link: str, topic: str, folder: Path) -> dict[str, str]:
