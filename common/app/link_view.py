@@ -4,7 +4,7 @@ Asks Kafka nothing, and changes nothing."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
@@ -118,6 +118,7 @@ def status(health: Health, now_ms: int) -> Line:
         "partitions": each,
         "staging_lag": link_status.staging_lag(seen.heard),
         "delay": {"p50_s": quantile(delays, 0.5), "p99_s": quantile(delays, 0.99)},
+        "groups": [{"group": name, **asdict(of)} for name, of in sorted(health.groups.items())],
         "settings": seen.settings,
         "history": columns(seen.history),
     }

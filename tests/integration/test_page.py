@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from common.app.group_state import GroupState
 from common.app.health import HealthServer
 from common.link.control_kinds import Halted, Leader, Resumed
 from common.link.lane_words import Said, hear
@@ -104,6 +106,27 @@ def test_halts_appear_with_their_commands_are_announced_and_vanish(opened: Opene
     made.look(now_ms())
     expect(page.locator("#halts")).to_be_hidden()
     expect(page.get_by_role("status")).to_have_text("No partition is halted any more")
+
+
+def test_groups_are_shown_where_they_are_translated(opened: Opened, made: MadeUp) -> None:
+    page = opened()
+    expect(page.locator("#flow li").first).to_be_visible()
+    assert page.locator("#consumers").is_hidden()
+    made.health.groups = {
+        "billing": GroupState(exact=12, written=40, in_step_ms=now_ms()),
+        HOSTILE: GroupState(exact=1, behind=2, held_back=3),
+    }
+    rows = page.locator("#groups tbody tr")
+    expect(rows).to_have_count(2)
+    expect(rows.locator("td:nth-child(4)")).to_have_text(["3", "0"])
+    expect(rows.first).to_contain_text(HOSTILE)
+    expect(rows.first).to_contain_text("never")
+    expect(rows.last).to_contain_text(re.compile(r"\d m?s ago"))
+    page.locator("#groups th button", has_text="Exact").click()
+    expect(rows.first).to_contain_text("billing")
+    assert page.evaluate("window.harmed") is None
+    made.health.groups = {}
+    expect(page.locator("#consumers")).to_be_hidden()
 
 
 def all_of(page: Page, column: str) -> list[int]:

@@ -42,31 +42,19 @@ HALTED = 3
 @click.command()
 @settings_options
 @click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
-@click.option(
-    "--watch",
-    "every_s",
-    type=click.FloatRange(min=1),
-    metavar="SECONDS",
-    help="Look again and again, and show what is delivered a second; Ctrl-C ends it.",
-)
 @click.pass_context
-def status(context: click.Context, settings: Settings, output: str, every_s: float | None) -> None:
+def status(context: click.Context, settings: Settings, output: str) -> None:
     """Show who runs, how far each topic is, what is paused or limited, and what has halted. Changes nothing.
 
     Needs the target alone. Exit code 3: a partition has halted.
     """
     with closing(Looks(settings)) as looks:
-        while True:
-            found = looks.look()
-            if output == "json":
-                echo_json(found)
-            else:
-                if every_s is not None:
-                    click.clear()
-                click.echo(text(found))
-            if every_s is None:
-                context.exit(HALTED if found["halts"] else 0)
-            time.sleep(every_s)
+        found = looks.look()
+    if output == "json":
+        echo_json(found)
+    else:
+        click.echo(text(found))
+    context.exit(HALTED if found["halts"] else 0)
 
 
 class Looks:
@@ -145,8 +133,7 @@ def text(found: dict[str, Any]) -> str:
             ]
         )
     lines += [aligned(cells), ""]
-    watched = any("per_second" in line for line in found["topics"])
-    cells = [["TOPIC", "DESTINATION", "PARTITIONS", "LAG", *(["A SECOND"] if watched else []), "STATE"]]
+    cells = [["TOPIC", "DESTINATION", "PARTITIONS", "LAG", "STATE"]]
     for line in found["topics"]:
         cells.append(
             [
@@ -154,7 +141,6 @@ def text(found: dict[str, Any]) -> str:
                 line["destination"] or "-",
                 str(line["partitions"] or "-"),
                 count_or_unknown(line["lag"]),
-                *([rate_or_unknown(line.get("per_second"))] if watched else []),
                 state_of(line),
             ]
         )

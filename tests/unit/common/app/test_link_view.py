@@ -5,6 +5,7 @@ from __future__ import annotations
 import orjson
 import pytest
 
+from common.app.group_state import GroupState
 from common.app.health import Health
 from common.app.link_view import status
 from common.link.control_kinds import Halted, Leader, Pause
@@ -50,6 +51,16 @@ def test_the_whole_link_is_told(made: MadeUp) -> None:
     assert of["replicator"]["bytes_per_second"] == 6000.0
     assert "offsets" not in of
     assert orjson.loads(orjson.dumps(found)) == found
+
+
+def test_the_instance_that_translates_groups_tells_how_they_stand(made: MadeUp) -> None:
+    """Promise: one line for each group, in order; none where another application is asked."""
+    assert made.look(30_000)["groups"] == []
+    made.health.groups = {"b": GroupState(held_back=2), "a": GroupState(3, 1, 0, 9, 29_000)}
+    assert made.look(30_000)["groups"] == [
+        {"group": "a", "exact": 3, "behind": 1, "held_back": 0, "written": 9, "in_step_ms": 29_000},
+        {"group": "b", "exact": 0, "behind": 0, "held_back": 2, "written": 0, "in_step_ms": None},
+    ]
 
 
 def test_each_ten_seconds_are_a_sample(made: MadeUp) -> None:
