@@ -16,7 +16,7 @@ from common.app.election import TICK_S, wait_for_lead
 from common.app.instance import CALL_S
 from common.app.role import Role
 from common.app.signals import STOP_S
-from common.app.work_report import WorkReport
+from common.app.work_report import WorkReport, halts_of
 from common.config.credentials import for_plan
 from common.errors import KafkaTimeout, LinkRefused, VerbatimError
 from common.kafka.client.clients import admin
@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-EPOCH_S = 600.0
+EPOCH_S = 3600.0
+RETRY_S = 600.0
+"""An epoch lasts so long where a partition is halted, which the next one tries again."""
 AT_ONCE_S = 0.5
 """Who does not lead so soon after Spark is up waits for another instance to stop, or for the session of one
 that died to run out."""
@@ -45,10 +47,12 @@ FAILURES = 5
 """So many epochs that fail one after the other, without one that ends well between, end the application."""
 
 
-def epoch_length(application: str, link: str, epoch: int) -> float:
-    """Seconds: EPOCH_S or up to a tenth less, different each time. An epoch's end stops the flow for a
-    moment, and of two applications that started together all would come together."""
-    return EPOCH_S * (1 - 0.1 * zlib.crc32(f"{link}/{application}/{epoch}".encode()) / 2**32)
+def epoch_length(application: str, link: str, epoch: int, halted: bool) -> float:
+    """Seconds: EPOCH_S, RETRY_S where a partition is halted, or up to a tenth less, different each time. An
+    epoch's end stops the flow for a moment, and of two applications that started together all would come
+    together."""
+    longest = RETRY_S if halted else EPOCH_S
+    return longest * (1 - 0.1 * zlib.crc32(f"{link}/{application}/{epoch}".encode()) / 2**32)
 
 
 class Application(Role):
@@ -62,6 +66,8 @@ class Application(Role):
         self.reports = Reports(self.term)
         self.lanes_running = 0
         """How many lanes the epoch that runs has: none where there is nothing to copy."""
+        self._planned_lanes = 0
+        """How many it was planned for, if there is enough for so many to do."""
         self.running = False
         """Whether an epoch runs."""
         self.failures = 0
@@ -138,7 +144,7 @@ class Application(Role):
             self.report.leads_no_more()
 
     def _epochs_until_the_end(self, query: LaneQuery) -> int | None:
-        replan_at = 0.0
+        replan_at = retry_at = 0.0
         while True:
             now = ports.monotonic()
             self.health.turned = now
@@ -149,11 +155,13 @@ class Application(Role):
             if not self.running:
                 self._begin_epoch(query)
                 replan_at = now + self.settings.topic_refresh_interval_s
+                retry_at = now + RETRY_S
                 continue
-            if self._look_at_file():
-                replan_at = now
+            wanted = self.lanes_wanted
             self.tick()
             self.show_link()
+            if self._look_at_file() or self.lanes_wanted != wanted:
+                replan_at = now
             rows = self._ended_rows()
             if (running := self.counters.sums(self.term, self.epoch)) is not None:
                 self.report.show_running(running)
@@ -166,11 +174,17 @@ class Application(Role):
                 replan_at = now + self.settings.topic_refresh_interval_s
                 if self._asks_for_replan():
                     self._end_epoch()
+            elif now >= retry_at:
+                # What halted before this epoch has made it a short one by itself.
+                retry_at = now + RETRY_S
+                if self._halted():
+                    self._end_epoch()
 
     def _begin_epoch(self, query: LaneQuery) -> None:
         if self._lanes_not_told and not self._tell_end():
             return
         self.epoch += 1
+        self._planned_lanes = self.lanes_wanted
         shares = self.plan()
         self.lanes_running = len(shares)
         if shares:
@@ -186,7 +200,7 @@ class Application(Role):
             instance=self.instance,
             term=self.term,
             epoch=self.epoch,
-            epoch_s=epoch_length(self.name, s.application_name, self.epoch),
+            epoch_s=epoch_length(self.name, s.application_name, self.epoch, self._halted()),
             lane=lane,
             bounded=self.bounded,
             cluster=self.link.source_cluster,
@@ -264,9 +278,12 @@ class Application(Role):
             raise VerbatimError(f"the {self.name} failed {FAILURES} times in a row: {why}")
         ports.sleep(min(5.0, 0.5 * 2**self.failures))
 
+    def _halted(self) -> bool:
+        return bool(halts_of(self.name, self.control.state))
+
     def _asks_for_replan(self) -> bool:
         try:
-            return self.must_replan()
+            return self._planned_lanes != self.lanes_wanted or self.must_replan()
         except (KafkaException, KafkaTimeout) as error:
             log.warning("looking for new topics: %s", error)
             return False

@@ -3,6 +3,7 @@ lanes run on Spark."""
 
 from __future__ import annotations
 
+import logging
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -13,9 +14,12 @@ from common import ports
 from common.app.instance import Instance
 from common.link.lane_plan import LaneShare
 from common.link.lane_progress import Row
+from common.spark.lane_count import LaneCount
 from common.spark.lane_query import Behind, LaneQuery, Reports, RunLane, rehearse
 from common.spark.session import build_session, lanes_of, stop_session
 from common.spark.usage import usage
+
+log = logging.getLogger(__name__)
 
 LOOK_S = 10.0
 
@@ -28,7 +32,9 @@ class Role(Instance, ABC):
     run_lane: RunLane
     spark: SparkSession
     lanes_wanted = 1
+    """How many lanes the next epoch has, if there is enough for so many to do."""
     reports: Reports
+    _lane_count: LaneCount
     _looked_s = -math.inf
 
     @abstractmethod
@@ -72,12 +78,23 @@ class Role(Instance, ABC):
             worker_imports=type(self).run_lane.__module__,
         )
         self.lanes_wanted = lanes_of(self.spark)
+        self._lane_count = LaneCount(self.lanes_wanted, self.settings.parallelism, self.extra_slots)
 
     def look_at_spark(self) -> None:
-        """Show what Spark runs tasks with, each LOOK_S."""
-        if hasattr(self, "spark") and ports.monotonic() - self._looked_s >= LOOK_S:
-            self._looked_s = ports.monotonic()
-            self.health.spark = usage(self.spark)
+        """Show what Spark runs tasks with, each LOOK_S, and go by it."""
+        now = ports.monotonic()
+        if not hasattr(self, "spark") or now - self._looked_s < LOOK_S:
+            return
+        self._looked_s = now
+        self.health.spark = found = usage(self.spark)
+        if found is not None and self._lane_count.follow(found.slots, now):
+            self.lanes_wanted = self._lane_count.lanes
+            log.info(
+                "%d lanes from the next epoch on: %d slots, %d executors",
+                self.lanes_wanted,
+                found.slots,
+                found.executors,
+            )
 
     def stand_by(self) -> None:
         """Another instance leads: be ready to take over."""

@@ -9,7 +9,6 @@ driver, whatever ends that, because it reads end-of-file from the pipe that is i
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import re
 import shlex
@@ -21,7 +20,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
@@ -31,7 +30,9 @@ from common import log_lines
 from common.config import state_path
 from common.errors import SettingsError, VerbatimError
 from common.spark import class_archive, jars, java, jvm_log, worker_daemon, worker_python
+from common.spark.master import parse_master
 from common.spark.protection import protect
+from common.spark.usage import usage
 
 if TYPE_CHECKING:
     from common.config.settings import Settings
@@ -98,54 +99,6 @@ _SOCKETS = "spark.python.unix.domain.socket"
 _SOCKET_NAME = "/.00000000-0000-0000-0000-000000000000.sock"
 _SOCKET_PATH = 103
 """Bytes that the path of a Unix socket may have on any system."""
-
-
-class Master(NamedTuple):
-    """A Spark master URL taken apart. `threads` is None unless it is a local one."""
-
-    url: str
-    threads: int | None
-    failures: str | None
-
-    @property
-    def local(self) -> bool:
-        return self.threads is not None
-
-
-def parse_master(url: str) -> Master:
-    """Take `local`, `local[n]`, `local[*]`, `local[n,failures]` apart; any other URL is a cluster's.
-
-    Raises SettingsError, naming SPARK_MASTER, for a local master that is ill-formed.
-    """
-    if url == "local":
-        return Master(url, 1, None)
-    found = re.fullmatch(r"local\[\s*([0-9]+|\*)\s*(?:,\s*([0-9]+)\s*)?\]", url)
-    if found:
-        threads = available_cpus() if found[1] == "*" else int(found[1])
-        if threads < 1:
-            raise SettingsError(f"SPARK_MASTER: {url} has no slots")
-        return Master(url, threads, found[2])
-    if url.startswith("local") and not url.startswith("local-cluster["):
-        raise SettingsError(f"SPARK_MASTER: {url} is neither local, local[n] nor local[*]")
-    return Master(url, None, None)
-
-
-def available_cpus(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
-    """CPUs that this process may use: its affinity, less where a container's quota (cgroup v2 or v1) allows
-    less."""
-    try:
-        cpus = len(os.sched_getaffinity(0))
-    except AttributeError:  # not on macOS
-        cpus = os.cpu_count() or 1
-    with contextlib.suppress(OSError, ValueError):
-        quota, period = (cgroup / "cpu.max").read_text().split()
-        return max(1, min(cpus, math.ceil(int(quota) / int(period))))
-    with contextlib.suppress(OSError, ValueError):
-        quota = (cgroup / "cpu/cpu.cfs_quota_us").read_text()
-        if int(quota) > 0:
-            period = (cgroup / "cpu/cpu.cfs_period_us").read_text()
-            return max(1, min(cpus, math.ceil(int(quota) / int(period))))
-    return cpus
 
 
 def spark_defaults(environ: Mapping[str, str]) -> dict[str, str]:
@@ -287,19 +240,6 @@ def lanes_of(spark: SparkSession) -> int:
     return int(spark.conf.get(_LANES_KEY))  # type: ignore[arg-type]
 
 
-def slots(spark: SparkSession) -> int:
-    """Tasks that can run at once right now: a local master's threads, else the sum over the executors
-    registered."""
-    context = spark.sparkContext
-    assert context.master is not None
-    master = parse_master(context.master)
-    if master.threads is not None:
-        return master.threads
-    executors = context._jsc.sc().statusStore().executorList(True)
-    found = (executors.apply(index) for index in range(executors.size()))
-    return sum(executor.maxTasks() for executor in found if executor.id() != "driver")
-
-
 def jvm_ended() -> str | None:
     """Why this process' session can't be used any more, if its JVM has ended."""
     return java.ended(SparkContext._gateway)
@@ -340,7 +280,8 @@ def _await_lanes(spark: SparkSession, lanes: int | None, extra_slots: int) -> in
     deadline = time.monotonic() + EXECUTORS_TIMEOUT_S
     count, since = 0, time.monotonic()
     while time.monotonic() < deadline:
-        now = slots(spark)
+        found = usage(spark)
+        now = found.slots if found is not None else 0
         if now != count:
             count, since = now, time.monotonic()
         if lanes is not None and count >= lanes + extra_slots:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from common.spark.session import parse_master
+from common.spark.master import parse_master
 
 
 class Usage(NamedTuple):

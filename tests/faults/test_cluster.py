@@ -11,14 +11,18 @@ import pytest
 from bench.standalone import standalone
 from tests.conftest import Kafka, Names
 from tests.faults.processes import Load, Process, assert_equal, assert_mapped, environment
+from tests.faults.rounds.proxy import wait_for
 from tests.faults.test_kill import PARTITIONS, SEED, TOPIC, await_delivery
 from tests.support.brokers import create_topic
+from verbatim.local.applications import Application
+
+Cluster = tuple[str, dict[str, Application]]
+"""The master's URL, and the master and its workers."""
 
 
 @pytest.fixture
-def master(tmp_path: Path) -> Iterator[str]:
-    """The URL of a standalone master with two workers of two cores, which take nobody without their
-    secret."""
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """A standalone master with two workers of two cores, which take nobody without their secret."""
     conf = {
         "spark.authenticate": "true",
         "spark.network.crypto.enabled": "true",
@@ -28,15 +32,54 @@ def master(tmp_path: Path) -> Iterator[str]:
     try:
         for daemon in daemons.values():
             daemon.start()
-        yield url
+        yield url, daemons
     finally:
         for daemon in daemons.values():
             daemon.kill()
 
 
+def applications(
+    source: str,
+    target: str,
+    names: Names,
+    topic: str,
+    folder: Path,
+    cluster: Cluster,
+    clients: Path,
+    **settings: str,
+) -> list[Process]:
+    """Both applications, started, on two executors of one core each: one core of each worker for each of
+    them."""
+    variables = environment(
+        source,
+        target,
+        names.link,
+        topic,
+        folder,
+        SPARK_MASTER=cluster[0],
+        PYSPARK_PYTHON=sys.executable,
+        **settings,
+    ) | {
+        "SPARK_CONF_DIR": str(folder / "conf"),
+        "KAFKA_CLUSTERS_SOURCE_CLIENT_CONFIG": str(clients),
+        "KAFKA_CLUSTERS_DESTINATION_CLIENT_CONFIG": str(clients),
+    }
+    properties = {
+        "spark.executor.memory": "512m",
+        "spark.executor.cores": "1",
+        "spark.cores.max": "2",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+    }
+    conf = [word for key, value in properties.items() for word in ("--conf", f"{key}={value}")]
+    return [
+        Process(name, variables, folder / f"{name}.log", *conf) for name in ("replicator", "deduplicator")
+    ]
+
+
 @pytest.mark.timeout(600)
 def test_lanes_run_on_the_executors_of_a_standalone_cluster(
-    source: Kafka, target: Kafka, names: Names, tmp_path: Path, master: str
+    source: Kafka, target: Kafka, names: Names, tmp_path: Path, cluster: Cluster
 ) -> None:
     """Promise: with a cluster for a master, lanes run on its executors, and what they copy is as exact as
     elsewhere. Spark's processes prove to each other who they are, and lanes read the clients' secrets, which
@@ -47,26 +90,7 @@ def test_lanes_run_on_the_executors_of_a_standalone_cluster(
     clients = tmp_path / "clients.properties"
     # No broker here asks for it; a lane that does not find it ends the application.
     clients.write_text("ssl.key.password=hidden\n")
-    variables = environment(
-        s, t, names.link, topic, tmp_path, SPARK_MASTER=master, PARALLELISM="1", PYSPARK_PYTHON=sys.executable
-    ) | {
-        "SPARK_CONF_DIR": str(tmp_path / "conf"),
-        "KAFKA_CLUSTERS_SOURCE_CLIENT_CONFIG": str(clients),
-        "KAFKA_CLUSTERS_DESTINATION_CLIENT_CONFIG": str(clients),
-    }
-    # Two executors of two cores in all: one core of each worker for each application.
-    conf = [
-        "--conf",
-        "spark.executor.memory=512m",
-        "--conf",
-        "spark.executor.cores=1",
-        "--conf",
-        "spark.cores.max=2",
-    ]
-    conf += ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.driver.bindAddress=127.0.0.1"]
-    running = [
-        Process(name, variables, tmp_path / f"{name}.log", *conf) for name in ("replicator", "deduplicator")
-    ]
+    running = applications(s, t, names, topic, tmp_path, cluster, clients, PARALLELISM="1")
     load = Load(s, topic, PARTITIONS, SEED)
     try:
         await_delivery(t, topic, 1, 180)
@@ -82,4 +106,39 @@ def test_lanes_run_on_the_executors_of_a_standalone_cluster(
         raise
     finally:
         for process in running:
+            process.end()
+
+
+@pytest.mark.timeout(600)
+def test_lanes_follow_executors_that_go_and_come(
+    source: Kafka, target: Kafka, names: Names, tmp_path: Path, cluster: Cluster
+) -> None:
+    """Promise: when a machine is lost for good, the partitions of its lanes are copied by those that are
+    left; when there is another one, it is used. Neither takes a restart."""
+    topic = names.topic("follow")
+    s, t = source.bootstrap_servers, target.bootstrap_servers
+    create_topic(s, topic, PARTITIONS, TOPIC)
+    (clients := tmp_path / "clients.properties").touch()
+    replicator, deduplicator = applications(s, t, names, topic, tmp_path, cluster, clients)
+    lost = cluster[1]["worker-2"]
+    load = Load(s, topic, PARTITIONS, SEED)
+    try:
+        await_delivery(t, topic, 1, 180)
+        assert "2 lanes" in replicator.said()
+        lost.kill()
+        assert wait_for(lambda: "1 lanes from the next epoch on: 1 slots" in replicator.said(), 90)
+        await_delivery(t, topic, load.written + 1)
+        lost.start()
+        assert wait_for(lambda: "2 lanes from the next epoch on: 2 slots" in replicator.said(), 90)
+        await_delivery(t, topic, load.written + 1)
+        written = load.stop()
+        await_delivery(t, topic, written)
+        assert assert_equal(s, t, topic) == written
+        assert_mapped(s, t, topic, f"{names.link}.offset-mappings")
+        assert [process.terminate() for process in (replicator, deduplicator)] == [0, 0]
+    except BaseException:
+        print(replicator.said()[-4000:], deduplicator.said()[-3000:], sep="\n")
+        raise
+    finally:
+        for process in (replicator, deduplicator):
             process.end()

@@ -11,12 +11,13 @@ import pytest
 
 from common import ports
 from common.app import application, instance, role
-from common.app.application import EPOCH_S, epoch_length
+from common.app.application import EPOCH_S, RETRY_S, epoch_length
 from common.app.health import Health
 from common.app.role import LOOK_S
 from common.errors import VerbatimError
 from common.kafka.client import clients
 from common.link import identity
+from common.spark.lane_count import LaneCount
 from common.spark.lane_query import missing_right
 from common.spark.usage import Usage
 from tests.support.harness import ThreadReplicator
@@ -37,14 +38,18 @@ def test_a_missing_right_is_told_in_the_words_that_name_it() -> None:
 
 
 def test_epochs_of_both_applications_end_at_different_times() -> None:
-    """Promise: an epoch lasts ten minutes or up to one less; two applications that start together don't stop
-    the flow together each time."""
-    lengths = [
-        epoch_length(application, "link", epoch)
-        for application in ("replicator", "deduplicator")
-        for epoch in range(50)
-    ]
+    """Promise: an epoch lasts an hour, ten minutes with something halted, or up to a tenth less; two
+    applications that start together don't stop the flow together each time."""
+    short, lengths = (
+        [
+            epoch_length(application, "link", epoch, halted)
+            for application in ("replicator", "deduplicator")
+            for epoch in range(50)
+        ]
+        for halted in (True, False)
+    )
     assert all(0.9 * EPOCH_S <= length <= EPOCH_S for length in lengths)
+    assert all(0.9 * RETRY_S <= length <= RETRY_S for length in short)
     together = [abs(a - b) < 2.0 for a, b in zip(lengths[:50], lengths[50:], strict=True)]
     assert sum(together) < 10
 
@@ -115,7 +120,7 @@ def test_what_spark_has_is_looked_at_now_and_then(monkeypatch: pytest.MonkeyPatc
     made.health = Health("replicator")
     made.show_link()
     assert made.health.spark is None
-    made.spark = "session"
+    made.spark, made._lane_count = "session", LaneCount(2, None, 0)
     for _ in range(3):
         made.show_link()
         assert made.health.spark == (2, 1, 1)

@@ -14,13 +14,13 @@ import pytest
 
 from common import ports
 from common.app import application
-from common.app.application import FAILURES, Application
+from common.app.application import EPOCH_S, FAILURES, RETRY_S, Application
 from common.app.health import Health
 from common.app.lane_term import LaneTerm
 from common.app.work_report import WorkReport
 from common.errors import Deposed, KafkaTimeout, VerbatimError
 from common.link import lane_progress
-from common.link.control_kinds import ControlRecord, EndEpoch, Leader, encode
+from common.link.control_kinds import ControlRecord, EndEpoch, Halted, Leader, encode
 from common.link.control_state import Control
 from common.link.lane_plan import LaneShare
 from common.link.lane_progress import Done, Row
@@ -107,6 +107,7 @@ class Driven(Application):
         self.report = WorkReport(self.health)
         self.term, self.epoch, self.lanes_wanted = -1, 0, 2
         self.planned = LANES
+        self.plans: list[Plan] = []
         self.stands: list[dict[str, Behind]] = []
         """What Kafka says after each epoch; all is copied once there is nothing left of it."""
 
@@ -239,6 +240,69 @@ def test_after_a_failure_the_lanes_are_told_to_end_before_the_next_ones_begin() 
     assert driven._lead() == 0
     assert driven.said == ["leader", "epoch 1", "not told", "not told", "not told", "end-epoch 1", "epoch 2"]
     assert json.dumps(driven.report.totals.counts) == '{"records": 2}'
+
+
+@pytest.mark.parametrize(("halted", "ended_after_s"), [(True, RETRY_S), (False, None)])
+def test_what_halts_in_mid_epoch_is_tried_again_and_nothing_else_ends_a_sound_one(
+    halted: bool, ended_after_s: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Promise: a partition that halts is tried again ten minutes after its epoch began; without one, nothing
+    stops the flow."""
+    now, told = [0.0], list[float]()
+    monkeypatch.setattr(ports, "monotonic", lambda: now[0])
+
+    class Sound(Driven):
+        def must_replan(self) -> bool:
+            return False
+
+        def _look_at_control(self) -> None:
+            now[0] += 5.0
+            if now[0] == 100.0 and halted:
+                halt = Halted("replicator", "orders", "id", 0, "internal-error", "a bug", None, None)
+                self.control.append(halt, None)
+            if now[0] >= EPOCH_S - 100:
+                self.stopping.set()
+
+        def _end_epoch(self) -> None:
+            told.append(now[0])
+            ends(self.query, self.plans)
+
+        def _ended_rows(self) -> list[Row] | None:
+            said = self.reports.ended(self.epoch, 0.0)
+            return None if said is None else [lane_progress.decode(text) for text in said]
+
+    def script(_: FakeQuery, lanes: list[Plan]) -> None:
+        driven.plans = lanes
+
+    driven = Sound(script, bounded=False)
+    driven.settings.topic_refresh_interval_s = 60.0
+    assert driven._lead() == 0
+    assert told[0] == pytest.approx(ended_after_s or EPOCH_S - 100, abs=11)
+
+
+def test_another_number_of_lanes_ends_the_epoch_at_once() -> None:
+    """Promise: where executors were lost, lanes that wait for a slot do not wait for the epoch's end."""
+
+    class FewerLanes(Driven):
+        def must_replan(self) -> bool:
+            return False
+
+        def show_link(self) -> None:
+            self.lanes_wanted = 1
+
+        def _end_epoch(self) -> None:
+            super()._end_epoch()
+            ends(self.query, self.plans)
+
+    def script(_: FakeQuery, lanes: list[Plan]) -> None:
+        driven.plans = lanes
+        if driven.epochs() == 2:
+            driven.stopping.set()
+
+    driven = FewerLanes(script, bounded=False)
+    driven.settings.topic_refresh_interval_s = 3600.0
+    assert driven._lead() == 0
+    assert driven.said == ["leader", "epoch 1", "end-epoch 1", "epoch 2", "end-epoch 2"]
 
 
 def test_a_lane_of_an_epoch_that_is_over_fences_nobody() -> None:
