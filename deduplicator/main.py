@@ -24,7 +24,7 @@ from common.link.partitioning import spread
 from common.log_lines import tell_error
 from common.partitions import PartitionId
 from common.ports import Deadline
-from common.spark.lane_query import Behind
+from common.spark.lane_jobs import Behind
 from deduplicator.driver.acl_replication import AclReplication
 from deduplicator.driver.destinations import Destinations
 from deduplicator.driver.staging_trim import limits, trim

@@ -14,7 +14,7 @@ from common.app.work_report import halted_lines, halts_of
 from common.link.lane_progress import FrameRefused, PartitionHalted, PartitionPaused, Row, Unfinished
 from common.log_lines import tell_error
 from common.ports import Deadline
-from common.spark.lane_query import Behind
+from common.spark.lane_jobs import Behind
 from replicator.driver.heartbeats import Heartbeats
 from replicator.driver.planner import Planner
 from replicator.lane import lane

@@ -28,7 +28,7 @@ from common.link.lane_progress import Done, Refused, Row, decode
 from common.link.lane_words import Heard
 from common.ports import Deadline
 from common.spark import java
-from common.spark.lane_query import Behind, LaneQuery, Plan, Reports, first_line, missing_right
+from common.spark.lane_jobs import Behind, LaneJobs, Plan, Reports, first_line, missing_right
 from common.spark.session import jvm_ended
 
 if TYPE_CHECKING:
@@ -129,21 +129,20 @@ class Application(Role):
         log.info("%d lanes", self.lanes_wanted)
         self.reports = self.make_reports()
         self.running, self.failures, self._lanes_not_told, self._behind = False, 0, False, {}
-        query = self.make_query()
+        jobs = self.make_jobs()
         try:
-            query.start()  # Spark plans it meanwhile
             self.became_leader()
-            return self._epochs_until_the_end(query)
+            return self._epochs_until_the_end(jobs)
         except LinkRefused:
-            if self.epoch and query.active:
+            if self.epoch and jobs.active:
                 self._end_epoch()  # so that the lanes end by themselves, before they are ended
             raise
         finally:
-            query.close()
+            jobs.close()
             self.stepped_down()
             self.report.leads_no_more()
 
-    def _epochs_until_the_end(self, query: LaneQuery) -> int | None:
+    def _epochs_until_the_end(self, jobs: LaneJobs) -> int | None:
         replan_at = retry_at = 0.0
         while True:
             now = ports.monotonic()
@@ -151,9 +150,9 @@ class Application(Role):
             leading = self.leadership.poll(0.0)
             self._look_at_control()
             if self.stopping.is_set() or not leading or self._deposed():
-                return self._stop_lanes(query)
+                return self._stop_lanes(jobs)
             if not self.running:
-                self._begin_epoch(query)
+                self._begin_epoch(jobs)
                 replan_at = now + self.settings.topic_refresh_interval_s
                 retry_at = now + RETRY_S
                 continue
@@ -168,8 +167,8 @@ class Application(Role):
             if rows is not None:
                 if (code := self._after_epoch(rows)) is not None:
                     return code
-            elif not query.active:
-                self._after_failure(query)
+            elif not jobs.active:
+                self._after_failure(jobs)
             elif now >= replan_at:
                 replan_at = now + self.settings.topic_refresh_interval_s
                 if self._asks_for_replan():
@@ -180,7 +179,7 @@ class Application(Role):
                 if self._halted():
                     self._end_epoch()
 
-    def _begin_epoch(self, query: LaneQuery) -> None:
+    def _begin_epoch(self, jobs: LaneJobs) -> None:
         if self._lanes_not_told and not self._tell_end():
             return
         self.epoch += 1
@@ -188,7 +187,7 @@ class Application(Role):
         shares = self.plan()
         self.lanes_running = len(shares)
         if shares:
-            query.submit([self.lane_plan(share, lane) for lane, share in enumerate(shares)])
+            jobs.submit([self.lane_plan(share, lane) for lane, share in enumerate(shares)])
         self.running = True
 
     def lane_plan(self, share: LaneShare, lane: int) -> Plan:
@@ -261,13 +260,13 @@ class Application(Role):
         self._fails(f"{len(self._behind)} partitions are not caught up, {name} is at {reached} of {end}")
         return None
 
-    def _after_failure(self, query: LaneQuery) -> None:
+    def _after_failure(self, jobs: LaneJobs) -> None:
         self.running, self._lanes_not_told = False, True
         self.report.epoch_failed()
-        if denied := missing_right(query.failure()):
+        if denied := missing_right(jobs.failure()):
             raise LinkRefused(f"the {self.name} may not do all that it must: {denied}")
-        self._fails(first_line(query.failure()))
-        query.start()
+        self._fails(first_line(jobs.failure()))
+        jobs.start()
 
     def _fails(self, why: str) -> None:
         """Count an epoch that came to nothing, and wait for a while. Raises VerbatimError after FAILURES of
@@ -300,12 +299,12 @@ class Application(Role):
     def _append_end(self, deadline: Deadline) -> None:
         self.control.append(EndEpoch(self.name, self.term, self.epoch), deadline)
 
-    def _stop_lanes(self, query: LaneQuery) -> int | None:
+    def _stop_lanes(self, jobs: LaneJobs) -> int | None:
         """End the epoch that runs, and wait for its lanes: the exit code, or None to stand by again."""
         deadline = Deadline(STOP_S - 3.0)
         if self.running:
             self._end_epoch()
-        while self.running and query.active and not deadline.passed():
+        while self.running and jobs.active and not deadline.passed():
             self.leadership.poll(0.0)
             if (rows := self._ended_rows()) is not None:
                 self._count(rows)

@@ -15,7 +15,7 @@ from common.app.instance import Instance
 from common.link.lane_plan import LaneShare
 from common.link.lane_progress import Row
 from common.spark.lane_count import LaneCount
-from common.spark.lane_query import Behind, LaneQuery, Reports, RunLane, rehearse
+from common.spark.lane_jobs import Behind, LaneJobs, Reports, RunLane, rehearse
 from common.spark.session import build_session, lanes_of, stop_session
 from common.spark.usage import usage
 
@@ -104,9 +104,9 @@ class Role(Instance, ABC):
         if hasattr(self, "spark"):
             stop_session(self.spark, timeout_s=3.0)
 
-    def make_query(self) -> LaneQuery:
-        """The query that runs the lanes, and reports to this term."""
-        return LaneQuery(self.spark, self.name, type(self).run_lane, self.reports.put)
+    def make_jobs(self) -> LaneJobs:
+        """What runs the lanes, and reports to this term."""
+        return LaneJobs(self.spark, self.name, type(self).run_lane, self.reports.put)
 
     def make_reports(self) -> Reports:
         """For the term that begins."""

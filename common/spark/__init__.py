@@ -1,1 +1,1 @@
-"""Spark's session, and the query that runs lanes. Knows no Kafka."""
+"""Spark's session, and the jobs that run lanes. Knows no Kafka."""

@@ -3,9 +3,8 @@ Spark's.
 
 Spark puts an archive of its Python code first on the path, and Python compiles what it imports from an
 archive anew in every process: measured, 0.3 s of CPU for each of the half dozen that an application starts.
-As long again took what each imported for a lane or for the data source of lanes, also at an epoch's end:
-workers are forked from this process, but have only what it has imported, and one that has been idle for a
-minute is ended.
+As long again took what each imported for a lane: workers are forked from this process, but have only what it
+has imported, and one that has been idle for a minute is ended.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class _NoPandas(MetaPathFinder):
 def import_ahead(module: str) -> None:
     """Import a module and what Spark's workers need for lanes. What is missing here is missed by the worker
     that needs it."""
-    for name in ("pyspark.sql.worker.plan_data_source_read", "pyarrow", module):
+    for name in ("pyarrow", module):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     # Else each worker's collector goes through all of it once more, and so copies the memory that it shares

@@ -13,7 +13,7 @@ import pytest
 from common.errors import KafkaTimeout
 from common.link.lane_progress import Done, encode
 from common.link.lane_work import Work
-from common.spark.lane_query import Progress
+from common.spark.lane_jobs import Progress
 from deduplicator.lane.lane import Lane
 from tests.conftest import Kafka, Names
 from tests.support.brokers import Record, create_topic, produce

@@ -1,4 +1,4 @@
-"""The query that runs the lanes, on Spark itself; no broker. What lanes do is left out: these only say what
+"""The jobs that run the lanes, on Spark itself; no broker. What lanes do is left out: these only say what
 they were given."""
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ import pytest
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
-from common.spark.lane_query import LaneQuery, Plan, Progress, rehearse
+from common.errors import VerbatimError
+from common.spark.lane_jobs import STOP_S, LaneJobs, Plan, Progress, first_line, rehearse
 from common.spark.session import build_session, jvm_ended, stop_session
+from common.spark.usage import Usage, usage
 
 PLAN: Plan = {"term": 3, "epoch": 0}
 IMPORTED = time.time()
@@ -77,12 +79,11 @@ def test_after_a_rehearsal_lanes_find_processes_that_have_imported_all(spark: Sp
     # The first of these tests: others would make the processes, too.
     rehearsal = rehearse(spark, "rehearsal", tell_imports, 2)
     rehearsal.join(60)
-    assert not rehearsal.is_alive() and not spark.streams.active
+    assert not rehearsal.is_alive()
     began = time.time()
     epochs: queue.Queue[list[Progress]] = queue.Queue()
-    lanes = LaneQuery(spark, "test", tell_imports, epochs.put)
+    lanes = LaneJobs(spark, "test", tell_imports, epochs.put)
     try:
-        lanes.start()
         found = []
         for _ in range(3):
             lanes.submit([PLAN] * 2)
@@ -91,9 +92,7 @@ def test_after_a_rehearsal_lanes_find_processes_that_have_imported_all(spark: Sp
         lanes.close()
     assert len(found) == 6
     assert all(body["ahead"] for body in found)
-    # Spark takes the processes of lanes and those of their data source by turns: the ones that rehearsed are
-    # among them.
-    assert any(body["at"] < began for body in found)
+    assert all(body["at"] < began for body in found)
 
 
 @pytest.mark.skipif(
@@ -102,8 +101,7 @@ def test_after_a_rehearsal_lanes_find_processes_that_have_imported_all(spark: Sp
 def test_spark_tells_lanes_their_plans_through_unix_sockets(spark: SparkSession) -> None:
     """Promise: no lane waits at an epoch's beginning for an acknowledgement that TCP delays by 40 ms."""
     epochs: queue.Queue[list[Progress]] = queue.Queue()
-    with contextlib.closing(LaneQuery(spark, "test", tell_sockets, epochs.put)) as lanes:
-        lanes.start()
+    with contextlib.closing(LaneJobs(spark, "test", tell_sockets, epochs.put)) as lanes:
         lanes.submit([PLAN] * 2)
         for row in epochs.get(timeout=60):
             families = json.loads(row.said)
@@ -114,39 +112,39 @@ def test_spark_tells_lanes_their_plans_through_unix_sockets(spark: SparkSession)
 def test_a_rehearsal_whose_session_ends_says_nothing(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(LaneQuery, "start", lambda _: spark.table("no such table"))
+    monkeypatch.setattr(LaneJobs, "submit", lambda *_: spark.table("no such table"))
     rehearse(spark, "rehearsal", tell_imports, 2).join(60)
     assert not caplog.records
 
 
-def test_each_epoch_runs_its_lanes_once_and_a_query_that_failed_starts_anew(spark: SparkSession) -> None:
+def wait_for_failure(lanes: LaneJobs) -> None:
+    give_up = time.monotonic() + 60
+    while lanes.active:
+        assert time.monotonic() < give_up
+        time.sleep(0.05)
+
+
+def test_each_epoch_runs_its_lanes_once_and_after_one_that_failed_there_are_others(
+    spark: SparkSession,
+) -> None:
     epochs: queue.Queue[list[Progress]] = queue.Queue()
 
     def run(epoch: int) -> list[dict[str, Any]]:
         lanes.submit([PLAN | {"epoch": epoch, "lane": lane} for lane in range(2)])
-        told = (json.loads(row.said) for row in epochs.get(timeout=60))
-        return sorted(told, key=lambda body: int(body["lane"]))
+        rows = epochs.get(timeout=60)
+        assert {(row.term, row.epoch) for row in rows} == {(PLAN["term"], epoch)}
+        return sorted((json.loads(row.said) for row in rows), key=lambda body: int(body["lane"]))
 
-    lanes = LaneQuery(spark, "test", tell, epochs.put)
+    lanes = LaneJobs(spark, "test", tell, epochs.put)
     try:
-        lanes.start()
-        # Spark plans an epoch before there is a plan, and reports it: common/spark/lane_query.py:Reports
-        # takes it for the end of none.
-        assert epochs.get(timeout=60) == []
         for epoch in range(4):
             assert run(epoch) == [{"epoch": epoch, "lane": lane, "again": False} for lane in range(2)]
-        # Else Spark writes down each epoch's end and beginning while nothing flows.
-        assert lanes._query is not None
-        execution = lanes._query._jsq.streamingQuery().getClass().getSimpleName()
-        assert execution == "AsyncProgressTrackingMicroBatchExecution"
-
-        lanes.submit([PLAN | {"fails": True}])
-        with pytest.raises(Exception, match="a lane that fails"):
-            lanes._query.awaitTermination(60)
-        assert not lanes.active and "a lane that fails" in (lanes.failure() or "")
-
+        lanes.submit([PLAN | {"fails": True}, PLAN | {"lane": 1}])
+        wait_for_failure(lanes)
+        assert first_line(lanes.failure()) == "ValueError: a lane that fails"
+        assert "\tat " not in (lanes.failure() or "")
         lanes.start()
-        assert epochs.get(timeout=60) == []
+        assert lanes.active
         assert run(9) == [{"epoch": 9, "lane": lane, "again": False} for lane in range(2)]
         assert epochs.empty()
     finally:
@@ -154,35 +152,29 @@ def test_each_epoch_runs_its_lanes_once_and_a_query_that_failed_starts_anew(spar
 
 
 def wait_to_be_ended(plan: Plan) -> Iterator[str]:
-    Path(plan["began"]).touch()
+    Path(plan["began"]).write_text(str(os.getpid()))
     time.sleep(60)
     yield "ended"
 
 
-def test_a_query_that_is_stopped_in_the_middle_of_an_epoch_raises_nothing(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    """Promise: a deposed leader whose lanes do not end in time leaves no dump of a stack overflow (Spark
-    looks through what is raised with a pattern that its own stack is too small for)."""
-    raised: list[BaseException] = []
-
-    class Watched(LaneQuery):
-        def _epoch_ended(self, batch: Any, batch_id: int) -> None:
-            try:
-                super()._epoch_ended(batch, batch_id)
-            except BaseException as error:
-                raised.append(error)
-                raise
-
-    with contextlib.closing(Watched(spark, "test", wait_to_be_ended, lambda _: None)) as lanes:
-        lanes.start()
-        began = tmp_path / "began"
+def test_lanes_that_do_not_end_are_ended_by_force(spark: SparkSession, tmp_path: Path) -> None:
+    """Promise: a deposed leader whose lanes do not end in time leaves nothing that runs, and nobody takes
+    that for a failure."""
+    ended: list[list[Progress]] = []
+    began = tmp_path / "began"
+    with contextlib.closing(LaneJobs(spark, "test", wait_to_be_ended, ended.append)) as lanes:
         lanes.submit([PLAN | {"began": str(began)}])
         give_up = time.monotonic() + 60
-        while not began.exists():
+        while not (began.exists() and (pid := began.read_text())):
             assert time.monotonic() < give_up
             time.sleep(0.05)
-    assert not raised
+        closed = time.monotonic()
+    assert time.monotonic() - closed < STOP_S
+    while Path(f"/proc/{pid}").exists():
+        assert time.monotonic() < closed + STOP_S, "the lane's process goes on"
+        time.sleep(0.05)
+    assert lanes.active and not ended
+    assert Usage(2, 1, 0) == usage(spark)
 
 
 def test_what_spark_fails_to_tidy_up_as_it_stops_is_no_error_line(spark: SparkSession) -> None:
@@ -213,3 +205,7 @@ def test_a_jvm_that_runs_out_of_memory_ends_and_that_is_told(spark: SparkSession
     ):  # by whether its last connection broke or none could be made
         gateway.new_array(gateway.jvm.long, 10**8)
     assert str(jvm_ended()).startswith("Spark's JVM ran out of memory")
+    lanes = LaneJobs(spark, "test", tell, lambda _: None)
+    lanes.submit([PLAN])
+    with pytest.raises(VerbatimError, match="^Spark's JVM ran out of memory"):
+        wait_for_failure(lanes)

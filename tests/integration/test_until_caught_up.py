@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,12 +12,9 @@ from common import ports
 from common.errors import VerbatimError
 from common.link.lane_progress import Done, encode
 from common.link.lane_work import Work
-from common.spark.lane_query import LaneQuery
-from deduplicator.main import Deduplicator
-from deduplicator.state.table import StateTable
 from tests.conftest import Kafka, Names
 from tests.support.brokers import Record, create_topic, produce
-from tests.support.harness import Link, NoTable, Running, ThreadDeduplicator, ThreadReplicator, assert_copied
+from tests.support.harness import Link, Running, ThreadDeduplicator, ThreadReplicator, assert_copied
 
 
 def silent(plan: dict[str, Any]) -> Iterator[str]:
@@ -56,29 +51,3 @@ def test_lanes_that_report_an_end_with_nothing_copied_are_not_believed(
         Running(IdleDeduplicator(link.settings, True)).wait()
     assert link.deduplicate() == 0
     assert_copied(link, topic)
-
-
-@pytest.mark.timeout(290)
-def test_a_plan_that_takes_its_time_on_spark_is_carried_out_before_the_run_ends(
-    link: Link, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Promise: what is staged is delivered, also where the state table takes so long to read that Spark has
-    planned an epoch before there is a plan (exit 0, "0 records delivered", two times of two)."""
-    link.variables["STATE_PATH"] = str(tmp_path / "state")
-    assert link.replicate() == 0
-    planned, ended, read = threading.Event(), LaneQuery._epoch_ended, Deduplicator._in_table
-
-    def reported(self: LaneQuery, batch: Any, number: int) -> None:
-        ended(self, batch, number)
-        planned.set()
-
-    def slowly(self: Deduplicator) -> Any:
-        assert planned.wait(60), "Spark planned no epoch by itself"
-        return read(self)
-
-    monkeypatch.setattr(LaneQuery, "_epoch_ended", reported)
-    monkeypatch.setattr(Deduplicator, "_in_table", slowly)
-    # What is delivered is in the mappings; a first fold would take as long as all else here.
-    monkeypatch.setattr(StateTable, "fold", lambda _: NoTable().fold())
-    assert Running(Deduplicator(link.settings, True)).wait(240) == 0
-    assert_copied(link, link.settings.named_topics[0])

@@ -21,7 +21,7 @@ from common.errors import StateError, VerbatimError
 from common.link.control_log import ControlLog
 from common.link.identity import Link
 from common.link.offset_mappings import decode
-from common.spark.lane_query import Plan, Progress, Reports, RunLane
+from common.spark.lane_jobs import Plan, Progress, Reports, RunLane
 from deduplicator.driver.acl_replication import AclReplication
 from deduplicator.driver.destinations import Destinations
 from deduplicator.lane_plan import DeduplicatorShare
@@ -45,7 +45,7 @@ class Attempt:
 
 
 class Query:
-    """Stands in for common.spark.lane_query.LaneQuery. Plans travel as JSON, each try of a lane is a process
+    """Stands in for common.spark.lane_jobs.LaneJobs. Plans travel as JSON, each try of a lane is a process
     of its own."""
 
     def __init__(
@@ -253,7 +253,7 @@ class Simulated(Application):
     def make_reports(self) -> Reports:
         return Reports(self.term, Waited(self.world))
 
-    def make_query(self) -> Any:
+    def make_jobs(self) -> Any:
         self.query = Query(self.world, self.name, type(self).run_lane, self.reports.put)
         self.world.queries.append(self.query)
         return self.query

@@ -27,7 +27,7 @@ from common.config.settings import Settings
 from common.kafka.errors import kafka_error, retriable
 from common.link.control_state import Control
 from common.link.offset_mappings import Mapping, decode
-from common.spark.lane_query import Plan, Progress, RunLane
+from common.spark.lane_jobs import Plan, Progress, RunLane
 from deduplicator.driver.acl_replication import AclReplication
 from deduplicator.main import Deduplicator
 from deduplicator.state.snapshot import FoldResult, Snapshot
@@ -38,7 +38,7 @@ from tests.support.control_json import encode
 
 
 class ThreadQuery:
-    """Stands in for common.spark.lane_query.LaneQuery: one thread a lane, plans still travel as JSON."""
+    """Stands in for common.spark.lane_jobs.LaneJobs: one thread a lane, plans still travel as JSON."""
 
     def __init__(self, run_lane: RunLane, on_epoch: Callable[[list[Progress]], None]) -> None:
         self._run_lane = run_lane
@@ -112,7 +112,7 @@ class InThreads(Application):
     def stand_by(self) -> None:
         pass
 
-    def make_query(self) -> Any:
+    def make_jobs(self) -> Any:
         return ThreadQuery(type(self).run_lane, self.reports.put)
 
 

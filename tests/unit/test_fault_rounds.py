@@ -193,12 +193,12 @@ def test_the_end_of_a_transaction_is_read_from_its_request(version: int, commit:
 
 LOOK = """
 import json
-import common.spark.lane_query, deduplicator.lane.delivery, deduplicator.lane.frame_handler, deduplicator.state.table
+import common.spark.lane_jobs, deduplicator.lane.delivery, deduplicator.lane.frame_handler, deduplicator.state.table
 from common.kafka.client import clients
 
 producer = clients.producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
 from common.kafka.wire.batch_producer import BatchProducer
-wrapped = [type(producer).produce, BatchProducer.commit_transaction, common.spark.lane_query.LaneQuery.submit, deduplicator.state.table.StateTable.fold]
+wrapped = [type(producer).produce, BatchProducer.commit_transaction, common.spark.lane_jobs.LaneJobs.submit, deduplicator.state.table.StateTable.fold]
 print(json.dumps([f.__globals__.get("FOLDER") or f.__wrapped__ is not None for f in wrapped]))
 """
 

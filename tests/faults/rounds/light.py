@@ -28,7 +28,7 @@ LANES = 2
 
 
 class ProcessQuery:
-    """Stands in for common.spark.lane_query.LaneQuery: one process a lane, which dies with its driver, as
+    """Stands in for common.spark.lane_jobs.LaneJobs: one process a lane, which dies with its driver, as
     Spark's workers do. Where one fails the epoch has failed, and the others are killed."""
 
     def __init__(self, application: str, on_epoch: Callable[[list[Any]], None]) -> None:
@@ -80,7 +80,7 @@ class ProcessQuery:
                 lane.kill()
 
     def _wait(self, lanes: list[subprocess.Popen[bytes]], rows: list[Path]) -> None:
-        from common.spark.lane_query import Progress
+        from common.spark.lane_jobs import Progress
 
         left = list(lanes)
         while left:
@@ -114,7 +114,7 @@ def run_application(application: str) -> None:
         reports: Any
         lanes = LANES
 
-        def make_query(self) -> Any:
+        def make_jobs(self) -> Any:
             return ProcessQuery(self.name, self.reports.put)
 
     class LightReplicator(InProcesses, ThreadReplicator):

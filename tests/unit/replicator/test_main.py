@@ -20,7 +20,7 @@ from common.link.lane_progress import (
     Unfinished,
 )
 from common.link.lane_work import Work
-from common.spark.lane_query import Behind
+from common.spark.lane_jobs import Behind
 from replicator.main import Replicator
 from tests.simulation.world import settings
 

@@ -207,8 +207,8 @@ def _folding(module: ModuleType) -> None:
 
 def _lanes(module: ModuleType) -> None:
     # The epoch's rows are in, and Spark has not yet written to the checkpoint that it is done.
-    around(module.LaneQuery, "_epoch_ended", "checkpoint")
-    around(module.LaneQuery, "submit", "plan")
+    around(module.LaneJobs, "_epoch_ended", "checkpoint")
+    around(module.LaneJobs, "submit", "plan")
 
 
 def _stale_next(module: ModuleType) -> None:
@@ -268,7 +268,7 @@ POINTS: dict[str, Callable[[ModuleType], None]] = {
     "common.kafka.wire.batch_runs": _small_runs,
     "common.kafka.wire.fetch_sessions": _small_fetches,
     "common.ports": _producers,
-    "common.spark.lane_query": _lanes,
+    "common.spark.lane_jobs": _lanes,
     "deduplicator.main": _folding,
     "deduplicator.state.table": _state,
     "deduplicator.state.query": _state_query,

@@ -18,7 +18,7 @@ from common.errors import VerbatimError
 from common.kafka.client import clients
 from common.link import identity
 from common.spark.lane_count import LaneCount
-from common.spark.lane_query import missing_right
+from common.spark.lane_jobs import missing_right
 from common.spark.usage import Usage
 from tests.support.harness import ThreadReplicator
 

@@ -26,7 +26,7 @@ from common.link.lane_plan import LaneShare
 from common.link.lane_progress import Done, Row
 from common.link.lane_work import Work
 from common.ports import Deadline
-from common.spark.lane_query import Behind, Plan, Progress, Reports
+from common.spark.lane_jobs import Behind, Plan, Progress, Reports
 
 LANES = [LaneShare(), LaneShare()]
 ONE, MANY = (lane_progress.encode(Done(Work(Counter(records=n)))) for n in (1, 100))
@@ -129,7 +129,7 @@ class Driven(Application):
     def caught_up(self, rows: list[Row]) -> int | None:
         return 0
 
-    def make_query(self) -> Any:
+    def make_jobs(self) -> Any:
         self.query = FakeQuery(self.reports, self.said, self.script)
         return self.query
 
@@ -144,20 +144,6 @@ class Driven(Application):
 def time_flies(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ports, "sleep", lambda _: None)
     monkeypatch.setattr(application, "STOP_S", 3.2)
-
-
-def test_an_epoch_that_spark_planned_without_lanes_ends_nothing() -> None:
-    """Promise: a bounded run ends by its lanes. (Spark plans its first epoch as the query starts, and reports
-    it when there is a plan already: exit 0 with nothing delivered.)"""
-
-    def script(query: FakeQuery, lanes: list[Plan]) -> None:
-        query.reports.put([])
-        ends(query, lanes)
-
-    driven = Driven(script)
-    assert driven._lead() == 0
-    assert driven.epochs() == 1
-    assert driven.report.totals.counts == {"records": 2}, "what the lanes did"
 
 
 @pytest.mark.parametrize(("term", "epoch"), [(-1, 0), (0, -1), (1, 0)])
