@@ -19,6 +19,7 @@ from common.config.legacy import OLD_VARIABLES
 from common.errors import SettingsError
 
 _FAMILY = re.compile(PREFIX + r"(SOURCE|DESTINATION)_(PROPERTIES|CONSUMER|PRODUCER|ADMIN)_([A-Z0-9_]+)")
+_FILE = "_FILE"
 
 
 class Sources:
@@ -59,22 +60,35 @@ class Sources:
 
     def family(self, cluster: Cluster, group: str) -> list[Given]:
         """Properties of `KAFKA_CLUSTERS_<cluster>_<group>_<KEY>`; an empty one is a value, for some have a
-        meaning."""
+        meaning. Raises SettingsError."""
         found: dict[str, Given] = {}
         for origin, values in reversed(self._layers):
             of_layer: dict[str, Given] = {}
             for variable in sorted(values):
                 match = _FAMILY.fullmatch(variable)
                 if match and match[1] == cluster.upper() and match[2] == group:
-                    name = client_properties.from_key(match[3])
                     label = f"{variable} ({origin})" if origin else variable
-                    of_layer[name] = Given(name, values[variable], label)
+                    given = _property(match[3], values[variable], label)
+                    if given.name in of_layer:
+                        raise SettingsError(
+                            f"{label}: {given.name} is also given by {of_layer[given.name].label}; keep one"
+                        )
+                    of_layer[given.name] = given
             # An alias in the file gives way to the property's other spelling in the environment.
             spelled = {client_properties.ALIASES.get(name, name) for name in of_layer}
             found = {
                 n: g for n, g in found.items() if client_properties.ALIASES.get(n, n) not in spelled
             } | of_layer
         return list(found.values())
+
+
+def _property(key: str, value: str, label: str) -> Given:
+    """Of the last part of a variable's name; with `_FILE` behind it the value is what the file holds."""
+    name = client_properties.from_key(key)
+    if not key.endswith(_FILE) or name in client_properties.KNOWN:
+        return Given(name, value, label)
+    name = client_properties.from_key(key.removesuffix(_FILE))
+    return Given(name, read_text(Path(value), label).rstrip("\r\n"), label)
 
 
 def is_setting(name: str) -> bool:

@@ -156,3 +156,16 @@ def test_a_file_that_was_changed_gives_the_user_with_the_password(tmp_path: Path
     (tmp_path / "SOURCE").write_text("sasl.username=new\nsasl.password=new-secret\n")
     found = credentials.found(said, environ)
     assert (found["sasl.username"], found["sasl.password"]) == ("new", "new-secret")
+
+
+def test_a_secret_in_a_file_of_its_own_is_found_where_a_lane_runs(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("s3cret-of-here\n")
+    environ = {**REQUIRED, variable("SOURCE", "PROPERTIES", "sasl.password") + "_FILE": str(file)}
+    planned = credentials.for_plan(loading.load(environ), "source", "consumer")
+    assert "s3cret-of-here" not in json.dumps(planned)
+    file.write_text("s3cret-of-there\n")
+    assert credentials.found(planned, environ)["sasl.password"] == "s3cret-of-there"
+    file.unlink()
+    with pytest.raises(SettingsError, match="SASL_PASSWORD_FILE: can't read"):
+        credentials.found(planned, environ)

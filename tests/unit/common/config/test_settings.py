@@ -617,6 +617,36 @@ def test_the_master_can_not_be_set_behind_the_settings_back() -> None:
 # --- client properties
 
 
+def test_a_property_may_be_in_a_file_of_its_own(tmp_path: Path) -> None:
+    secret = tmp_path / "password"
+    secret.write_text(" pass=word#1 \r\n")
+    given = {
+        SOURCE + "PROPERTIES_SASL_PASSWORD_FILE": str(secret),
+        TARGET + "PRODUCER_CLIENT_ID_FILE": str(secret),
+    }
+    settings = loading.load(REQUIRED | given)
+    assert settings.client_config("source", "consumer")["sasl.password"] == " pass=word#1 "
+    assert settings.client_config("destination", "producer")["client.id"] == " pass=word#1 "
+    assert "client.id" not in settings.client_config("destination", "admin")
+    assert "pass=word" not in repr(settings.redacted()["client_properties"]["source.consumer"])
+    # A file's path is what some properties of the library want.
+    name = "SASL_OAUTHBEARER_ASSERTION_FILE"
+    found = loading.load(REQUIRED | {SOURCE + "PROPERTIES_" + name: "/a/token"})
+    assert found.client_config("source", "admin")["sasl.oauthbearer.assertion.file"] == "/a/token"
+
+
+def test_a_property_in_a_file_that_is_not_there_or_given_twice_is_refused(tmp_path: Path) -> None:
+    variable = SOURCE + "PROPERTIES_SASL_PASSWORD_FILE"
+    assert refusal(**{variable: "/does/not/exist"}) == (
+        f"{variable}: can't read /does/not/exist: No such file or directory"
+    )
+    (tmp_path / "password").write_text("s3cret")
+    both = {variable: str(tmp_path / "password"), SOURCE + "PROPERTIES_SASL_PASSWORD": "s3cret"}
+    assert refusal(**both) == (
+        f"{variable}: sasl.password is also given by {SOURCE}PROPERTIES_SASL_PASSWORD; keep one"
+    )
+
+
 def properties_file(tmp_path: Path, text: str, cluster: str = SOURCE) -> dict[str, str]:
     file = tmp_path / "client.properties"
     file.write_text(text)
