@@ -53,6 +53,8 @@ COPY common/ common/
 COPY replicator/ replicator/
 COPY deduplicator/ deduplicator/
 COPY offsets/ offsets/
+# verbatim init hands on the base.
+COPY k8s/ k8s/
 COPY verbatim/ verbatim/
 COPY verbatim_kafka/ verbatim_kafka/
 RUN if [ -z "$UV_DEFAULT_INDEX" ]; then unset UV_DEFAULT_INDEX; fi \

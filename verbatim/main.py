@@ -73,6 +73,11 @@ COMMANDS = [
         "Let consumers go on at the target when the source is gone, and tell what may be missing.",
     ),
     Later(
+        "init",
+        "verbatim.commands.init:init",
+        "Write the files of a link, into an empty folder, from what `verbatim scan --output json` wrote to SCAN.",
+    ),
+    Later(
         "limit",
         "verbatim.commands.steering:limit",
         "Let no more than so much be read: of each of the TOPICs (names or regular expressions), or of all topics together.",

@@ -44,6 +44,7 @@ from tests.deploy.deployed import (
     tool,
 )
 from tests.support.brokers import create_topic, read_all
+from tests.support.env_files import variables_of
 
 CLIENT_FILES = "/etc/verbatim/"
 # What is for Python, Spark, Kubernetes or the shell in our containers; all else must be a setting.
@@ -66,9 +67,7 @@ WHEEL = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["b
 
 
 def settings_env() -> dict[str, str]:
-    lines = (K8S / "base/config/settings.env").read_text().splitlines()
-    pairs = [line.partition("=")[::2] for line in lines if line.strip() and not line.startswith("#")]
-    return dict(pairs)
+    return variables_of((K8S / "base/config/settings.env").read_text())
 
 
 def unknown(variables: Mapping[str, Any]) -> set[str]:
@@ -255,6 +254,18 @@ def test_the_page_is_in_the_wheel(installed: Path) -> None:
     done = run(sys.executable, "-c", code, env={"PYTHONPATH": str(installed)}, cwd=installed)
     where, size = done.stdout.split()
     assert where.startswith(str(installed)) and int(size) == (ROOT / "common/app/page.html").stat().st_size
+
+
+def test_init_writes_all_that_a_link_needs_from_the_wheel_alone(installed: Path) -> None:
+    code = (
+        "import verbatim_kafka; from importlib import resources; f = resources.files('verbatim.init'); "
+        "from verbatim.init.files import _below; print(f); "
+        "print(*sorted(p for p, _ in _below(f / 'base')), (f / 'offsets.yaml').is_file())"
+    )
+    done = run(sys.executable, "-c", code, env={"PYTHONPATH": str(installed)}, cwd=installed)
+    where, found = done.stdout.splitlines()
+    ours = sorted(str(file.relative_to(K8S / "base")) for file in (K8S / "base").rglob("*") if file.is_file())
+    assert where.startswith(str(installed)) and found.split() == [*ours, "True"]
 
 
 @pytest.mark.parametrize(

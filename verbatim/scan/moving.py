@@ -20,7 +20,7 @@ MB, GB = 1e6, 1e9
 class Given:
     """What is known of where topics go. `line_mbit`: of the way to the source, in Mbit/s; prices are in one
     currency: of what is read at the source and of what crosses zones for a GB, of disks for a GB and month;
-    `copies`: replicas at the target, None: as many as at the source."""
+    `copies`: replicas at the target, None: as many as at the source; `segment`: bytes of one of staging's."""
 
     line_mbit: float | None = None
     line_price: float | None = None
@@ -28,6 +28,7 @@ class Given:
     disk_price: float | None = None
     copies: int | None = None
     staging_partitions: int = 8
+    segment: int = SEGMENT
 
 
 def moving(topics: Iterable[dict[str, Any]], given: Given) -> dict[str, Any]:
@@ -57,7 +58,7 @@ def moving(topics: Iterable[dict[str, Any]], given: Given) -> dict[str, Any]:
         "copy_bytes": copy,
         "inflow_bytes_per_second": inflow,
         "disk_bytes": disk,
-        "staging_bytes": (held + given.staging_partitions * SEGMENT) * most_copies,
+        "staging_bytes": (held + given.staging_partitions * given.segment) * most_copies,
         "line_mbit": given.line_mbit,
         "seconds": copy / (pace - inflow) if line is not None and pace > inflow else None,
         "keeps_up": None if line is None else pace > inflow,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, TopicDescription
 
+from common.config import client_properties
 from common.config.loading import NOWHERE
 from common.errors import VerbatimError
 from common.kafka.client import acls, clients, cluster_check, topics
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from common.config.settings import Settings
 
 REACH_S, CALL_S = 15.0, 30.0
+FORM = 1
+"""Of the report as JSON: a newer one has names that an older reader would miss."""
 CONFIGS = (
     "cleanup.policy",
     "retention.ms",
@@ -63,7 +66,33 @@ def scan(settings: Settings, seconds: float, most_batches: int, given: Given) ->
         plan = make_plan(settings, 0.0)
         in_the_way += [*plan.failures, *plan.warnings]
     sums = moving(report["topics"], given)
-    return {"cluster": cluster, "seconds": seconds, **report, "in_the_way": in_the_way, "moving": sums}
+    return {
+        "form": FORM,
+        "cluster": cluster,
+        "asked": asked(settings),
+        "seconds": seconds,
+        **report,
+        "in_the_way": in_the_way,
+        "moving": sums,
+    }
+
+
+def asked(settings: Settings) -> Line:
+    """How the source was reached and which topics were wanted; of properties that hold a secret, or a path of
+    this machine, the names alone."""
+    config = settings.client_config("source", "admin")
+    servers = config.pop("bootstrap.servers")
+    return {
+        "bootstrap_servers": servers,
+        "topic": settings.source_topic,
+        "topic_exclude": settings.source_topic_exclude,
+        "properties": {name: _telling(name, str(value)) for name, value in sorted(config.items())},
+    }
+
+
+def _telling(name: str, value: str) -> str | None:
+    hidden = client_properties.is_secret(name) or client_properties.LOGIN.search(value)
+    return None if hidden or name.endswith((".location", ".file")) else value
 
 
 class _Scan(ExitStack):
@@ -136,6 +165,7 @@ class _Scan(ExitStack):
             "batch_records": None,
             "transactional": None,
             "config": {},
+            "lacking": missing,
         }
 
     def _configs(self, lines: dict[str, Line]) -> None:

@@ -1,0 +1,1 @@
+"""A link's files, from what `verbatim scan` has found."""
