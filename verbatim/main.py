@@ -60,7 +60,7 @@ COMMANDS = [
     Later(
         "convert",
         "verbatim.commands.convert:convert",
-        "Write the settings that are those of MirrorMaker 2 in FILE.",
+        "Write the settings that are those of MirrorMaker 2, K2K or kafka-reo in FILE.",
     ),
     Later(
         "cutover",

@@ -1,1 +1,1 @@
-"""Settings of MirrorMaker 2 as settings of Verbatim."""
+"""Settings of other replicators as settings of Verbatim."""

@@ -73,7 +73,8 @@ def _properties(text: str, label: str) -> list[Mirror]:
     aliases = _listed(given.get("clusters", ""))
     if not aliases:
         raise SettingsError(
-            f"{label}: neither MirrorMaker 2's properties (clusters = ...), nor a connector's JSON, nor a KafkaMirrorMaker2"
+            f"{label}: neither MirrorMaker 2's properties (clusters = ...), nor a connector's JSON, nor a KafkaMirrorMaker2, nor "
+            "a pipeline of K2K, nor kafka-reo's variables"
         )
     own = {alias: _below(given, f"{alias}.") for alias in aliases}
     flows = {f"{a}->{b}": (a, b) for a in aliases for b in aliases if a != b}
@@ -188,7 +189,7 @@ def _strimzi(spec: Mapping[str, Any], label: str) -> Iterator[Mirror]:
                 mirror.config[name] = str(given[theirs])
         for connector in ("sourceConnector", "checkpointConnector", "heartbeatConnector"):
             said = given.get(connector) or {}
-            config = {str(name): _text(value) for name, value in (said.get("config") or {}).items()}
+            config = {str(name): scalar(value) for name, value in (said.get("config") or {}).items()}
             if "tasksMax" in said:
                 config["tasks.max"] = str(said["tasksMax"])
             _share_out(mirror, config)
@@ -199,7 +200,7 @@ def _strimzi_client(cluster: Mapping[str, Any], mirror: Mirror) -> dict[str, str
     """What a client of it needs. Certificates and passwords lie in Secrets: that they are needed is noted."""
     alias = cluster.get("alias")
     found = {"bootstrap.servers": str(cluster.get("bootstrapServers", ""))}
-    found |= {str(name): _text(value) for name, value in (cluster.get("config") or {}).items()}
+    found |= {str(name): scalar(value) for name, value in (cluster.get("config") or {}).items()}
     tls, login = cluster.get("tls"), cluster.get("authentication") or {}
     kind = str(login.get("type", ""))
     sasl = {"plain": "PLAIN", "scram-sha-256": "SCRAM-SHA-256", "scram-sha-512": "SCRAM-SHA-512"}.get(kind)
@@ -226,5 +227,6 @@ def _secret(given: Mapping[str, Any] | None) -> str:
     return f"the Secret {given.get('secretName', '?')} ({', '.join(keys) or 'its entries'})"
 
 
-def _text(value: Any) -> str:
+def scalar(value: Any) -> str:
+    """Of YAML, as a properties file has it."""
     return str(value).lower() if isinstance(value, bool) else str(value)

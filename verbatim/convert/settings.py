@@ -4,7 +4,7 @@ what has none. Pure."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from common.config import client_properties, loading, topic_names
@@ -18,6 +18,7 @@ DEFAULT_GROUPS_EXCLUDE = "console-consumer-.*,connect-.*,__.*"
 """MirrorMaker 2's own. Topics that begin with `__` are left out by Verbatim anyway."""
 NEVER = (r"mm2.*\.internal", r".*\.checkpoints\.internal", r"\..*", "heartbeats", r".*\.heartbeats")
 """Topics that MirrorMaker 2 never copies, or that are its own."""
+_STORES = ("ssl.truststore.", "ssl.keystore.")
 _POLICIES = ("DefaultReplicationPolicy", "IdentityReplicationPolicy")
 
 _NOT_NEEDED = {
@@ -52,9 +53,10 @@ _NOT_NEEDED = {
 @dataclass
 class Converted:
     """`settings`: variable -> value, in order; `why` for some of them; `unneeded` and `missing`: what was
-    said there, and why it has no meaning, or no equivalent, here."""
+    said there, and why it has no meaning, or no equivalent, here. `origin`: whose `name` is."""
 
     name: str
+    origin: str = "MirrorMaker 2's"
     settings: dict[str, str] = field(default_factory=dict)
     why: dict[str, str] = field(default_factory=dict)
     unneeded: list[str] = field(default_factory=list)
@@ -67,7 +69,7 @@ class Converted:
 
     def lines(self) -> list[str]:
         """As a file of variables, with comments."""
-        out = [f"# MirrorMaker 2's {self.name}"]
+        out = [f"# {self.origin} {self.name}"]
         for variable, value in self.settings.items():
             if variable in self.why:
                 out.append(f"# {self.why[variable]}")
@@ -91,11 +93,11 @@ def converted(mirror: Mirror) -> Converted:
     for name, value in left.items():
         why = _not_needed(name)
         if why is None:
-            out.missing.append(_said(name, value))
+            out.missing.append(said(name, value))
         else:
-            out.unneeded.append(f"{_said(name, value)} ({why})")
+            out.unneeded.append(f"{said(name, value)} ({why})")
     out.missing += mirror.notes
-    _must_load(out)
+    must_load(out)
     return out
 
 
@@ -103,7 +105,7 @@ def _link_name(mirror: Mirror) -> str:
     return re.sub(r"[^A-Za-z0-9._-]", "-", f"{mirror.source}-to-{mirror.target}")
 
 
-def _said(name: str, value: str) -> str:
+def said(name: str, value: str) -> str:
     shown = "..." if client_properties.is_secret(name) else value
     return f"{name}={shown}"
 
@@ -154,7 +156,7 @@ def _clusters(mirror: Mirror, left: dict[str, str], out: Converted) -> None:
         if side == "SOURCE":
             _start(mirror, left, given, out)
         for name, value in given.items():
-            _client(side, alias, name, value, servers, out)
+            client(side, alias, name, value, given, servers, out)
 
 
 def _start(mirror: Mirror, left: dict[str, str], given: dict[str, str], out: Converted) -> None:
@@ -177,28 +179,33 @@ def _start(mirror: Mirror, left: dict[str, str], given: dict[str, str], out: Con
     )
 
 
-def _client(side: str, alias: str, name: str, value: str, servers: str, out: Converted) -> None:
+def client(
+    side: str, alias: str, name: str, value: str, beside: Mapping[str, str], servers: str, out: Converted
+) -> None:
+    """A property of the cluster's clients, as Java has them; `beside` are all of them."""
     kind, _, rest = name.partition(".")
     if (why := _not_needed(name)) is not None:
-        out.unneeded.append(f"{alias}.{_said(name, value)} ({why})")
+        out.unneeded.append(f"{alias}.{said(name, value)} ({why})")
         return
     layer, of_kind = (kind.upper(), rest) if kind in CLIENTS else ("PROPERTIES", name)
     if kind in CLIENTS and kind != "admin" and kind != ("consumer" if side == "SOURCE" else "producer"):
-        out.unneeded.append(f"{alias}.{_said(name, value)} (no such client carries records there)")
+        out.unneeded.append(f"{alias}.{said(name, value)} (no such client carries records there)")
         return
     kinds: tuple[Kind, ...] = ("consumer", "producer", "admin")
     wanted = [one for one in kinds if layer in ("PROPERTIES", one.upper())]
     bootstrap = Given("bootstrap.servers", servers, f"{alias}.bootstrap.servers")
     problems = []
+    # The parts of a key or trust store mean something together.
+    store = next((name[: name.index(one) + len(one)] for one in _STORES if one in name), None)
+    parts = {name: value} | {n: v for n, v in beside.items() if store and n.startswith(store)}
+    given = [Given(n.removeprefix(f"{kind}.") if of_kind != name else n, v, n) for n, v in parts.items()]
     for one in wanted:
         try:
-            client_properties.resolve(
-                one, [(layer != "PROPERTIES", [Given(of_kind, value, name)])], bootstrap
-            )
+            client_properties.resolve(one, [(layer != "PROPERTIES", given)], bootstrap)
         except SettingsError as error:
             problems.append(str(error).partition(": ")[2])
     if len(problems) == len(wanted):
-        out.missing.append(f"{alias}.{_said(name, value)} ({problems[0]})")
+        out.missing.append(f"{alias}.{said(name, value)} ({problems[0]})")
         return
     out.set(f"KAFKA_CLUSTERS_{side}_{layer}_{of_kind.upper().replace('.', '_')}", value)
 
@@ -209,8 +216,8 @@ def _client(side: str, alias: str, name: str, value: str, servers: str, out: Con
 def _topics(mirror: Mirror, left: dict[str, str], separator: str, out: Converted) -> None:
     chosen = left.pop("topics", ".*")
     excluded = _either(left, "topics.exclude", "topics.blacklist", DEFAULT_TOPICS_EXCLUDE)
-    out.set("KAFKA_CLUSTERS_SOURCE_TOPIC", _entries("topics", chosen, out))
-    exclude = [_entries("topics.exclude", excluded, out), *NEVER]
+    out.set("KAFKA_CLUSTERS_SOURCE_TOPIC", entries("topics", chosen, out))
+    exclude = [entries("topics.exclude", excluded, out), *NEVER]
     why = "with MirrorMaker 2's own topics"
     if separator:
         cut, there = re.escape(separator), re.escape(mirror.target)
@@ -226,7 +233,7 @@ def _either(left: dict[str, str], name: str, old: str, default: str) -> str:
     return left.pop(name, older)
 
 
-def _entries(name: str, text: str, out: Converted) -> str:
+def entries(name: str, text: str, out: Converted) -> str:
     """A list of names and Java's regular expressions, of which those that Python's can't be are left out and
     named."""
     good = []
@@ -247,7 +254,7 @@ def _configuration(left: dict[str, str], out: Converted) -> None:
         out.set("TOPIC_CONFIG_SYNC", "false")
     excluded = _either(left, "config.properties.exclude", "config.properties.blacklist", "")
     if excluded:
-        out.set("TOPIC_CONFIG_EXCLUDE", _entries("config.properties.exclude", excluded, out))
+        out.set("TOPIC_CONFIG_EXCLUDE", entries("config.properties.exclude", excluded, out))
     acls = left.pop("sync.topic.acls.enabled", None)
     if _true(acls, True):
         out.set("ACL_SYNC", "read", "" if acls else "MirrorMaker 2 does so unless told otherwise")
@@ -264,8 +271,8 @@ def _groups(left: dict[str, str], out: Converted) -> None:
     if not synced:
         out.unneeded.append("groups (sync.group.offsets.enabled is false; else run `offsets`)")
         return
-    out.set("CONSUMER_GROUPS", _entries("groups", groups, out), "run `offsets`, which keeps them in step")
-    out.set("CONSUMER_GROUPS_EXCLUDE", _entries("groups.exclude", excluded, out))
+    out.set("CONSUMER_GROUPS", entries("groups", groups, out), "run `offsets`, which keeps them in step")
+    out.set("CONSUMER_GROUPS_EXCLUDE", entries("groups.exclude", excluded, out))
     if interval is not None:
         out.set("OFFSETS_INTERVAL", f"{interval}s")
 
@@ -277,7 +284,7 @@ def _heartbeats(left: dict[str, str], out: Converted) -> None:
         out.set("HEARTBEATS_INTERVAL", f"{interval or 1}s")
 
 
-def _must_load(out: Converted) -> None:
+def must_load(out: Converted) -> None:
     """What the applications would refuse is told here."""
     try:
         loading.load(environ=out.settings)
