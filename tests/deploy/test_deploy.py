@@ -45,6 +45,10 @@ from tests.deploy.deployed import (
 )
 from tests.support.brokers import create_topic, read_all
 from tests.support.env_files import variables_of
+from tests.support.scans import SCAN
+from verbatim.init import files
+from verbatim.init.choices import choose
+from verbatim.init.reading import read
 
 CLIENT_FILES = "/etc/verbatim/"
 # What is for Python, Spark, Kubernetes or the shell in our containers; all else must be a setting.
@@ -256,16 +260,16 @@ def test_the_page_is_in_the_wheel(installed: Path) -> None:
     assert where.startswith(str(installed)) and int(size) == (ROOT / "common/app/page.html").stat().st_size
 
 
-def test_init_writes_all_that_a_link_needs_from_the_wheel_alone(installed: Path) -> None:
-    code = (
-        "import verbatim_kafka; from importlib import resources; f = resources.files('verbatim.init'); "
-        "from verbatim.init.files import _below; print(f); "
-        "print(*sorted(p for p, _ in _below(f / 'base')), (f / 'offsets.yaml').is_file())"
-    )
-    done = run(sys.executable, "-c", code, env={"PYTHONPATH": str(installed)}, cwd=installed)
-    where, found = done.stdout.splitlines()
-    ours = sorted(str(file.relative_to(K8S / "base")) for file in (K8S / "base").rglob("*") if file.is_file())
-    assert where.startswith(str(installed)) and found.split() == [*ours, "True"]
+def test_init_writes_all_that_a_link_needs_from_the_wheel_alone(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "scan.json").write_text(json.dumps(SCAN))
+    link = ("--link", "eu", "--target", "t:9092", "--out", str(tmp_path / "link"))
+    done = in_a_bare_environment(installed, "verbatim", "init", str(tmp_path / "scan.json"), *link)
+    assert (done.returncode, done.stderr) == (0, "")
+    found = {str(f.relative_to(tmp_path / "link")): f.read_text() for f in (tmp_path / "link").rglob("*.*")}
+    ours = files.files(choose(read(json.dumps(SCAN).encode(), "scan"), "eu", "t:9092", []))
+    assert found == ours
+    base = {f"base/{f.relative_to(K8S / 'base')}" for f in (K8S / "base").rglob("*") if f.is_file()}
+    assert base <= found.keys()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -13,34 +12,18 @@ import yaml
 from common.config import loading
 from tests.deploy.deployed import applications, of_kind, passes, rendered, tool
 from tests.support.env_files import variables_of
+from tests.support.scans import SCAN
 from verbatim.init import files
 from verbatim.init.choices import choose
 from verbatim.init.reading import read
-
-PROPERTIES = {
-    "security.protocol": "SASL_SSL",
-    "sasl.mechanism": "PLAIN",
-    "sasl.username": "u",
-    "sasl.password": None,
-}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A link's files, with the secret that they ask for."""
-    topic = {"topic": "orders", "partitions": 600, "replication_factor": 3, "bytes": 1 << 40, "config": {}}
-    scan: dict[str, Any] = {
-        "form": 1,
-        "cluster": "c1",
-        "asked": {"bootstrap_servers": "a:1", "topic": ".*", "topic_exclude": "", "properties": PROPERTIES},
-        "topics": [{**topic, "bytes_per_second": 1e9, "lacking": []}],
-        "groups": [{"group": "billing", "type": "classic"}],
-        "unread": [],
-        "moving": {"line_mbit": None},
-    }
     folder = tmp_path_factory.mktemp("link")
     for path, text in files.files(
-        choose(read(json.dumps(scan).encode(), "scan"), "EU.orders", "t:1", [])
+        choose(read(json.dumps(SCAN).encode(), "scan"), "EU.orders", "t:1", [])
     ).items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text)

@@ -27,12 +27,15 @@ def _entries(value: str) -> str:
     return bare(",".join(split_entries(value)))
 
 
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
 class Topic(BaseModel):
     topic: Annotated[str, AfterValidator(check_topic_name)]
     partitions: int = Field(ge=0)
     replication_factor: int = Field(ge=0)
-    bytes: int | None
-    bytes_per_second: float | None
+    bytes: Annotated[int, Field(ge=0)] | None
+    bytes_per_second: Amount | None
     lacking: list[str]
 
 
@@ -58,7 +61,7 @@ class Unread(BaseModel):
 
 
 class Moving(BaseModel):
-    line_mbit: float | None
+    line_mbit: Amount | None
 
 
 class Scan(BaseModel):

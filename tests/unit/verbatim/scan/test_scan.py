@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from common.config import loading
 from common.kafka.wire.protocol import Answer, MalformedAnswer, text
 from verbatim.scan.moving import (
     DEDUPLICATOR_S_PER_MB,
@@ -25,7 +26,7 @@ from verbatim.scan.moving import (
 )
 from verbatim.scan.report import as_html, as_text
 from verbatim.scan.requests import Quota, log_sizes, quotas
-from verbatim.scan.scan import _derive
+from verbatim.scan.scan import _derive, asked
 
 GIB = 1 << 30
 SIZING = Path(__file__).parents[4] / "docs" / "operations" / "sizing.md"
@@ -73,6 +74,38 @@ def test_answers_that_make_no_sense_are_malformed(data: bytes) -> None:
             read(Answer(data))
         except MalformedAnswer:
             continue
+
+
+def test_how_the_source_was_reached_is_told_without_secrets_or_paths() -> None:
+    source = "KAFKA_CLUSTERS_SOURCE_"
+    settings = loading.load(
+        {
+            source + "BOOTSTRAP_SERVERS": "a:1,b:2",
+            source + "TOPIC": "x.*",
+            source + "TOPIC_EXCLUDE": "xy",
+            source + "PROPERTIES_SASL_MECHANISM": "OAUTHBEARER",
+            source + "PROPERTIES_SASL_OAUTHBEARER_TOKEN_ENDPOINT_URL": "https://me:canary@login/token",
+            source + "PROPERTIES_SASL_OAUTHBEARER_CLIENT_ID": "me",
+            source + "ADMIN_SASL_OAUTHBEARER_CLIENT_SECRET": "canary",
+            source + "PROPERTIES_SSL_KEY_PEM": "canary",
+            source + "PROPERTIES_SSL_CA_LOCATION": "/home/canary/ca.pem",
+            source + "CONSUMER_FETCH_MIN_BYTES": "7",
+        },
+        assumed=loading.NO_TARGET,
+    )
+    assert asked(settings) == {
+        "bootstrap_servers": "a:1,b:2",
+        "topic": "x.*",
+        "topic_exclude": "xy",
+        "properties": {
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.client.id": "me",
+            "sasl.oauthbearer.client.secret": None,
+            "sasl.oauthbearer.token.endpoint.url": None,
+            "ssl.ca.location": None,
+            "ssl.key.pem": None,
+        },
+    }
 
 
 def topic(name: str, size: int | None, rate: float | None = 0.0, copies: int = 3) -> dict[str, Any]:
