@@ -210,13 +210,17 @@ def _strimzi_client(cluster: Mapping[str, Any], mirror: Mirror) -> dict[str, str
     elif kind == "tls":
         where = _secret(login.get("certificateAndKey"))
         mirror.notes.append(f"{alias}: ssl.certificate.location and ssl.key.location, from {where}")
+    elif kind == "custom":
+        config = login.get("config") or {}
+        found |= {str(name): scalar(value) for name, value in config.items()}
     elif kind:
         mirror.notes.append(f"{alias}: authentication of type {kind}; see docs: guides/security")
     if tls is not None:
         certificates = ", ".join(_secret(one) for one in tls.get("trustedCertificates") or [])
         mirror.notes.append(f"{alias}: ssl.ca.location, from {certificates or 'the system'}")
-    if sasl or kind == "tls" or tls is not None:
-        protocol = ("SASL_" if sasl else "") + ("SSL" if tls is not None or kind == "tls" else "PLAINTEXT")
+    by_sasl = sasl or (kind == "custom" and login.get("sasl") is True)
+    if by_sasl or kind == "tls" or tls is not None:
+        protocol = ("SASL_" if by_sasl else "") + ("SSL" if tls is not None or kind == "tls" else "PLAINTEXT")
         found.setdefault("security.protocol", protocol)
     return found
 

@@ -187,6 +187,9 @@ def client(
     if (why := _not_needed(name)) is not None:
         out.unneeded.append(f"{alias}.{said(name, value)} ({why})")
         return
+    if name.startswith("sasl.") and beside.get("sasl.mechanism") == "AWS_MSK_IAM":
+        _msk_iam(f"KAFKA_CLUSTERS_{side}_PROPERTIES_SASL_", f"{alias}.{said(name, value)}", out)
+        return
     layer, of_kind = (kind.upper(), rest) if kind in CLIENTS else ("PROPERTIES", name)
     if kind in CLIENTS and kind != "admin" and kind != ("consumer" if side == "SOURCE" else "producer"):
         out.unneeded.append(f"{alias}.{said(name, value)} (no such client carries records there)")
@@ -208,6 +211,13 @@ def client(
         out.missing.append(f"{alias}.{said(name, value)} ({problems[0]})")
         return
     out.set(f"KAFKA_CLUSTERS_{side}_{layer}_{of_kind.upper().replace('.', '_')}", value)
+
+
+def _msk_iam(variable: str, words: str, out: Converted) -> None:
+    out.set(f"{variable}MECHANISM", "OAUTHBEARER")
+    why = "for AWS_MSK_IAM: needs the extra msk-iam, and the variable AWS_REGION (docs: guides/security)"
+    out.set(f"{variable}OAUTHBEARER_PROVIDER", "aws-msk-iam", why)
+    out.unneeded.append(f"{words} (IAM by tokens)")
 
 
 # topics

@@ -27,7 +27,7 @@ def _entries(value: str) -> str:
     return bare(",".join(split_entries(value)))
 
 
-Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Amount = Annotated[float, Field(ge=0, le=1e15)]
 
 
 class Topic(BaseModel):

@@ -256,6 +256,29 @@ def test_strimzis_resource_becomes_a_link_and_what_lies_in_secrets_is_named(spec
     ]
 
 
+def test_a_login_of_strimzi_that_is_custom_is_what_its_configuration_says() -> None:
+    """With Amazon's mechanism for IAM it is by tokens here."""
+    plain = {
+        "sasl.mechanism": "PLAIN",
+        "sasl.jaas.config": 'PlainLoginModule required username="u" password="p";',
+    }
+    iam = {"sasl.mechanism": "AWS_MSK_IAM", "sasl.jaas.config": "IAMLoginModule required;"}
+    target: dict[str, Any] = {**OLD_FORM["clusters"][0], "alias": "b"}
+    for config in (plain, iam):
+        custom: dict[str, Any] = {"authentication": {"type": "custom", "sasl": True, "config": config}}
+        custom |= {} if config is plain else {"tls": {}}
+        spec = {**OLD_FORM, "clusters": [OLD_FORM["clusters"][0], {**target, **custom}]}
+        found = one(yaml.safe_dump({"kind": "KafkaMirrorMaker2", "spec": spec}))
+        login = loading.load(found.settings).client_config("destination", "admin")
+        if config is plain:
+            assert login["security.protocol"] == "sasl_plaintext" and found.missing == []
+            assert (login["sasl.username"], login["sasl.password"]) == ("u", "p")
+        else:
+            assert login["security.protocol"] == "sasl_ssl" and login["sasl.mechanism"] == "OAUTHBEARER"
+            assert login["sasl.oauthbearer.provider"] == "aws-msk-iam"
+            assert found.missing == ["b: ssl.ca.location, from the system"]
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [

@@ -219,7 +219,7 @@ def test_the_same_scan_gives_the_same_files(tmp_path: Path) -> None:
         (scan(asked={"properties": {"a=b\nc": None}}), "asked.properties."),
         (scan(cluster="c\n1"), "cluster: "),
         (scan(topic("a", -1.0)), "topics.0.bytes_per_second: "),
-        (json.dumps(scan(topic("a", 1e300))).replace("1e+300", "1e999"), "topics.0.bytes_per_second: "),
+        (scan(topic("a", 1e308), topic("b", 1e308)), "topics.0.bytes_per_second: "),
         (scan(topic("a", lacking=["READ"])), "no topic of the scan is selected"),
     ],
 )
