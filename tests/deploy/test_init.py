@@ -84,5 +84,5 @@ def test_what_kubectl_applies_fits_kubernetes_and_is_this_links(folder: Path, tm
         assert spec["selector"]["matchLabels"]["app.kubernetes.io/instance"] == "eu-orders"
         if "offsets" not in name:
             resources = container["resources"]
-            assert resources["limits"]["cpu"] == settings["data"]["PARALLELISM"] == "6"
+            assert (resources["limits"]["cpu"], settings["data"]["PARALLELISM"]) == ("6", "6")
             assert resources["requests"]["memory"] == "1280Mi"

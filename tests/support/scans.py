@@ -21,6 +21,7 @@ SCAN: dict[str, Any] = {
             "replication_factor": 3,
             "bytes": 1 << 40,
             "bytes_per_second": 1e9,
+            "batch_bytes": 1000.0,
             "config": {},
             "lacking": [],
         }

@@ -329,6 +329,7 @@ images:
     newName: verbatim
     newTag: {_image()}
 # {_why_memory(chosen)}
+# It takes up to 0.6 ms of a CPU a megabyte, five times as much in small batches, as {chosen.small:.0%} of the bytes are.
 patches:
   - target:
       kind: Deployment
@@ -341,7 +342,7 @@ patches:
             cpu: 250m
             memory: {chosen.memory_mib}Mi
           limits:
-            cpu: "{chosen.lanes}"
+            cpu: "{chosen.cpus}"
             memory: {chosen.memory_limit_mib}Mi
 """
 

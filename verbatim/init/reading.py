@@ -36,6 +36,7 @@ class Topic(BaseModel):
     replication_factor: int = Field(ge=0)
     bytes: Annotated[int, Field(ge=0)] | None
     bytes_per_second: Amount | None
+    batch_bytes: Amount | None
     lacking: list[str]
 
 

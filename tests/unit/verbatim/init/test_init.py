@@ -28,7 +28,7 @@ SIZING = Path(__file__).parents[4] / "docs" / "operations" / "sizing.md"
 
 def topic(name: str, rate: float | None = 0.0, **more: Any) -> dict[str, Any]:
     known = {"topic": name, "partitions": 3, "replication_factor": 3, "bytes": GIB, "bytes_per_second": rate}
-    return {**known, "config": {}, "lacking": [], **more}
+    return {**known, "batch_bytes": None, "config": {}, "lacking": [], **more}
 
 
 def scan(*topics: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -119,6 +119,18 @@ def test_offsets_runs_where_the_scan_saw_groups(tmp_path: Path) -> None:
         assert "offsets" not in (here / "out" / files.COMPOSE).read_text()
     written(tmp_path, scan())
     assert (tmp_path / "out" / "offsets.yaml").exists()
+
+
+def test_cpus_go_by_rates_and_by_how_large_batches_are() -> None:
+    """Sizing's example of 1 GB/s comes to two cores, in small batches to three times as many."""
+
+    def of(rate: float, *batches: int | None) -> int:
+        topics = [topic(f"t{n}", rate / len(batches), batch_bytes=size) for n, size in enumerate(batches)]
+        return choose(read(json.dumps(scan(*topics)).encode(), "s"), "eu", "t:9092", []).cpus
+
+    assert "two cores for either application" in SIZING.read_text()
+    assert [of(1e9, None), of(1e9, 1 << 20), of(1.0, 100)] == [2, 2, 2]
+    assert of(1e9, 16 << 10) == 6 and of(1e9, 16 << 10, 1 << 20) == 4
 
 
 def test_staging_and_lanes_go_by_rates_as_sizing_says() -> None:
