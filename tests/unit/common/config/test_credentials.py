@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import fields
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from common.config.client_properties import KNOWN, is_secret
 from common.config.fields import CLUSTERS, KINDS
 from common.config.settings import Settings
 from common.errors import SettingsError
+from common.link.control_state import Control
 from common.link.lane_plan import LaneShare
 from common.link.lane_progress import Refused, decode
 from deduplicator.lane import lane as deduplicator_lane
@@ -95,7 +97,7 @@ def test_no_plan_and_no_option_given_to_spark_has_a_secret(tmp_path: Path) -> No
     for application in (ThreadReplicator, ThreadDeduplicator):
         instance: Any = application.__new__(application)
         instance.settings, instance.instance, instance.term, instance.epoch = settings, "i", 1, 1
-        instance.bounded, instance.link = False, _Link()
+        instance.bounded, instance.link, instance.control = False, _Link(), SimpleNamespace(state=Control())
         assert "hidden-" not in json.dumps(Application.lane_plan(instance, LaneShare(), 0))
     table = StateTable.of(_Spark(), settings)  # type: ignore[arg-type]
     assert "hidden-" not in json.dumps(options(table.config, table.topic))
