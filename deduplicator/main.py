@@ -51,7 +51,7 @@ FOLD_MAPPINGS = 100_000
 meanwhile. So it waits until so much of staging could be trimmed, or recovery would have so many mappings to
 read, or so long."""
 FOLD_FIRST_S = 20.0
-"""The state query starts so long after the lanes' query: its own start takes as much CPU, and nothing is
+"""The state query starts so long after the lanes: its own start takes as much CPU, and nothing is
 delivered meanwhile."""
 
 
