@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import click
 from confluent_kafka import KafkaException
-from pyspark.sql.streaming import StreamingQuery
 
 from common import ports
 from common.app.application import Application
@@ -30,7 +29,7 @@ from deduplicator.driver.destinations import Destinations
 from deduplicator.driver.staging_trim import limits, trim
 from deduplicator.lane import lane, recovery
 from deduplicator.lane_plan import DeduplicatorShare, Left, StagingPartition
-from deduplicator.state.query import start_state_query
+from deduplicator.state.folding import Folding
 from deduplicator.state.snapshot import FoldResult, Snapshot
 from deduplicator.state.table import StateTable
 
@@ -43,16 +42,12 @@ log = logging.getLogger(__name__)
 CALL_S = 60.0
 ASK_S = 5.0
 SETTLE_AGAIN_S = 5.0
-FOLD_AGAIN_S = 30.0
 FOLD_S = 600.0
 FOLD_BYTES = 4 << 30
 FOLD_MAPPINGS = 100_000
 """A fold takes seconds of CPU, however little there is to fold, and everything else of the machine is slower
 meanwhile. So it waits until so much of staging could be trimmed, or recovery would have so many mappings to
 read, or so long."""
-FOLD_FIRST_S = 20.0
-"""The state query starts so long after the lanes: its own start takes as much CPU, and nothing is
-delivered meanwhile."""
 
 
 class Deduplicator(Application):
@@ -70,11 +65,10 @@ class Deduplicator(Application):
     def __init__(self, settings: Settings, until_caught_up: bool, live: LiveFile | None = None) -> None:
         super().__init__(settings, until_caught_up, live)
         self.admin = clients.admin(settings.client_config("destination", "admin"))
-        self.state_query: StreamingQuery | None = None
+        self.folding: Folding | None = None
         self._settled = -1
         self._settle_at = 0.0
         self._look_again_at = 0.0
-        self._fold_again_at = math.inf
         self._folded_at = -math.inf
         self._folded_with = Counter[str]()
         self._given: dict[int, int] = {}
@@ -93,8 +87,9 @@ class Deduplicator(Application):
         self.destinations.settle(again=True)
         self.acls = AclReplication(self.settings, self.control)
         self.acls.settle(again=True)
-        self._fold_again_at = ports.monotonic() + FOLD_FIRST_S
         self._folded_at = -math.inf
+        if not self.bounded:
+            self.folding = Folding(self.state, self._fold_due, self._folded)
 
     def _count(self, rows: list[Row]) -> None:
         super()._count(rows)
@@ -110,9 +105,9 @@ class Deduplicator(Application):
         return True
 
     def stepped_down(self) -> None:
-        if self.state_query is not None:
-            self.state_query.stop()
-            self.state_query = None
+        if self.folding is not None:
+            self.folding.close()
+            self.folding = None
         self._left = {}
 
     def plan(self) -> list[DeduplicatorShare]:
@@ -143,7 +138,6 @@ class Deduplicator(Application):
         """Give every source topic its destination as soon as the control topic names it; look again at what
         was refused."""
         now = ports.monotonic()
-        self._keep_folding(now)
         again = now >= self._look_again_at
         if now < self._settle_at or (self._settled == self.control.state.position and not again):
             return
@@ -160,23 +154,8 @@ class Deduplicator(Application):
             log.warning("destination topics: %s", error)
             self._settle_at = now + SETTLE_AGAIN_S
 
-    def _keep_folding(self, now: float) -> None:
-        """Start the state query when it has something to do, and again if it died: copying does not need it,
-        but without it staging is never trimmed."""
-        query = self.state_query
-        if self.bounded or now < self._fold_again_at or (query is not None and query.isActive):
-            return
-        if query is None and not self._fold_due():
-            return
-        self._fold_again_at = now + FOLD_AGAIN_S
-        if query is not None:
-            log.error(
-                "the state query ended (%s); starting it again", str(query.exception()).splitlines()[:1]
-            )
-        self.state_query = start_state_query(self.state, due=self._fold_due, on_folded=self._folded)
-
     def _fold_due(self) -> bool:
-        """Whether a fold is worth its while. Called by the state query's thread, and before there is one."""
+        """Whether a fold is worth its while. Called by the thread that folds."""
         done = self.health.work.counts
         return ports.monotonic() - self._folded_at >= FOLD_S or any(
             done[what] - self._folded_with[what] >= most

@@ -1,14 +1,12 @@
 """Spark data source "mappings": the committed records of the offset-mappings topic as rows; folds and keeps
 nothing.
 
-Batch: `spark.read.format("mappings")` with `start` and `end` positions, read exactly. Stream: its offsets are
-the read-committed ends of the partitions. Both run in Python with confluent-kafka; the JVM sees Arrow batches
-only.
+`spark.read.format("mappings")` with `start` and `end` positions, read exactly, in Python with
+confluent-kafka; the JVM sees Arrow batches only.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -17,7 +15,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaException, TopicPartition
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from common.config import credentials
@@ -68,12 +66,10 @@ the value."""
 _AS_THEY_ARE = ARROW_SCHEMA.names[ARROW_SCHEMA.names.index("cluster") : ARROW_SCHEMA.names.index("lost")]
 """What a row takes from a mapping without change."""
 _BATCH_ROWS = 2_000
-TIME = "time"
-LOOK_S = 300.0
 
 
 def options(config: Mapping[str, Any], topic: str) -> dict[str, str]:
-    """The options both readers need: the consumer's librdkafka properties, and the name of the mappings
+    """What it must be told: the consumer's librdkafka properties, and the name of the mappings
     topic."""
     return {CONFIG_OPTION: orjson.dumps(dict(config)).decode(), "topic": topic}
 
@@ -142,16 +138,21 @@ class MappingsDataSource(DataSource):
     def reader(self, schema: StructType) -> MappingsReader:
         return MappingsReader(self.options)
 
-    def streamReader(self, schema: StructType) -> MappingsStreamReader:
-        return MappingsStreamReader(self.options)
 
-
-class _Reading:
-    """Shared by both readers: reading given ranges of the topic."""
+class MappingsReader(DataSourceReader):
+    """Reads [start, end) of each partition: every committed record in it, and nothing else."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self.config: dict[str, Any] = orjson.loads(options[CONFIG_OPTION])
         self.topic = options["topic"]
+        start, end = (
+            {int(p): int(o) for p, o in orjson.loads(options.get(name, "{}")).items()}
+            for name in ("start", "end")
+        )
+        self.ranges = {p: (start.get(p, 0), o) for p, o in end.items() if start.get(p, 0) < o}
+
+    def partitions(self) -> list[InputPartition]:
+        return [Ranges(self.ranges)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Ranges)
@@ -163,61 +164,6 @@ class _Reading:
                     yield pa.RecordBatch.from_pylist(rows, schema=ARROW_SCHEMA)
                     rows = []
             yield pa.RecordBatch.from_pylist(rows, schema=ARROW_SCHEMA)
-
-
-class MappingsReader(_Reading, DataSourceReader):
-    """Reads [start, end) of each partition: every committed record in it, and nothing else."""
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        super().__init__(options)
-        start, end = (
-            {int(p): int(o) for p, o in orjson.loads(options.get(name, "{}")).items()}
-            for name in ("start", "end")
-        )
-        self.ranges = {p: (start.get(p, 0), o) for p, o in end.items() if start.get(p, 0) < o}
-
-    def partitions(self) -> list[InputPartition]:
-        return [Ranges(self.ranges)]
-
-
-class MappingsStreamReader(_Reading, DataSourceStreamReader):
-    """A stream's offset is {partition: read-committed end} and, so that there is a batch now and then where
-    nothing moves, {TIME: a number that grows every LOOK_S}; nothing here depends on a checkpoint being
-    right."""
-
-    def __init__(self, options: Mapping[str, str]) -> None:
-        super().__init__(options)
-        self._consumer: Consumer | None = None
-        self._last: dict[str, int] = {}
-
-    def _bounds(self) -> tuple[dict[int, int], dict[int, int]]:
-        if self._consumer is None:
-            self._consumer = consumer(self.config)
-        return bounds(self._consumer, self.topic)
-
-    def initialOffset(self) -> dict[str, int]:
-        return {str(p): o for p, o in self._bounds()[0].items()}
-
-    def latestOffset(self) -> dict[str, int]:  # type: ignore[override]
-        try:
-            self._last = {str(p): o for p, o in self._bounds()[1].items()}
-            self._last[TIME] = int(time.time() / LOOK_S)
-        except KafkaTimeout:
-            if not self._last:
-                raise
-            # Brokers out of reach for a while must not end the query: nothing new, for now.
-        return self._last
-
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        # Kept to what is still there: a checkpoint may be older than the log start.
-        low = self._bounds()[0]
-        ranges = {int(p): (max(start.get(p, 0), low.get(int(p), 0)), o) for p, o in end.items() if p != TIME}
-        return [Ranges({p: (first, last) for p, (first, last) in ranges.items() if first < last})]
-
-    def stop(self) -> None:
-        if self._consumer is not None:
-            self._consumer.close()
-            self._consumer = None
 
 
 def row(message: Received) -> dict[str, Any]:

@@ -4,12 +4,13 @@ recovery."""
 from __future__ import annotations
 
 import logging
-import os
+import queue
 import shutil
 import threading
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,9 +24,9 @@ from pyspark.sql import SparkSession
 
 from common.errors import StateError
 from common.spark.session import build_session, stop_session
-from deduplicator.state import local_reader
+from deduplicator.state import folding, local_reader
+from deduplicator.state.folding import Folding
 from deduplicator.state.mappings_source import CONFIG_OPTION, bounds, consumer, options, range_options
-from deduplicator.state.query import start_state_query
 from deduplicator.state.snapshot import FoldPlan, FoldResult, Snapshot
 from deduplicator.state.table import StateTable
 
@@ -469,48 +470,68 @@ def test_the_table_is_read_without_spark_as_spark_reads_it(
     assert "is read by Spark: a feature of another day" in caplog.text
 
 
-def test_the_state_query_folds_and_loses_nothing_with_its_checkpoint(
-    table: StateTable, mappings: Mappings, tmp_path: Path
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folding, "FIRST_S", 0.1)
+    monkeypatch.setattr(folding, "LOOK_S", 0.5)
+
+
+def test_who_leads_folds_when_it_is_due_and_a_fold_that_fails_is_made_up_for(
+    table: StateTable, mappings: Mappings, at_once: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    checkpoint = tmp_path / "checkpoint"
-    folded = threading.Event()
-
-    def on_folded(result: FoldResult) -> None:
-        if result.commits:
-            folded.set()
-
-    for number in range(2):
-        mappings.write(mapping(number, number + 1))
-        folded.clear()
-        query = start_state_query(table, interval_s=1, checkpoint=str(checkpoint), on_folded=on_folded)
-        try:
-            assert folded.wait(60), query.exception()
-        finally:
-            query.stop()
-        assert os.listdir(checkpoint)
-        shutil.rmtree(checkpoint)
-    mappings.write(mapping(2, 3))
-    table.fold()
-    state = table.load().states[KEY]
-    assert (state.next, state.records) == (3, 3) and len(history(table)) == 3
-
-
-def test_the_state_query_outlives_a_failed_fold(table: StateTable, mappings: Mappings) -> None:
     mappings.write(mapping(0, 1))
     folder(table).mkdir(parents=True)
     Path(folder(table), "lost.parquet").touch()
-    failed, folded = threading.Event(), threading.Event()
-    query = start_state_query(
-        table, interval_s=1, on_folded=lambda _: folded.set(), on_error=lambda _: failed.set()
-    )
-    try:
-        assert failed.wait(60), query.exception()
+    due, folded = threading.Event(), queue.Queue[FoldResult]()
+    with closing(Folding(table, due.is_set, folded.put)):
+        time.sleep(1.5)
+        assert not caplog.records, "it was not due"
+        due.set()
+        give_up = time.monotonic() + 60
+        while "no Delta log" not in caplog.text:
+            assert time.monotonic() < give_up
+            time.sleep(0.05)
+        assert folded.empty()
         shutil.rmtree(folder(table))
         mappings.write(mapping(1, 2))
-        assert folded.wait(60), query.exception()
-    finally:
-        query.stop()
+        assert folded.get(timeout=60).commits == 1
     assert table.load().states[KEY].records == 2
+    mappings.write(mapping(2, 3))
+    time.sleep(1.5)
+    while not folded.empty():
+        assert folded.get().commits == 0
+    assert table.load().states[KEY].records == 2, "nobody leads"
+    table.fold()
+    assert table.load().states[KEY].records == 3 and len(history(table)) == 3
+
+
+def test_a_fold_that_is_under_way_is_broken_off_by_a_leader_that_stops(
+    table: StateTable,
+    mappings: Mappings,
+    at_once: None,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Promise: an instance stops within its seconds, whatever is folded; nothing is half done by that, and
+    nobody is told of a failure."""
+    mappings.write(mapping(0, 1))
+    began = threading.Event()
+
+    def for_long(self: StateTable, frame: Any, _: Any) -> None:
+        began.set()
+        frame.sparkSession.range(2, numPartitions=1).selectExpr(
+            "java_method('java.lang.Thread', 'sleep', id * 0 + 60000L)"
+        ).collect()
+
+    monkeypatch.setattr(StateTable, "_append_history", for_long)
+    with closing(Folding(table, lambda: True, lambda _: None)):
+        assert began.wait(60)
+        time.sleep(0.5)
+        stopped = time.monotonic()
+    assert time.monotonic() - stopped < folding.STOP_S
+    monkeypatch.undo()
+    assert not table.load().exists and not caplog.records
+    assert table.fold().commits == 1
 
 
 def test_plans_hide_the_clients_secrets(

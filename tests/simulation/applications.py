@@ -264,25 +264,24 @@ class SimulatedReplicator(Simulated, Replicator):
 
 
 class SimulatedDeduplicator(Simulated, Deduplicator):
-    """The deduplicator without Spark; its state query is a thread that folds."""
+    """The deduplicator without Spark; its state is folded by a task."""
 
     def became_leader(self) -> None:
         self.state = self.world.table  # type: ignore[assignment]
         self.destinations = Destinations(self.settings, self.link, self.control)
         self.destinations.settle(again=True)
         self.acls = AclReplication(self.settings, self.control)
-        query = object()
-        self.folding: object = query
+        term = self._folds = object()
 
         def fold() -> None:
-            while self.folding is query:
+            while self._folds is term:
                 self.world.scheduler.sleep(self.world.fold_s)
                 try:
                     self._folded(self.world.table.fold())
                 except StateError:
                     continue
 
-        self.world.scheduler.spawn(self.process, "state query", fold)
+        self.world.scheduler.spawn(self.process, "state", fold)
 
     def plan(self) -> list[DeduplicatorShare]:
         lanes = super().plan()

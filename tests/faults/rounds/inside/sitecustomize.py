@@ -175,15 +175,10 @@ def _state(module: ModuleType) -> None:
     around(module.StateTable, "fold", "fold")
 
 
-def _state_query(module: ModuleType) -> None:
+def _often(module: ModuleType) -> None:
     interval = os.environ.get("VERBATIM_FOLD_S")
     if interval:
-        start = module.start_state_query
-
-        def often(table: Any, **how: Any) -> Any:
-            return start(table, **{**how, "interval_s": float(interval)})
-
-        module.start_state_query = often  # type: ignore[attr-defined]
+        _replace(module, "LOOK_S", lambda _: float(interval))
 
 
 def _small_fetches(module: ModuleType) -> None:
@@ -271,7 +266,7 @@ POINTS: dict[str, Callable[[ModuleType], None]] = {
     "common.spark.lane_jobs": _lanes,
     "deduplicator.main": _folding,
     "deduplicator.state.table": _state,
-    "deduplicator.state.query": _state_query,
+    "deduplicator.state.folding": _often,
 }
 BREAKAGES: dict[str, tuple[str, Callable[[ModuleType], None]]] = {
     "stale-next": ("deduplicator.lane.delivery", _stale_next),

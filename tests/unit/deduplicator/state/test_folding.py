@@ -1,4 +1,4 @@
-"""When the deduplicator starts the state query, and starts it again."""
+"""When the deduplicator folds."""
 
 from __future__ import annotations
 
@@ -21,46 +21,10 @@ from common.link.lane_work import Work
 from deduplicator import main
 from deduplicator.lane import recovery
 from deduplicator.lane_plan import Left
-from deduplicator.main import FOLD_AGAIN_S, FOLD_BYTES, FOLD_MAPPINGS, FOLD_S, Deduplicator
+from deduplicator.main import FOLD_BYTES, FOLD_MAPPINGS, FOLD_S, Deduplicator
 from deduplicator.state.snapshot import FoldResult, Snapshot
 from deduplicator.state.table import StateTable
 from tests.simulation.world import SETTINGS, settings
-
-
-@pytest.mark.parametrize("bounded", [False, True])
-def test_the_state_query_starts_behind_the_lanes_and_again_some_time_after_it_died(
-    monkeypatch: pytest.MonkeyPatch, bounded: bool
-) -> None:
-    started: list[Any] = []
-
-    def start(_: Any, due: Any, on_folded: Any) -> Any:
-        started.append(SimpleNamespace(isActive=True, exception=lambda: "no slot"))
-        return started[-1]
-
-    monkeypatch.setattr(main, "start_state_query", start)
-    application = Deduplicator.__new__(Deduplicator)
-    application.bounded, application.state_query = bounded, None
-    application.state, application._fold_again_at = None, 20.0  # type: ignore[assignment]
-    worth_it = False
-    monkeypatch.setattr(Deduplicator, "_fold_due", lambda _: worth_it)
-
-    def folding_at(now: float) -> int:
-        application._keep_folding(now)
-        return len(started)
-
-    assert folding_at(19.9) == 0
-    if bounded:
-        assert folding_at(1000.0) == 0
-        return
-    assert folding_at(20.0) == folding_at(900.0) == 0
-    worth_it = True
-    assert folding_at(900.0) == folding_at(1000.0) == 1
-    worth_it = False
-    started[0].isActive = False
-    assert folding_at(1001.0) == 2
-    started[1].isActive = False
-    assert folding_at(1001.0 + FOLD_AGAIN_S - 0.1) == 2
-    assert folding_at(1001.0 + FOLD_AGAIN_S) == 3
 
 
 def test_a_fold_is_due_after_so_much_of_staging_so_many_mappings_or_so_long(
@@ -121,6 +85,7 @@ def leading(monkeypatch: pytest.MonkeyPatch) -> Callable[[Table], Deduplicator]:
         for name in ("Destinations", "AclReplication"):
             monkeypatch.setattr(main, name, lambda *_: SimpleNamespace(settle=lambda again: None))
         monkeypatch.setattr(StateTable, "of", lambda *_: table)
+        monkeypatch.setattr(main, "Folding", lambda *_: SimpleNamespace(close=lambda: None))
         application = Deduplicator(settings(STAGING_PARTITIONS="2"), until_caught_up=False)
         application.spark = application.control = None  # type: ignore[assignment]
         application.link = SimpleNamespace(source_cluster="s")  # type: ignore[assignment]
