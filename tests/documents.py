@@ -1,4 +1,5 @@
-"""What the pages of docs/ take from the code: `python -m tests.documents` writes it between their markers.
+"""What the pages of docs/ and the Helm chart take from the code: `python -m tests.documents` writes it,
+between the pages' markers.
 
 tests/unit/test_documents.py fails where a page is behind. Versions and fault rounds have commands of their
 own (tests/versions.py, tests/faults/rounds/report.py), since their figures are measured.
@@ -7,21 +8,25 @@ own (tests/versions.py, tests/faults/rounds/report.py), since their figures are 
 from __future__ import annotations
 
 import ast
+import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from common import errors
 from common.config import loading
+from common.config.fields import FIELDS, Fields
 from common.config.reference import settings_table
+from common.config.sources import _FAMILY
 from common.link.halt_reasons import HaltReason
 from common.link.identity import metrics_topic, own_topics
-from common.link.permissions import rights_table
+from common.link.permissions import RIGHTS, rights_table
 from replicator.driver.heartbeats import CONFIG as HEARTBEATS
 from verbatim.main import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
+K8S = ROOT / "k8s"
 RUNBOOKS = DOCS / "operations" / "halts.md"
 ROOMS = (
     "common",
@@ -83,18 +88,26 @@ def halts() -> str:
     return table(("reason", "what was found"), rows)
 
 
-def topics() -> str:
-    """The link's own topics, as the code makes them."""
+def link_topics(staging_partitions: int = 8) -> dict[str, tuple[int, dict[str, str]]]:
+    """The topics of a link that is called `link`, as the code makes them: name -> (partitions, config)."""
     needed = {
         "KAFKA_CLUSTERS_SOURCE_BOOTSTRAP_SERVERS": "source",
         "KAFKA_CLUSTERS_SOURCE_TOPIC": "orders",
         "KAFKA_CLUSTERS_DESTINATION_BOOTSTRAP_SERVERS": "target",
     }
-    settings = loading.load(environ={"APPLICATION_NAME": "link", **needed})
+    settings = loading.load(
+        environ={"APPLICATION_NAME": "link", "STAGING_PARTITIONS": str(staging_partitions), **needed}
+    )
     told = dict(own_topics(settings))
     told[settings.group_offsets_topic] = (1, {"cleanup.policy": "compact"})
     told |= metrics_topic(settings)
     told[settings.heartbeats_topic] = (1, dict(HEARTBEATS))
+    return told
+
+
+def topics() -> str:
+    """The link's own topics."""
+    told = link_topics()
 
     def row(name: str) -> tuple[str, ...]:
         partitions, config = told[name]
@@ -144,7 +157,51 @@ BLOCKS: dict[str, tuple[str, Callable[[], str]]] = {
 """Page -> what its markers are called, and what makes the block."""
 
 
+def chart_rights() -> str:
+    """The rights, as the chart's template reads them."""
+    return json.dumps([right._asdict() for right in RIGHTS], indent=1) + "\n"
+
+
+def chart_topics() -> str:
+    """The link's own topics, likewise."""
+    several = link_topics(9)
+    told = {
+        name.partition(".")[2]: {
+            "partitions": partitions,
+            "as_many_as_staging": several[name][0] != partitions,
+            "config": config,
+        }
+        for name, (partitions, config) in link_topics().items()
+    }
+    return json.dumps(told, indent=1) + "\n"
+
+
+def chart_schema() -> str:
+    """The schema of the chart's values, with the settings that there are."""
+    schema = json.loads((K8S / "values.schema.json").read_text())
+    kinds = {True: ["boolean", "string"], False: ["string", "number"]}
+    of_field = {name: info.annotation is bool for name, info in Fields.model_fields.items()}
+    schema["properties"]["settings"] = {
+        "type": "object",
+        "additionalProperties": False,
+        # YAML takes `off` for a boolean: it is one for a switch only.
+        "properties": {variable: {"type": kinds[of_field[FIELDS[variable]]]} for variable in sorted(FIELDS)},
+        "patternProperties": {f"^{_FAMILY.pattern}$": {"type": ["boolean", "string", "number"]}},
+    }
+    return json.dumps(schema, indent=1) + "\n"
+
+
+FILES: dict[Path, Callable[[], str]] = {
+    K8S / "strimzi/rights.json": chart_rights,
+    K8S / "strimzi/topics.json": chart_topics,
+    K8S / "values.schema.json": chart_schema,
+}
+"""Whole files for the Helm chart, and what makes them."""
+
+
 def main() -> None:
+    for file, made in FILES.items():
+        file.write_text(made())
     for page, (name, block) in BLOCKS.items():
         path = DOCS / page
         path.write_text(written(path.read_text(), name, block()))

@@ -373,6 +373,8 @@ def test_every_file_names_the_same_versions() -> None:
     assert f'image.version="{version}"' in dockerfile
     base = yaml.safe_load((K8S / "base/kustomization.yaml").read_text())
     assert [image["newTag"] for image in base["images"]] == [version]
+    chart = yaml.safe_load((K8S / "Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == (version, version)
     brokers = {s["image"] for n, s in compose()["services"].items() if n in ("source", "target", "topics")}
     assert brokers == {"apache/kafka:" + jars.KAFKA.rsplit(":", 1)[1]}
 

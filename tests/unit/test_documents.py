@@ -6,6 +6,7 @@ import inspect
 import re
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -21,7 +22,7 @@ from offsets import commit_rule, translation_index
 from replicator.lane import lane as replicator_lane
 from replicator.lane.throttle import Throttle
 from tests import documents, versions
-from tests.documents import BLOCKS, DOCS, ROOT
+from tests.documents import BLOCKS, DOCS, FILES, ROOT
 
 README = (ROOT / "README.md").read_text()
 PAGES = sorted(DOCS.rglob("*.md"))
@@ -36,6 +37,11 @@ def page(name: str) -> str:
 def test_what_a_page_takes_from_the_code_is_as_the_code_has_it(name: str) -> None:
     title, block = BLOCKS[name]
     assert documents.written(page(name), title, block()) == page(name), "run: python -m tests.documents"
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_what_the_chart_takes_from_the_code_is_as_the_code_has_it(file: Path) -> None:
+    assert FILES[file]() == file.read_text(), "run: python -m tests.documents"
 
 
 def test_a_page_without_its_markers_is_refused() -> None:
