@@ -11,6 +11,9 @@
 #                (org.apache.hadoop:hadoop-aws:3.5.0 for s3a://). Spark takes them with
 #                --conf spark.driver.extraClassPath=/opt/verbatim/extra-jars/*
 #   DEFAULT_ARTIFACT_REPOSITORY, UV_DEFAULT_INDEX   mirrors of Maven Central and PyPI
+#
+# What only a build knows, its revision and the like, are labels given to it; that, both architectures and a bill of materials:
+# docs/guides/kubernetes.md, "The image".
 
 # Debian 12 is the last one with Java 17, the version that is tested.
 FROM python:3.11-slim-bookworm AS base
@@ -68,7 +71,8 @@ FROM base AS runtime
 LABEL org.opencontainers.image.title="Verbatim" \
       org.opencontainers.image.description="Exactly-once replication of Kafka topics between clusters, on Spark" \
       org.opencontainers.image.version="0.1.0" \
-      org.opencontainers.image.licenses="Apache-2.0"
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.base.name="docker.io/library/python:3.11-slim-bookworm"
 # Named, because Hadoop asks who it is and fails on a number without a name.
 RUN useradd --uid 10001 --gid 0 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin verbatim \
     && install -d -o 10001 -g 0 -m 0770 /var/lib/verbatim
@@ -88,6 +92,14 @@ WORKDIR /tmp
 VOLUME /var/lib/verbatim
 EXPOSE 8080
 USER 10001:0
+# Whether the main loop turns. Not /readyz: what starts unhealthy containers anew would do so while a cluster is away. Kubernetes has
+# probes of its own. A command that serves no port, and lasts, is run with --no-healthcheck.
+HEALTHCHECK --interval=10s --timeout=5s --start-period=120s --retries=6 \
+    CMD ["python", "-c", "import http.client, os; \
+port = int(os.environ.get('HEALTH_PORT') or 8080); \
+asked = http.client.HTTPConnection('127.0.0.1', port, timeout=4); \
+port and asked.request('GET', '/healthz'); \
+raise SystemExit(port and asked.getresponse().status != 200)"]
 # tini hands SIGTERM on to the command and reaps the Python workers that Spark's daemon leaves behind.
 ENTRYPOINT ["/usr/bin/tini", "--"]
 CMD ["verbatim", "--help"]

