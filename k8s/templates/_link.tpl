@@ -88,6 +88,17 @@
 {{- end -}}
 {{- end -}}
 
+{{- /* (into, from): merges one mapping into another; null takes away. (`merge` knows neither null nor false.) */ -}}
+{{- define "verbatim.merged" -}}
+{{- $into := .into -}}
+{{- range $key, $value := .from -}}
+  {{- if kindIs "invalid" $value }}{{ $_ := unset $into $key -}}
+  {{- else if and (kindIs "map" $value) (kindIs "map" (get $into $key)) -}}
+    {{- include "verbatim.merged" (dict "into" (get $into $key) "from" $value) -}}
+  {{- else }}{{ $_ := set $into $key $value }}{{ end -}}
+{{- end -}}
+{{- end -}}
+
 {{- /* (root, settings, state, object): an application's Deployment, with what values say of it. */ -}}
 {{- define "verbatim.deployment" -}}
 {{- $values := .root.Values -}}
@@ -128,9 +139,9 @@
 {{- range $values.image.pullSecrets }}{{ $_ := set $pod "imagePullSecrets" (append ($pod.imagePullSecrets | default list) (dict "name" .)) }}{{ end -}}
 {{- with concat ($container.env | default list) $values.env ($given.env | default list) }}{{ $_ := set $container "env" . }}{{ end -}}
 {{- $_ := set $container "args" (concat $container.args ($given.args | default list)) -}}
-{{- $_ := set $container "resources" (mergeOverwrite $container.resources ($given.resources | default dict)) -}}
+{{- include "verbatim.merged" (dict "into" $container.resources "from" ($given.resources | default dict)) -}}
 {{- with $given.replicas }}{{ $_ := set $spec "replicas" . }}{{ end -}}
-{{- $_ := set $template "spec" (merge (deepCopy ($given.pod | default dict)) $pod) -}}
+{{- include "verbatim.merged" (dict "into" $pod "from" ($given.pod | default dict)) -}}
 {{- $_ := set $template.metadata "labels" (merge $template.metadata.labels ($given.podLabels | default dict)) -}}
 {{- /* A change of either rolls the Pods; kustomize has the ConfigMap's and the Secret's names change instead. */ -}}
 {{- $content := dict "checksum/verbatim" (print (.settings | toYaml) ($values.clients.files | toYaml) ($values.executors.conf | toYaml) (.root.Files.Glob "{base/config,overlays/executors}/*.{properties,conf}").AsConfig | sha256sum) -}}

@@ -212,6 +212,32 @@ def test_each_value_gets_where_it_belongs_and_nowhere_else(tmp_path: Path) -> No
     passes(tool("kubernetes-validate"), "--strict", tmp_path / "all.yaml")
 
 
+def test_a_value_that_is_false_or_null_is_heeded(tmp_path: Path) -> None:
+    nobody = dict.fromkeys(("runAsUser", "runAsGroup", "fsGroup"))
+    given = {
+        "pod": {"securityContext": {**nobody, "runAsNonRoot": False}},
+        "resources": {"limits": {"cpu": None}},
+    }
+    made, plain = pods(with_values(tmp_path, {"replicator": given})), pods(charted())
+    before = plain["replicator"]["spec"]
+    spec = made["replicator"]["spec"]
+    left = {key: v for key, v in before["securityContext"].items() if key not in nobody}
+    assert spec["securityContext"] == {**left, "runAsNonRoot": False}
+    assert spec["containers"][0]["resources"]["limits"] == {"memory": "3Gi"}
+    assert made["deduplicator"] == plain["deduplicator"]
+
+
+@pytest.mark.parametrize("state", [BUCKET, "state.accessMode=ReadWriteMany"])
+def test_all_of_it_together_fits_kubernetes_schemas(state: str, tmp_path: Path) -> None:
+    parts = "offsets.enabled=true,executors.enabled=true,autoscaling.enabled=true,namespace.create=true"
+    documents = [d for d in charted("--set", f"{parts},{state}") if d["kind"] != "VerticalPodAutoscaler"]
+    (tmp_path / "all.yaml").write_text(yaml.safe_dump_all(documents))
+    passes(tool("kubernetes-validate"), "--strict", tmp_path / "all.yaml")
+    # Consumer groups have no executors.
+    args = {name: pod["spec"]["containers"][0]["args"] for name, pod in pods(documents).items()}
+    assert args["offsets"] == ["offsets"] and len(args["replicator"]) == len(args["deduplicator"]) > 5
+
+
 def test_settings_come_through_as_the_application_reads_them(tmp_path: Path) -> None:
     maps = {m["metadata"]["name"]: m["data"] for m in of_kind(with_values(tmp_path, FULL), "ConfigMap")}
     settings = loading.load(

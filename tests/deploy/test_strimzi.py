@@ -3,6 +3,7 @@ link's own topics as the applications make them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -99,6 +100,11 @@ def test_each_application_has_the_rights_that_it_needs_and_no_other() -> None:
         assert granted(user) == rules(plain(ours(principal, cluster))), (principal, cluster)
         assert user["metadata"]["labels"]["strimzi.io/cluster"] == CLUSTERS[cluster]
     assert found == {}
+
+
+def test_each_condition_of_a_right_is_known_here() -> None:
+    found = {words for right in RIGHTS for words in re.findall(r"\b(?:with|for) `([\w-]+)", right.when)}
+    assert found == ONLY_WITH.keys()
 
 
 def test_every_right_that_there_is_can_be_had() -> None:
