@@ -159,7 +159,7 @@ BLOCKS: dict[str, tuple[str, Callable[[], str]]] = {
 
 def chart_rights() -> str:
     """The rights, as the chart's template reads them."""
-    return json.dumps([right._asdict() for right in RIGHTS], indent=1) + "\n"
+    return "[\n" + ",\n".join(json.dumps(right._asdict()) for right in RIGHTS) + "\n]\n"
 
 
 def chart_topics() -> str:
@@ -179,14 +179,12 @@ def chart_topics() -> str:
 def chart_schema() -> str:
     """The schema of the chart's values, with the settings that there are."""
     schema = json.loads((K8S / "values.schema.json").read_text())
-    kinds = {True: ["boolean", "string"], False: ["string", "number"]}
     of_field = {name: info.annotation is bool for name, info in Fields.model_fields.items()}
-    schema["properties"]["settings"] = {
-        "type": "object",
-        "additionalProperties": False,
-        # YAML takes `off` for a boolean: it is one for a switch only.
-        "properties": {variable: {"type": kinds[of_field[FIELDS[variable]]]} for variable in sorted(FIELDS)},
-        "patternProperties": {f"^{_FAMILY.pattern}$": {"type": ["boolean", "string", "number"]}},
+    # YAML takes `off` for a boolean: it is one for a switch only.
+    kinds = {v: {"$ref": f"#/definitions/{'switch' if of_field[FIELDS[v]] else 'setting'}"} for v in FIELDS}
+    schema["properties"]["settings"]["properties"] = dict(sorted(kinds.items()))
+    schema["properties"]["settings"]["patternProperties"] = {
+        f"^{_FAMILY.pattern}$": {"$ref": "#/definitions/property"}
     }
     return json.dumps(schema, indent=1) + "\n"
 

@@ -141,7 +141,12 @@ FULL: dict[str, Any] = {
         "pullPolicy": "Always",
         "pullSecrets": ["login"],
     },
-    "settings": {"KAFKA_CLUSTERS_SOURCE_TOPIC": "orders", "MAPPINGS_LIMIT": 4000000, "REWIND": False},
+    "settings": {
+        "KAFKA_CLUSTERS_SOURCE_TOPIC": "orders",
+        "MAPPINGS_LIMIT": 4000000,
+        "REWIND": False,
+        "KAFKA_CLUSTERS_SOURCE_PROPERTIES_SOCKET_KEEPALIVE_ENABLE": True,
+    },
     "clients": {"files": {"source.properties": "a=b\n", "ca.pem": "certificate\n"}},
     "env": [{"name": "LOG_LEVEL", "value": "DEBUG"}],
     "replicator": {
@@ -245,6 +250,7 @@ def test_settings_come_through_as_the_application_reads_them(tmp_path: Path) -> 
     )
     assert (settings.source_topic, settings.mappings_limit, settings.rewind) == ("orders", 4_000_000, False)
     assert settings.application_name == "verbatim"
+    assert settings.client_properties["source.consumer"]["socket.keepalive.enable"] == "true"
 
 
 def test_a_change_of_settings_or_logins_rolls_the_pods() -> None:
