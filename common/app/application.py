@@ -11,13 +11,14 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from common import ports
+from common.app import traces
 from common.app.cluster_watch import ClusterWatch
 from common.app.election import TICK_S, wait_for_lead
 from common.app.instance import CALL_S
 from common.app.role import Role
 from common.app.signals import STOP_S
 from common.app.work_report import WorkReport, halts_of
-from common.config.credentials import for_plan
+from common.config.credentials import for_plan, traces_for_plan
 from common.errors import KafkaTimeout, LinkRefused, VerbatimError
 from common.kafka.client.clients import admin
 from common.link import identity
@@ -82,6 +83,7 @@ class Application(Role):
 
     def run(self) -> int:
         java.check()
+        traces.must_be_had(self.settings)
         return super().run()
 
     def _run(self) -> int:
@@ -215,6 +217,7 @@ class Application(Role):
             control_consumer=for_plan(s, "destination", "consumer"),
             control_producer=for_plan(s, "destination", "producer"),
             control_admin=for_plan(s, "destination", "admin"),
+            traces=traces_for_plan(s),
         ).with_share(share)
 
     def _tell_end(self) -> bool:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from common import ports
+from common.app.traces import spans_of
 from common.config import credentials
 from common.errors import Deposed, SettingsError
 from common.link.control_kinds import EndEpoch
@@ -16,6 +17,9 @@ from common.link.lane_plan import LanePlan
 from common.link.lane_progress import Refused, Row, Unfinished, encode
 from common.log_lines import setup_worker
 from common.ports import Deadline
+
+if TYPE_CHECKING:
+    from common.app.otel.spans import Spans
 
 LOOK_INTERVAL_S = 0.5
 
@@ -36,13 +40,14 @@ class _Lane(Protocol):
     def close(self) -> None: ...
 
 
-def run_lane(plan: dict[str, Any], make: Callable[[dict[str, Any]], _Lane]) -> Iterator[str]:
+def run_lane(plan: dict[str, Any], make: Callable[[dict[str, Any], Spans | None], _Lane]) -> Iterator[str]:
     """Run a lane for one epoch and yield its progress rows, as JSON. `make` gets its plan, as JSON, with the
-    secrets that this machine has."""
+    secrets that this machine has, and what it sends spans with."""
     setup_worker(plan["log_level"], plan["log_format"])
     tame_garbage_collector()
+    spans = spans_of(plan)
     try:
-        lane = make(credentials.found_in_plan(plan))
+        lane = make(credentials.found_in_plan(plan), spans)
     except SettingsError as error:
         yield encode(Refused(str(error)))
         return
@@ -51,6 +56,8 @@ def run_lane(plan: dict[str, Any], make: Callable[[dict[str, Any]], _Lane]) -> I
             yield encode(row)
     finally:
         lane.close()
+        if spans is not None:
+            spans.close()
 
 
 class LaneTerm:

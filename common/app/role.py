@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pyspark.sql import SparkSession
 
 from common import ports
+from common.app import traces
 from common.app.instance import Instance
 from common.link.lane_plan import LaneShare
 from common.link.lane_progress import Row
@@ -75,7 +76,7 @@ class Role(Instance, ABC):
             lanes=self.settings.parallelism,
             extra_slots=self.extra_slots,
             delta=self.uses_delta,
-            worker_imports=type(self).run_lane.__module__,
+            worker_imports=",".join([type(self).run_lane.__module__, *traces.modules(self.settings)]),
         )
         self.lanes_wanted = lanes_of(self.spark)
         self._lane_count = LaneCount(self.lanes_wanted, self.settings.parallelism, self.extra_slots)

@@ -55,7 +55,12 @@ def check_together(settings: Settings) -> None:
         _check_heartbeats(settings)
     if "otlp" in settings.exporters and (why := telemetry.wrong(settings.otel_variables)):
         raise SettingsError(why)
-    if set(settings.exporters) - {"prometheus"} and (
+    traces = settings.traces_exporter
+    if traces == "otlp" and (why := telemetry.wrong(settings.otel_variables, "TRACES")):
+        raise SettingsError(why)
+    if why := telemetry.wrong_ratio(settings.traces_sampler, settings.traces_sampler_arg):
+        raise SettingsError(f"OTEL_TRACES_SAMPLER_ARG: {why}")
+    if {*settings.exporters, traces} - {"prometheus", telemetry.NONE} and (
         entry := telemetry.wrong_attributes(settings.otel_resource_attributes)
     ):
         raise SettingsError(f"OTEL_RESOURCE_ATTRIBUTES: entry {entry[:40]!r} is not of the form name=value")

@@ -1,5 +1,5 @@
-"""What a plan says of a client instead of its secrets, and how these are found where the plan is carried out;
-makes no client.
+"""What a plan says of a client, or of an exporter of spans, instead of its secrets, and how these are found
+where the plan is carried out; makes none.
 
 Plans are rows: they pass through Spark's memory, its RPC and its spill files. A lane takes passwords and keys
 from the environment and the files of the machine that it runs on, as its driver did.
@@ -7,17 +7,22 @@ from the environment and the files of the machine that it runs on, as its driver
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
 
+from common.config import telemetry
 from common.config.client_properties import Kind, Value, is_secret
 from common.errors import SettingsError
 
 if TYPE_CHECKING:
     from common.config.fields import Cluster
     from common.config.settings import Settings
+
+log = logging.getLogger(__name__)
 
 KEY = "credentials"
 """Stands among a client's properties in a plan, where secrets were left out."""
@@ -79,3 +84,49 @@ def found_in_plan(plan: Mapping[str, Any]) -> dict[str, Any]:
         name: found(value) if isinstance(value, dict) and KEY in value else value
         for name, value in plan.items()
     }
+
+
+class TracesPlan(TypedDict):
+    """Of an exporter of spans: its name, OpenTelemetry's variables without those that hold a secret, which
+    `secret` names, and where the driver was given them."""
+
+    exporter: str
+    variables: dict[str, str | None]
+    secret: list[str]
+    config_file: str | None
+
+
+def traces_for_plan(settings: Settings) -> TracesPlan | None:
+    """None where no spans are wanted."""
+    if settings.traces_exporter == telemetry.NONE:
+        return None
+    variables = settings.otel_variables
+    secret = [name for name in variables if telemetry.secrets({name: variables[name]})]
+    return {
+        "exporter": settings.traces_exporter,
+        "variables": {name: value for name, value in variables.items() if name not in secret},
+        "secret": secret,
+        "config_file": settings.config_file and os.path.abspath(settings.config_file),
+    }
+
+
+def traces_found(plan: TracesPlan, environ: Mapping[str, str] | None = None) -> dict[str, str | None]:
+    """The variables that `traces_for_plan` was given, secrets as this machine has them. One that it lacks is
+    told: records go on without."""
+    environ = os.environ if environ is None else environ
+    found = dict(plan["variables"])
+    file = plan["config_file"]
+    for name in plan["secret"]:
+        value = environ.get(name)
+        if not value and file and Path(file).exists():
+            from common.config.sources import Sources
+
+            value = given.value if (given := Sources.read({}, file, {}).get(name)) else None
+        if not value:
+            log.warning(
+                "%s: not set on %s, where a lane runs; secrets don't travel with plans (docs: guides/several-machines#secrets-do-not-travel)",
+                name,
+                socket.gethostname(),
+            )
+        found[name] = value or None
+    return found

@@ -295,6 +295,15 @@ class Fields(BaseModel):
     metrics_interval_ms: int = _setting(
         "OTEL_METRIC_EXPORT_INTERVAL", 60_000, "how often they are sent, in ms (`otlp`, `kafka`, `console`)", ge=1
     )  # fmt: skip
+    traces_exporter: Annotated[str, BeforeValidator(telemetry.traces_exporter)] = _setting(
+        "OTEL_TRACES_EXPORTER", telemetry.NONE, "where the spans of frames go: `otlp`, `console` or `none`. All but `none` need the extra `otel`"
+    )  # fmt: skip
+    traces_sampler: Annotated[str, BeforeValidator(telemetry.sampler)] = _setting(
+        "OTEL_TRACES_SAMPLER", "parentbased_always_on", "which frames have spans: `always_on`, `traceidratio` and the others of OpenTelemetry's; the same of both applications"
+    )  # fmt: skip
+    traces_sampler_arg: str | None = _setting(
+        "OTEL_TRACES_SAMPLER_ARG", None, "`traceidratio`: the share of frames, from 0 to 1", "`1`"
+    )
     otlp_endpoint: str | None = _setting(
         "OTEL_EXPORTER_OTLP_ENDPOINT", None, "`otlp`: the receiver", "`http://localhost:4318`, with `grpc` port 4317"
     )  # fmt: skip

@@ -104,6 +104,8 @@ class Settings(Fields):
             "OTEL_EXPORTER_OTLP_HEADERS": self.otlp_headers,
             "OTEL_SERVICE_NAME": self.otel_service_name,
             "OTEL_RESOURCE_ATTRIBUTES": self.otel_resource_attributes,
+            "OTEL_TRACES_SAMPLER": self.traces_sampler,
+            "OTEL_TRACES_SAMPLER_ARG": self.traces_sampler_arg,
         }
 
     @property

@@ -1,5 +1,5 @@
-"""Where metrics go besides Prometheus, as OpenTelemetry's variables say it: read and checked. Who sends them
-is elsewhere."""
+"""Where metrics and traces go, as OpenTelemetry's variables say it: read and checked. Who sends them is
+elsewhere."""
 
 from __future__ import annotations
 
@@ -11,9 +11,24 @@ from common.config.client_properties import LOGIN
 
 EXPORTERS = ("prometheus", "otlp", "kafka", "console")
 NONE = "none"
+TRACES_EXPORTERS = ("otlp", "console")
+_WITH_RATIO = ("traceidratio", "parentbased_traceidratio")
+SAMPLERS = (
+    *("always_on", "always_off", "parentbased_always_on", "parentbased_always_off"),
+    *_WITH_RATIO,
+)
+"""Of OpenTelemetry's specification. A frame's trace has no parent, so both of a kind do the same."""
 PROTOCOLS = ("http/protobuf", "grpc")
-HEADERS = ("OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_METRICS_HEADERS")
-ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT")
+HEADERS = (
+    "OTEL_EXPORTER_OTLP_HEADERS",
+    "OTEL_EXPORTER_OTLP_METRICS_HEADERS",
+    "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
+)
+ENDPOINTS = (
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+)
 _HEADER = re.compile(r"\s*[!#-'*+\-.0-9A-Z^-z|~]+\s*=[ !#-+\--:<-\[\]-~]*")
 
 
@@ -28,9 +43,34 @@ def exporters(value: str) -> str:
     return ",".join(names)
 
 
-def protocol(variables: Mapping[str, str | None]) -> str:
+def traces_exporter(value: str) -> str:
+    """ValueError where it names none."""
+    if (name := value.strip().lower()) not in (*TRACES_EXPORTERS, NONE):
+        raise ValueError(f"expected {', '.join(TRACES_EXPORTERS)} or none, not {value[:40]!r}")
+    return name
+
+
+def sampler(value: str) -> str:
+    """ValueError where it names none."""
+    if (name := value.strip().lower()) not in SAMPLERS:
+        raise ValueError(f"expected one of {', '.join(SAMPLERS)}, not {value[:40]!r}")
+    return name
+
+
+def wrong_ratio(sampler: str, argument: str | None) -> str | None:
+    """What is wrong with a sampler's argument; None: nothing, or it takes none."""
+    if sampler not in _WITH_RATIO or argument is None:
+        return None
+    try:
+        ratio = float(argument)
+    except ValueError:
+        ratio = -1.0
+    return None if 0 <= ratio <= 1 else f"expected a ratio between 0 and 1, not {argument[:40]!r}"
+
+
+def protocol(variables: Mapping[str, str | None], signal: str = "METRICS") -> str:
     return (
-        variables.get("OTEL_EXPORTER_OTLP_METRICS_PROTOCOL")
+        variables.get(f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL")
         or variables.get("OTEL_EXPORTER_OTLP_PROTOCOL")
         or PROTOCOLS[0]
     )
@@ -45,10 +85,10 @@ def secrets(variables: Mapping[str, str | None]) -> list[str]:
     return [secret for value in values + logins for secret in (value, unquote(value)) if secret]
 
 
-def wrong(variables: Mapping[str, str | None]) -> str | None:
+def wrong(variables: Mapping[str, str | None], signal: str = "METRICS") -> str | None:
     """What is wrong with variables of the exporter `otlp`, named and without a header's content; None:
     nothing."""
-    if (found := protocol(variables)) not in PROTOCOLS:
+    if (found := protocol(variables, signal)) not in PROTOCOLS:
         return f"OTEL_EXPORTER_OTLP_PROTOCOL: expected {' or '.join(PROTOCOLS)}, not {found[:40]!r}"
     scheme = "" if found == "grpc" else "https?://"
     for name in ENDPOINTS:

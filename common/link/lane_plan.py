@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from common.config.credentials import TracesPlan
+
 Config = Mapping[str, Any]
 """A client's properties."""
 
@@ -24,7 +26,8 @@ class LanePlan:
     """What the plans of all lanes of an epoch have in common.
 
     `term` and `epoch` say whose plan it is, `epoch_s` how long the epoch lasts at most, in seconds. `cluster`
-    and `target_cluster` are cluster ids. `again`: Spark runs this lane a second time.
+    and `target_cluster` are cluster ids. `traces`: where spans of frames go. `again`: Spark runs this lane a
+    second time.
     """
 
     application: str
@@ -48,6 +51,7 @@ class LanePlan:
     control_consumer: Config
     control_producer: Config
     control_admin: Config
+    traces: TracesPlan | None = None
     again: bool = False
 
     def with_share(self, share: LaneShare) -> dict[str, Any]:

@@ -23,7 +23,7 @@ from typing import Any
 
 ARCHIVES = ("/pyspark.zip", "-src.zip")
 IMPORTS = "VERBATIM_WORKER_IMPORTS"
-"""The environment variable that names the module to import, with all that it imports."""
+"""The environment variable that names the modules to import, comma-separated, with all that they import."""
 
 
 def without_archive(path: list[str]) -> list[str]:
@@ -48,10 +48,10 @@ class _NoPandas(MetaPathFinder):
             raise ModuleNotFoundError("pandas is left out of workers", name=name)
 
 
-def import_ahead(module: str) -> None:
-    """Import a module and what Spark's workers need for lanes. What is missing here is missed by the worker
+def import_ahead(modules: str) -> None:
+    """Import modules, and what Spark's workers need for lanes. What is missing here is missed by the worker
     that needs it."""
-    for name in ("pyarrow", module):
+    for name in ("pyarrow", *modules.split(",")):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     # Else each worker's collector goes through all of it once more, and so copies the memory that it shares
@@ -79,6 +79,6 @@ def main() -> None:
     sys.path[:] = without_archive(sys.path)
     leave_out_pandas()
     say_nothing_of_broken_pipes()
-    if module := os.environ.get(IMPORTS):
-        import_ahead(module)
+    if modules := os.environ.get(IMPORTS):
+        import_ahead(modules)
     runpy.run_module("pyspark.daemon", run_name="__main__", alter_sys=True)

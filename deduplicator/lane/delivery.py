@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
@@ -30,6 +31,7 @@ from deduplicator.lane.blocked_partition import BlockedPartition
 from deduplicator.lane.blocked_partitions import BlockedPartitions
 from deduplicator.lane.fencing import FencingProducer
 from deduplicator.lane.frame_handler import FrameHandler, GoBack, Waiting
+from deduplicator.lane.frame_trace import FrameTrace
 from deduplicator.lane.hanging import Unsettled, Watch, close_hanging
 from deduplicator.lane.inbox import Inbox
 from deduplicator.lane.partition_state import StagingPartitionState
@@ -38,6 +40,9 @@ from deduplicator.lane.transaction import MAX_BATCH_BYTES, MUCH_BYTES, Again, Tr
 from deduplicator.lane.transactional_ids import TransactionalIds
 from deduplicator.lane.unavailable import Unavailable
 from deduplicator.lane_plan import DeduplicatorPlan, StagingPartition
+
+if TYPE_CHECKING:
+    from common.app.otel.spans import Spans
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +71,7 @@ class Delivery:
         share: StagingPartition,
         term: LaneTerm,
         admin: AdminClient,
+        spans: Spans | None = None,
     ) -> None:
         self.plan = plan
         self.partition = share.partition
@@ -86,7 +92,8 @@ class Delivery:
         so again before long."""
         self.state = StagingPartitionState(f"{plan.staging_topic}-{self.partition}", self.partition)
         self._admin = admin
-        self._transaction = Transaction(plan, self.state, self._has_several_sources)
+        trace = None if spans is None else FrameTrace(spans)
+        self._transaction = Transaction(plan, self.state, self._has_several_sources, trace)
         self._ids = TransactionalIds(term.control)
         self._unavailable = Unavailable(admin, self._topic_id)
         self._blocked = BlockedPartitions(plan, term, self.state, admin, self._unavailable)

@@ -142,7 +142,9 @@ class FrameHandler:
             raise Again(f"an unexpected error at offset {offset}: going on without {where}") from error
 
     def _judge_frame(self, key: PartitionId, frame: Frame, crc: int, message: Received) -> None:
-        offset = message.offset()
+        offset, trace = message.offset(), self._transaction.trace
+        if trace is not None:
+            trace.taken(frame)
         decision = decide(self.state.next.get(key), frame, self.state.complete)
         if decision.action is Action.SEEN:
             self.state.count(frame.topic, frame.partition, duplicates=frame.count)
@@ -180,6 +182,8 @@ class FrameHandler:
             return
         self._deliver(key, frame, rows, decision, destination, offset)
         self._transaction.bytes += max(len(message), rows.unpacked)
+        if trace is not None:
+            trace.produced(len(message))
 
     def _needed(self, frame: Frame) -> bool:
         """Whether a frame that can't be is the next one of its partition, with more records than any may

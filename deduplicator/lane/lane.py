@@ -8,7 +8,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
@@ -31,6 +31,9 @@ from common.ports import Deadline
 from deduplicator.lane.delivery import Delivery
 from deduplicator.lane.partition_state import StagingPartitionState
 from deduplicator.lane_plan import DeduplicatorPlan, Left
+
+if TYPE_CHECKING:
+    from common.app.otel.spans import Spans
 
 log = logging.getLogger(__name__)
 
@@ -57,13 +60,13 @@ when this one is there. With the library's 1 MiB a target that is 50 ms away giv
 
 def run(plan: dict[str, Any]) -> Iterator[str]:
     """Run a lane for one epoch and yield its progress rows, as JSON."""
-    return run_lane(plan, lambda found: Lane(DeduplicatorPlan.from_json(found)))
+    return run_lane(plan, lambda found, spans: Lane(DeduplicatorPlan.from_json(found), spans))
 
 
 class Lane:
     """One epoch of one lane."""
 
-    def __init__(self, plan: DeduplicatorPlan) -> None:
+    def __init__(self, plan: DeduplicatorPlan, spans: Spans | None = None) -> None:
         self.plan = plan
         self._throttled_before_ms = THROTTLED.all_ms
         """What a lane before it in this process counted."""
@@ -76,7 +79,7 @@ class Lane:
         self.counting: Producer = clients.producer(plan.control_producer, linger_ms=0)
         self.consumer = _reader(plan)
         self.deliveries = {
-            share.partition: Delivery(plan, share, self.term, self.admin) for share in plan.partitions
+            share.partition: Delivery(plan, share, self.term, self.admin, spans) for share in plan.partitions
         }
         self.generations: dict[int, int] = {}
         self._next: dict[PartitionName, int] = {}

@@ -31,6 +31,7 @@ from common.link.offset_mappings import Mapping
 from common.partitions import PartitionId, PartitionName
 from common.ports import Deadline
 from deduplicator.lane.fencing import FencingProducer
+from deduplicator.lane.frame_trace import FrameTrace
 from deduplicator.lane.offset_runs import Run, merge, placed, segments
 from deduplicator.lane.partition_state import StagingPartitionState
 from deduplicator.lane_plan import DeduplicatorPlan
@@ -134,11 +135,13 @@ class Transaction:
         plan: DeduplicatorPlan,
         state: StagingPartitionState,
         has_several_sources: Callable[[str, bool], bool],
+        trace: FrameTrace | None = None,
     ) -> None:
         """`has_several_sources` says of a destination whether other owners write there too, for other source
         topics; asked anew if wanted."""
         self.plan = plan
         self.state = state
+        self.trace = trace
         self.open = False
         self.moved: dict[PartitionId, Moved] = {}
         self.bytes = 0
@@ -211,6 +214,8 @@ class Transaction:
         self.moved, self._ends = {}, {}
         was_open, self.open = self.open, False
         self.state.aborted += was_open
+        if self.trace is not None:
+            self.trace.dropped()
         if fencing is not None:
             fencing.drop(was_open)
 
@@ -304,6 +309,8 @@ class Transaction:
         if with_position:
             self.state.committed, self._position_sent = self.state.position, now
         self.moved, self._alone = {}, set()
+        if self.trace is not None:
+            self.trace.committed()
 
     def _flush(self, producer: BatchProducer, timeout_s: float) -> int:
         try:

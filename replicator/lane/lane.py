@@ -16,7 +16,7 @@ import logging
 import uuid
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError
 
@@ -38,6 +38,7 @@ from common.partitions import PartitionName
 from common.ports import Deadline
 from replicator.lane.batching_delay import BatchingDelay
 from replicator.lane.frame_packer import FramePacker
+from replicator.lane.frame_trace import FrameTrace
 from replicator.lane.halts import Halts
 from replicator.lane.partition_copy import CutFrame, Loop, PartitionCopy, Status
 from replicator.lane.resend_requests import ResendRequests, no_longer_there
@@ -47,6 +48,9 @@ from replicator.lane.throttle import Throttle
 from replicator.lane.topic_id_check import TopicIdCheck
 from replicator.lane.unreadable import Unreadable
 from replicator.lane_plan import ReplicatorPlan
+
+if TYPE_CHECKING:
+    from common.app.otel.spans import Spans
 
 log = logging.getLogger(__name__)
 
@@ -63,14 +67,15 @@ CALL_S = 30.0
 
 def run(plan: dict[str, Any]) -> Iterator[str]:
     """Run a lane for one epoch and yield its progress rows, as JSON."""
-    return run_lane(plan, lambda found: Lane(ReplicatorPlan.from_json(found)))
+    return run_lane(plan, lambda found, spans: Lane(ReplicatorPlan.from_json(found), spans))
 
 
 class Lane:
     """One epoch of one lane."""
 
-    def __init__(self, plan: ReplicatorPlan) -> None:
+    def __init__(self, plan: ReplicatorPlan, spans: Spans | None = None) -> None:
         self.plan = plan
+        self.trace = None if spans is None else FrameTrace(spans)
         self.bounded: bool = plan.bounded
         self.control = ControlLog.in_lane(plan)
         self.term = LaneTerm(plan, self.control)
@@ -100,9 +105,9 @@ class Lane:
             c.key for c, p in zip(self.copies.values(), plan.partitions, strict=True) if p.position is None
         }
         self.halts = Halts(self.term, self.copies.values())
-        self.source = Source(plan, self.copies.values())
+        self.source = Source(plan, self.copies.values(), self.trace)
         self.topic_id_check = TopicIdCheck(self.source, self._send)
-        self.writer = Writer(plan, self.term, self.halts)
+        self.writer = Writer(plan, self.term, self.halts, self.trace)
         self.resend_requests = ResendRequests(
             self.copies.values(), self.term, self.source, self.halts, self.topic_id_check.hold_back
         )
@@ -170,10 +175,7 @@ class Lane:
 
     def _consume(self) -> None:
         """Read what is there into the copies."""
-        if self.topic_id_check.full():
-            self._pass_time()
-            return
-        if self.throttle.enough(self.uncut.values()):
+        if self.topic_id_check.full() or self.throttle.enough(self.uncut.values()):
             self._pass_time()
             return
         came = self.source.read(self._wait())
@@ -319,6 +321,8 @@ class Lane:
                 except Exception as error:  # noqa: BLE001 - whatever it is, it is about this partition
                     self._confine(copy, error)
                 for cut in cuts:
+                    if self.trace is not None:
+                        self.trace.cut(cut.frame)
                     self.topic_id_check.hold_back(cut)
                     self.throttle.spend(cut)
             if copy.status is not Status.RUNNING or copy.cut_at >= copy.read:

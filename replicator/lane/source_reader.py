@@ -18,6 +18,7 @@ from common.link.lane_counters import ends
 from common.partitions import PartitionName
 from common.ports import Deadline
 from replicator.lane.frame_packer import whole_codecs
+from replicator.lane.frame_trace import FrameTrace
 from replicator.lane.partition_copy import PartitionCopy, Status
 from replicator.lane_plan import ReplicatorPlan
 
@@ -30,8 +31,11 @@ log = logging.getLogger(__name__)
 class Source:
     """A lane's clients of the source cluster."""
 
-    def __init__(self, plan: ReplicatorPlan, copies: Iterable[PartitionCopy]) -> None:
+    def __init__(
+        self, plan: ReplicatorPlan, copies: Iterable[PartitionCopy], trace: FrameTrace | None = None
+    ) -> None:
         self.plan = plan
+        self._trace = trace
         self.copies = list(copies)
         self._admin = clients.admin(plan.source_admin)
         self._silence = StallDetector(self._admin, SILENCE_S)
@@ -85,6 +89,8 @@ class Source:
         """What has come, in order for each partition."""
         assert self._consumer is not None
         came = self._consumer.read(timeout_s)
+        if self._trace is not None:
+            self._trace.read(came)
         # For good: frames that wait may not be overtaken, and a record that was read may not be in one yet.
         self._by_name |= self._consumer.by_name()
         return came

@@ -34,6 +34,7 @@ from common.link.partitioning import staging_partition
 from common.link.positions import Position
 from common.ports import Deadline
 from replicator.lane.frame_packer import frame_codec
+from replicator.lane.frame_trace import FrameTrace
 from replicator.lane.halts import Halts
 from replicator.lane.partition_copy import CutFrame, PartitionCopy
 from replicator.lane_plan import ReplicatorPlan
@@ -79,8 +80,11 @@ class Way:
 class Writer:
     """One producer for one epoch of a lane."""
 
-    def __init__(self, plan: ReplicatorPlan, term: LaneTerm, halts: Halts) -> None:
+    def __init__(
+        self, plan: ReplicatorPlan, term: LaneTerm, halts: Halts, trace: FrameTrace | None = None
+    ) -> None:
         self.plan = plan
+        self._trace = trace
         self.term = term
         self.halts = halts
         uncompressed = {} if frame_codec(plan.staging_producer) is None else {"compression_type": "none"}
@@ -199,6 +203,8 @@ class Writer:
             way.moved = ports.monotonic()
             if self._failed is None:
                 copy.acknowledge(cut)
+                if self._trace is not None:
+                    self._trace.staged(cut.frame, len(cut.value))
         elif self._failed is None:
             self._failed = (copy, cut, error)
             self._reported(self.plan.staging_topic, error, None)

@@ -1,4 +1,5 @@
-"""Receivers of OpenTelemetry's metrics, over HTTP and over gRPC, which read what official exporters send."""
+"""Receivers of OpenTelemetry's metrics and spans, over HTTP and over gRPC, which read what official exporters
+send."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import pairwise
 from typing import Any
@@ -15,6 +17,11 @@ from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2_grpc
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
     ExportMetricsServiceResponse,
+)
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
 )
 
 from common.app.health import Health
@@ -33,11 +40,16 @@ class Receiver:
         self.endpoint = ""
         self.status = 200
         self.came: list[tuple[dict[str, str], ExportMetricsServiceRequest]] = []
+        self.traces: list[tuple[dict[str, str], ExportTraceServiceRequest]] = []
 
     @property
     def figures(self) -> Figures:
         """Of the request that came last."""
         return figures(self.came[-1][1])
+
+    @property
+    def spans(self) -> list[Sent]:
+        return [span for _, request in self.traces for span in spans(request)]
 
 
 @contextmanager
@@ -47,10 +59,12 @@ def over_http(port: int = 0) -> Iterator[Receiver]:
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
+            headers = {name.lower(): value for name, value in self.headers.items()}
             if self.path == "/v1/metrics" and receiver.status == 200:
-                headers = {name.lower(): value for name, value in self.headers.items()}
                 receiver.came.append((headers, ExportMetricsServiceRequest.FromString(body)))
-            self.send_response(receiver.status if self.path == "/v1/metrics" else 404)
+            if self.path == "/v1/traces" and receiver.status == 200:
+                receiver.traces.append((headers, ExportTraceServiceRequest.FromString(body)))
+            self.send_response(receiver.status if self.path in ("/v1/metrics", "/v1/traces") else 404)
             self.send_header("Content-Length", "0")
             self.end_headers()
 
@@ -77,14 +91,55 @@ def over_grpc() -> Iterator[Receiver]:
             receiver.came.append((dict(context.invocation_metadata()), request))
             return ExportMetricsServiceResponse()
 
+    class Traces(trace_service_pb2_grpc.TraceServiceServicer):
+        def Export(self, request: Any, context: Any) -> ExportTraceServiceResponse:  # noqa: N802 - its name
+            receiver.traces.append((dict(context.invocation_metadata()), request))
+            return ExportTraceServiceResponse()
+
     server = grpc.server(ThreadPoolExecutor(2))
     metrics_service_pb2_grpc.add_MetricsServiceServicer_to_server(Service(), server)  # type: ignore[no-untyped-call]
+    trace_service_pb2_grpc.add_TraceServiceServicer_to_server(Traces(), server)  # type: ignore[no-untyped-call]
     receiver.endpoint = f"http://{HOST}:{server.add_insecure_port(f'{HOST}:0')}"
     server.start()
     try:
         yield receiver
     finally:
         server.stop(None).wait()
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A span: ids in hexadecimal, times in ns since 1970; attributes also those of who sent it."""
+
+    name: str
+    trace: str
+    id: str
+    parent: str
+    begin: int
+    end: int
+    kind: int
+    attributes: dict[str, str | int]
+
+
+def spans(request: ExportTraceServiceRequest) -> list[Sent]:
+    def value(of: Any) -> str | int:
+        return of.int_value if of.WhichOneof("value") == "int_value" else str(of.string_value)
+
+    return [
+        Sent(
+            span.name,
+            span.trace_id.hex(),
+            span.span_id.hex(),
+            span.parent_span_id.hex(),
+            span.start_time_unix_nano,
+            span.end_time_unix_nano,
+            span.kind,
+            {one.key: value(one.value) for one in [*of_resource.resource.attributes, *span.attributes]},
+        )
+        for of_resource in request.resource_spans
+        for scope in of_resource.scope_spans
+        for span in scope.spans
+    ]
 
 
 def figures(request: ExportMetricsServiceRequest) -> Figures:

@@ -3,24 +3,21 @@ own. A failure is told once, then counted, and stops nothing."""
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, MetricExporter, MetricExportResult
-from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.resources import Resource
 
 from common.app.metrics import registry_of
+from common.app.otel.exporters import Said, environment, resource_of
 from common.app.otel.families import metrics_data
 from common.config import telemetry
-from common.config.client_properties import HIDDEN
 from common.errors import SettingsError, VerbatimError, what_and_where
 
 if TYPE_CHECKING:
@@ -28,7 +25,6 @@ if TYPE_CHECKING:
     from common.config.settings import Settings
 
 log = logging.getLogger(__name__)
-sdk_log = logging.getLogger("opentelemetry")
 
 LAST_S = 2.0
 """How long an instance that ends waits until its last metrics are sent."""
@@ -39,10 +35,10 @@ class Sending:
     package is missing."""
 
     def __init__(self, names: list[str], health: Health, settings: Settings) -> None:
-        said = _Said({**os.environ, **settings.otel_variables})
-        with _environment(settings.otel_variables):
+        said = Said({**os.environ, **settings.otel_variables})
+        with environment(settings.otel_variables):
             try:
-                resource = _resource(health)
+                resource = resource_of(health.application, health.link, health.instance)
                 made = {name: _exporter(name, settings, health.instance) for name in names}
             except (OSError, RuntimeError, ValueError) as error:
                 raise SettingsError(f"OTEL_METRICS_EXPORTER: {said.hidden(error)}") from None
@@ -70,7 +66,7 @@ class _Way(threading.Thread):
         resource: Resource,
         health: Health,
         every_s: float,
-        said: _Said,
+        said: Said,
     ) -> None:
         super().__init__(name=f"metrics-{way}", daemon=True)
         self._way = way
@@ -130,41 +126,6 @@ class _Way(threading.Thread):
         return words or "the exporter does not say why"
 
 
-class _Said(logging.Handler):
-    """What OpenTelemetry's exporters say, instead of a log that says it each time: by thread the first
-    words, which have the reason."""
-
-    def __init__(self, variables: Mapping[str, str | None]) -> None:
-        super().__init__(logging.WARNING)
-        self._words: dict[int, str] = {}
-        self._secrets = telemetry.secrets(variables)
-        sdk_log.handlers, sdk_log.propagate = [self], False
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._words.setdefault(threading.get_ident(), self.hidden(record.getMessage()))
-
-    def taken(self) -> str:
-        return self._words.pop(threading.get_ident(), "")
-
-    def hidden(self, what: object) -> str:
-        """In one line, without a secret."""
-        words = " ".join(str(what).split()).rstrip(".")
-        for secret in self._secrets:
-            words = words.replace(secret, HIDDEN)
-        return words
-
-
-def _resource(health: Health) -> Resource:
-    """Who sends, in OpenTelemetry's words; what its variables say of that counts first."""
-    own = {
-        "service.name": f"verbatim-{health.application}",
-        "service.namespace": health.link,
-        "service.instance.id": health.instance,
-        "service.version": version("verbatim-kafka"),
-    }
-    return Resource.create(own).merge(OTELResourceDetector().detect())
-
-
 def _exporter(name: str, settings: Settings, instance: str) -> MetricExporter:
     if name == "kafka":
         from common.app.otel.topic import TopicExporter
@@ -181,17 +142,3 @@ def _exporter(name: str, settings: Settings, instance: str) -> MetricExporter:
     from opentelemetry.exporter.otlp.proto.http import metric_exporter as by_http
 
     return by_http.OTLPMetricExporter()
-
-
-@contextlib.contextmanager
-def _environment(variables: Mapping[str, str | None]) -> Iterator[None]:
-    """The exporters read their variables themselves: what was given elsewhere stands there meanwhile."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update({name: value for name, value in variables.items() if value is not None})
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value

@@ -94,6 +94,12 @@ def test_no_plan_and_no_option_given_to_spark_has_a_secret(tmp_path: Path) -> No
         for name in ("sasl.password", "ssl.key.password")
     }
     settings, _ = load(secret, tmp_path)
+    telling = {
+        "traces_exporter": "otlp",
+        "otlp_headers": "authorization=hidden-header",
+        "otlp_endpoint": "http://me:hidden-login@host",
+    }
+    settings = settings.model_copy(update=telling)
     for application in (ThreadReplicator, ThreadDeduplicator):
         instance: Any = application.__new__(application)
         instance.settings, instance.instance, instance.term, instance.epoch = settings, "i", 1, 1
@@ -127,7 +133,7 @@ def test_a_lane_without_its_secrets_refuses_by_the_variables_name(
     }
     file = tmp_path / "DESTINATION"
     file.unlink()
-    monkeypatch.setattr(lane, "Lane", lambda _: pytest.fail("made a lane"))
+    monkeypatch.setattr(lane, "Lane", lambda *_: pytest.fail("made a lane"))
     (refused,) = map(decode, lane.run(plan))
     assert isinstance(refused, Refused)
     assert refused.detail.startswith("KAFKA_CLUSTERS_DESTINATION_PROPERTIES_SASL_PASSWORD: not set on ")
@@ -141,7 +147,7 @@ def test_a_lane_without_its_secrets_refuses_by_the_variables_name(
 class _Found:
     """In a lane's place: what properties it was given."""
 
-    def __init__(self, plan: Any) -> None:
+    def __init__(self, plan: Any, _: Any) -> None:
         self.config = plan.control_consumer
 
     def run(self) -> Any:
@@ -171,3 +177,24 @@ def test_a_secret_in_a_file_of_its_own_is_found_where_a_lane_runs(tmp_path: Path
     file.unlink()
     with pytest.raises(SettingsError, match="SASL_PASSWORD_FILE: can't read"):
         credentials.found(planned, environ)
+
+
+def test_a_lane_takes_headers_of_traces_from_its_own_machine_and_goes_on_where_that_has_none(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Promise: a plan names them only; a lane without them tells that, by name, and sends without."""
+    file = tmp_path / "config"
+    file.write_text("OTEL_EXPORTER_OTLP_HEADERS: authorization=hidden-file\n")
+    given = {"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_ENDPOINT": "http://host:4318"}
+    plan = credentials.traces_for_plan(loading.load(REQUIRED | given, file))
+    assert plan is not None and "hidden" not in json.dumps(plan)
+    assert plan["variables"]["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://host:4318"
+    name = "OTEL_EXPORTER_OTLP_HEADERS"
+    assert credentials.traces_found(plan, {})[name] == "authorization=hidden-file"
+    assert credentials.traces_found(plan, {name: "a=hidden-here"})[name] == "a=hidden-here"
+    assert not caplog.messages
+    file.unlink()
+    assert credentials.traces_found(plan, {})[name] is None
+    (said,) = caplog.messages
+    assert said.startswith(f"{name}: not set on ") and "hidden" not in said
+    assert credentials.traces_for_plan(loading.load(REQUIRED)) is None

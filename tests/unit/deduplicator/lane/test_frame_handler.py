@@ -61,6 +61,7 @@ class Recorder:
         self.bad: dict[Any, Any] = {}
         self.bytes = 0
         self.batch_bytes = 1
+        self.trace = None
         self.produced: list[tuple[str, list[int]]] = []
         self.skipped: list[tuple[str, int | None]] = []
         self.stuck: dict[Any, Any] = {}

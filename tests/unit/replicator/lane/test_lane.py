@@ -163,6 +163,7 @@ def test_a_bug_in_one_partition_halts_it_by_name_and_no_other(
     sound.partition = 1
     lane.copies = {("t", 0): sick, ("t", 1): sound}
     lane.unreadable = Unreadable(cast(Source, None), cast(Halts, None))
+    lane.trace = None
     lane.uncut = {("t", 0): sick, ("t", 1): sound} if step == "cut" else {}
     control = SimpleNamespace(append=lambda record, _: said.append(record))
     lane.halts = Halts(cast(Any, SimpleNamespace(state=Control(), control=control)), [])
