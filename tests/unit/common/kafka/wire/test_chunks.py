@@ -321,6 +321,7 @@ def test_a_batch_that_can_t_be_taken_apart_halts_its_partition_by_name_behind_wh
         told.append(what)
 
     lane = cast(Any, object.__new__(Lane))
+    lane.trace = None
     lane.uncut = {("orders", 0): copy}
     lane.throttle = SimpleNamespace(
         limits=lambda _: True,
