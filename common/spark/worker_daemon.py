@@ -36,8 +36,7 @@ def leave_out_pandas() -> None:
     """From now on `import pandas` fails here as where it is not installed.
 
     pyarrow imports it, where it finds it, with the first array that it makes: most of a second of CPU and
-    some tens of megabytes for each worker, in the deduplicator's lanes at the end of their first epoch. (The
-    driver can't do without: mapInArrow asks for it.)
+    some tens of megabytes for each worker, in the deduplicator's lanes at the end of their first epoch.
     """
     sys.meta_path.insert(0, _NoPandas())
 
