@@ -32,6 +32,8 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     try:
         for daemon in daemons.values():
             daemon.start()
+        # Else one that comes first gets all executors.
+        assert wait_for(lambda: (tmp_path / "master.log").read_text().count("Registering worker") == 2, 120)
         yield url, daemons
     finally:
         for daemon in daemons.values():
