@@ -185,8 +185,8 @@ POINTS: dict[str, dict[str, int]] = {
         "position-before": 5,
         "position-after": 5,
         "position-acknowledged": 5,
-        "checkpoint-before": 1,
-        "checkpoint-after": 1,
+        "epoch-ended-before": 1,
+        "epoch-ended-after": 1,
         "plan-after": 1,
     },
     "deduplicator": {
@@ -214,7 +214,7 @@ def crash(application: str, point: str, passages: int, scene: Scene) -> Said:
     action = scene.random.choice(["kill", "kill-all"])
     armed = scene.link.arm(application, point, passage, action)
     try:
-        if point in ("fenced", "checkpoint-before", "checkpoint-after", "plan-after"):
+        if point in ("fenced", "epoch-ended-before", "epoch-ended-after", "plan-after"):
             _provoke(scene, application)
         if not wait_for(armed.fired, REACH_S):
             raise NotReached(f"passage {passage} did not come in {REACH_S:.0f} s")
@@ -447,18 +447,6 @@ def truncate_state(scene: Scene) -> Said:
     return {**said, "file": newest.name, "went_on_without_table": moved}
 
 
-def delete_checkpoint(scene: Scene) -> Said:
-    """The scratch files of Spark's queries vanish under them."""
-    found = [p for p in (scene.link.folder / "tmp").glob("verbatim-*/checkpoint") if p.is_dir()]
-    found += [p for p in (scene.link.folder / "tmp").glob("temporary-*") if p.is_dir()]
-    files = sum(1 for p in found for f in p.rglob("*") if f.is_file())
-    if not files:
-        raise NotReached("there was no checkpoint")
-    for path in found:
-        shutil.rmtree(path, ignore_errors=True)
-    return {"files": files}
-
-
 def _newest(folder: Path, pattern: str) -> Path | None:
     return max(folder.glob(pattern), key=lambda p: p.name, default=None)
 
@@ -470,7 +458,7 @@ Fault = Callable[[Scene], Said]
 
 OF_SPARK = (
     "state/",
-    "point/replicator-checkpoint-",
+    "point/replicator-epoch-ended-",
     "point/replicator-plan-",
     "point/deduplicator-history-",
     "point/deduplicator-delta-",
@@ -550,5 +538,4 @@ def _all(long: bool) -> dict[str, Fault]:
     found["state/full"] = full_state
     found["state/deleted"] = delete_state
     found["state/truncated"] = truncate_state
-    found["state/checkpoint-deleted"] = delete_checkpoint
     return found

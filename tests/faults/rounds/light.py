@@ -48,10 +48,8 @@ class ProcessQuery:
     def failure(self) -> str | None:
         return self._failure
 
-    def start(self) -> None:
-        self._failure = None
-
     def submit(self, lanes: list[dict[str, Any]]) -> None:
+        self._failure = None
         self._epoch += 1
         rows: list[Path] = []
         self._lanes = []

@@ -201,8 +201,8 @@ def _folding(module: ModuleType) -> None:
 
 
 def _lanes(module: ModuleType) -> None:
-    # The epoch's rows are in, and Spark has not yet written to the checkpoint that it is done.
-    around(module.LaneJobs, "_epoch_ended", "checkpoint")
+    # The epoch's rows are in, and its driver has not heard of it.
+    around(module.LaneJobs, "_epoch_ended", "epoch-ended")
     around(module.LaneJobs, "submit", "plan")
 
 
