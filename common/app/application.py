@@ -269,7 +269,6 @@ class Application(Role):
         if denied := missing_right(jobs.failure()):
             raise LinkRefused(f"the {self.name} may not do all that it must: {denied}")
         self._fails(first_line(jobs.failure()))
-        jobs.start()
 
     def _fails(self, why: str) -> None:
         """Count an epoch that came to nothing, and wait for a while. Raises VerbatimError after FAILURES of

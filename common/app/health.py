@@ -17,6 +17,7 @@ import orjson
 from common.app import page
 from common.app.link_view import Seen, status
 from common.app.metrics import exposed, registry_of
+from common.config import telemetry
 from common.errors import SettingsError
 from common.link.lane_work import Work
 from common.link.throttling import Limit
@@ -218,7 +219,7 @@ def sending(health: Health, settings: Settings) -> Iterator[None]:
         found = Sending(names, health, settings)
     except ImportError as error:
         raise SettingsError(
-            f"OTEL_METRICS_EXPORTER: {', '.join(names)}: {error.name} is not installed: install the extra, verbatim-kafka[otel]"
+            telemetry.not_installed("OTEL_METRICS_EXPORTER", ", ".join(names), error)
         ) from None
     try:
         yield

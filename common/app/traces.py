@@ -54,5 +54,5 @@ def _spans(traces: Any, *names: str) -> Spans | None:
         return Spans(traces, *names)
     except ImportError as error:
         raise SettingsError(
-            f"OTEL_TRACES_EXPORTER: {traces['exporter']}: {error.name} is not installed: install the extra, verbatim-kafka[otel]"
+            telemetry.not_installed("OTEL_TRACES_EXPORTER", traces["exporter"], error)
         ) from None

@@ -68,6 +68,11 @@ def wrong_ratio(sampler: str, argument: str | None) -> str | None:
     return None if 0 <= ratio <= 1 else f"expected a ratio between 0 and 1, not {argument[:40]!r}"
 
 
+def not_installed(setting: str, exporters: str, error: ImportError) -> str:
+    """What to say where a package is missing that they need."""
+    return f"{setting}: {exporters}: {error.name} is not installed: install the extra, verbatim-kafka[otel]"
+
+
 def protocol(variables: Mapping[str, str | None], signal: str = "METRICS") -> str:
     return (
         variables.get(f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL")

@@ -130,8 +130,8 @@ class LaneJobs:
 
     @property
     def active(self) -> bool:
-        """Whether no epoch has failed since it was started. Raises VerbatimError where Spark's JVM has ended,
-        which no other try makes good."""
+        """Whether the epoch handed in last has not failed. Raises VerbatimError where Spark's JVM has
+        ended, which no other try makes good."""
         if self._failure is None:
             return True
         if (why := jvm_ended()) is not None:
@@ -142,12 +142,9 @@ class LaneJobs:
         """Why the epoch failed, or None."""
         return self._failure
 
-    def start(self) -> None:
-        """Go on after an epoch that failed."""
-        self._failure = None
-
     def submit(self, lanes: list[Plan]) -> None:
         """Run the lanes of the next epoch; the one before has ended."""
+        self._failure = None
         plans = [json.dumps(plan) for plan in lanes]
         self._job = threading.Thread(target=self._run, args=(plans,), name=self._name, daemon=True)
         self._job.start()

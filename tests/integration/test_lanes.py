@@ -143,10 +143,8 @@ def test_each_epoch_runs_its_lanes_once_and_after_one_that_failed_there_are_othe
         wait_for_failure(lanes)
         assert first_line(lanes.failure()) == "ValueError: a lane that fails"
         assert "\tat " not in (lanes.failure() or "")
-        lanes.start()
-        assert lanes.active
         assert run(9) == [{"epoch": 9, "lane": lane, "again": False} for lane in range(2)]
-        assert epochs.empty()
+        assert lanes.active and epochs.empty()
     finally:
         lanes.close()
 

@@ -64,9 +64,6 @@ class Query:
     def failure(self) -> str | None:
         return None
 
-    def start(self) -> None:
-        pass
-
     def submit(self, lanes: list[Plan]) -> None:
         self.lanes, self.rows, self.attempts = len(lanes), {}, {}
         for number, plan in enumerate(lanes):

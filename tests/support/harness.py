@@ -53,10 +53,8 @@ class ThreadQuery:
     def failure(self) -> str | None:
         return self._failure
 
-    def start(self) -> None:
-        self._failure = None
-
     def submit(self, lanes: list[Plan]) -> None:
+        self._failure = None
         epoch = threading.Thread(
             target=self._epoch, args=([json.dumps(lane) for lane in lanes],), daemon=True
         )

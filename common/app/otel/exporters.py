@@ -7,13 +7,15 @@ import contextlib
 import logging
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.metadata import version
 
+from confluent_kafka import KafkaException
 from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 
 from common.config import telemetry
 from common.config.client_properties import HIDDEN
+from common.errors import VerbatimError, what_and_where
 
 sdk_log = logging.getLogger("opentelemetry")
 
@@ -33,6 +35,19 @@ class Said(logging.Handler):
 
     def taken(self) -> str:
         return self._words.pop(threading.get_ident(), "")
+
+    def failure(self, export: Callable[[], object], success: object) -> str | None:
+        """Have something sent; why that failed, where it did."""
+        try:
+            if export() is success:
+                return None
+        except (VerbatimError, KafkaException) as error:
+            return self.hidden(error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, what is told of goes on
+            return self.hidden(what_and_where(error))
+        finally:
+            words = self.taken()
+        return words or "the exporter does not say why"
 
     def hidden(self, what: object) -> str:
         """In one line, without a secret."""

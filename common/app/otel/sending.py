@@ -10,7 +10,6 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from confluent_kafka import KafkaException
 from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, MetricExporter, MetricExportResult
 from opentelemetry.sdk.resources import Resource
 
@@ -18,7 +17,7 @@ from common.app.metrics import registry_of
 from common.app.otel.exporters import Said, environment, resource_of
 from common.app.otel.families import metrics_data
 from common.config import telemetry
-from common.errors import SettingsError, VerbatimError, what_and_where
+from common.errors import SettingsError
 
 if TYPE_CHECKING:
     from common.app.health import Health
@@ -96,7 +95,7 @@ class _Way(threading.Thread):
             self._exporter.shutdown()
 
     def _send(self) -> None:
-        why = self._failure()
+        why = self._said.failure(self._export, MetricExportResult.SUCCESS)
         counts = self._health.exports if why is None else self._health.exports_failed
         counts[self._way] += 1
         if why is not None and not self._fails:
@@ -110,20 +109,10 @@ class _Way(threading.Thread):
             log.info("metrics are sent by %s again", self._way)
         self._fails = why is not None
 
-    def _failure(self) -> str | None:
-        """Send; why that failed, where it did."""
+    def _export(self) -> MetricExportResult:
         began_ns, now_ns = self._health.started_ms * 1_000_000, time.time_ns()
-        try:
-            data = metrics_data(self._registry.collect(), self._resource, began_ns, now_ns)
-            if self._exporter.export(data) is MetricExportResult.SUCCESS:
-                return None
-        except (VerbatimError, KafkaException) as error:
-            return str(error)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the application goes on
-            return what_and_where(error)
-        finally:
-            words = self._said.taken()
-        return words or "the exporter does not say why"
+        data = metrics_data(self._registry.collect(), self._resource, began_ns, now_ns)
+        return self._exporter.export(data)
 
 
 def _exporter(name: str, settings: Settings, instance: str) -> MetricExporter:

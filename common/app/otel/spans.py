@@ -29,7 +29,7 @@ from opentelemetry.trace import SpanContext, SpanKind, TraceFlags
 from common import ports
 from common.app.otel.exporters import Said, environment, resource_of
 from common.config import credentials, telemetry
-from common.errors import SettingsError, what_and_where
+from common.errors import SettingsError
 
 if TYPE_CHECKING:
     from common.config.credentials import TracesPlan
@@ -153,21 +153,11 @@ class _Telling(SpanExporter):
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         self._since = ports.monotonic()
-        why = self._failure(spans)
+        why = self._said.failure(partial(self._exporter.export, spans), SpanExportResult.SUCCESS)
         if why is not None and not self._fails and not self.over:
             log.warning("spans can't be sent by %s: %s; left out, without another word", self._name, why)
         self._fails, self._since = why is not None, None
         return SpanExportResult.SUCCESS if why is None else SpanExportResult.FAILURE
-
-    def _failure(self, spans: Sequence[ReadableSpan]) -> str | None:
-        try:
-            if self._exporter.export(spans) is SpanExportResult.SUCCESS:
-                return None
-        except Exception as error:  # noqa: BLE001 - whatever it is, the lane goes on
-            return self._said.hidden(what_and_where(error))
-        finally:
-            words = self._said.taken()
-        return words or "the exporter does not say why"
 
     def shutdown(self) -> None:
         self._exporter.shutdown()

@@ -65,10 +65,8 @@ class FakeQuery:
         self.reports, self.said, self.script = reports, said, script
         self.active, self.why = True, ""
 
-    def start(self) -> None:
-        self.active = True
-
     def submit(self, lanes: list[Plan]) -> None:
+        self.active = True
         self.said.append(f"epoch {lanes[0]['epoch']}")
         self.script(self, lanes)
 
