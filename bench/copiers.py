@@ -6,6 +6,7 @@ Each is one or more real processes that copy one topic to `<link>.<topic>` on th
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -91,15 +92,17 @@ EXECUTORS = {"verbatim-1-executor": 1, "verbatim-2-executors": 2}
 which runs one lane."""
 
 BESIDE_TARGET = "verbatim-beside-target"
+LINKS = "verbatim-links"
 """Where the target is far away the replicator alone is, as the two are deployed. Where it is near, the same
 as VERBATIM."""
 
 PEERS = (VERBATIM, *MIRROR_MAKER_PROPERTIES, FLOOR)
-NAMES = (*PEERS, BESIDE_TARGET, *EXECUTORS)
+NAMES = (*PEERS, BESIDE_TARGET, LINKS, *EXECUTORS)
 
 TITLES = {
     VERBATIM: "Verbatim",
     BESIDE_TARGET: "Verbatim, deduplicator beside the target",
+    LINKS: "Verbatim, a link for each topic",
     "verbatim-1-executor": "Verbatim, 1 executor",
     "verbatim-2-executors": "Verbatim, 2 executors",
     "mm2-throughput": "MirrorMaker 2, for throughput",
@@ -149,6 +152,7 @@ def make(name: str, pair: Pair, link: str, topic: str, partitions: int, linger_m
     makers: dict[str, Callable[[], dict[str, Application]]] = {
         VERBATIM: lambda: _verbatim(pair, link, topic, folder),
         BESIDE_TARGET: lambda: _verbatim(pair, link, topic, folder, pair.target.bootstrap_servers),
+        LINKS: lambda: links_of(pair, link, topic, folder),
         FLOOR: lambda: _floor(pair, topic, destination(link, topic), partitions, linger_ms, folder),
     }
     for on_executors, count in EXECUTORS.items():
@@ -205,6 +209,21 @@ def _verbatim_variables(pair: Pair, link: str, topic: str, folder: Path) -> dict
         "HEALTH_PORT": "0",
         # A container that is restarted under its name: leads again at once.
         "INSTANCE_ID": link,
+    }
+
+
+def links_of(pair: Pair, link: str, pattern: str, folder: Path) -> dict[str, Application]:
+    """One pair of processes with a link for each topic."""
+    files = folder / "links"
+    files.mkdir()
+    variables = _verbatim_variables(pair, link, pattern, folder)
+    del variables["APPLICATION_NAME"], variables["KAFKA_CLUSTERS_SOURCE_TOPIC"]
+    for topic in pair.source.topics():
+        if re.fullmatch(pattern, topic):
+            (files / f"{topic}.yaml").write_text(f"KAFKA_CLUSTERS_SOURCE_TOPIC: {topic}\n")
+    options = ["--links", str(files)]
+    return {
+        name: Application(name, variables, folder, options=options) for name in ("replicator", "deduplicator")
     }
 
 

@@ -53,6 +53,8 @@ OTHER_SHAPES = (
     Shape(200, 600_000, batch_records=1),
     Shape(1000, 600_000, batch_records=1),
     Shape(500, 2_000_000, batch_records=10),
+    # Of which each topic may be a link of its own.
+    Shape(200, 3_000_000, partitions=1, topics=50),
 )
 """Measured by name only, with the same two."""
 

@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 import time
+from contextvars import ContextVar
 from types import TracebackType
 from typing import Any
 
@@ -19,9 +20,28 @@ _NAMED = "verbatim"
 log = logging.getLogger(__name__)
 
 
+_LINK: ContextVar[str] = ContextVar("link", default="")
+
+
+def of_link(name: str) -> None:
+    """What this thread logs from now on names this link; so does what threads log that it makes by
+    common.ports."""
+    _LINK.set(name)
+
+
+def link() -> str:
+    """What `of_link` said, or nothing."""
+    return _LINK.get()
+
+
+def said_of_link(line: str) -> str:
+    """A line for people, with the link's name before it if there is one to name."""
+    return f"{link()}: {line}" if link() else line
+
+
 class LineFormatter(logging.Formatter):
-    """Time (UTC, ISO 8601), level, logger, message; a record with line breaks or a traceback still takes one
-    line."""
+    """Time (UTC, ISO 8601), level, logger, link if there is one to name, message; a record with line breaks
+    or a traceback still takes one line."""
 
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -30,12 +50,13 @@ class LineFormatter(logging.Formatter):
         return _utc(record.created)
 
     def format(self, record: logging.LogRecord) -> str:
-        return "\\n".join(super().format(record).splitlines())
+        line = "\\n".join(super().format(record).splitlines())
+        return line.replace(f" {record.name}: ", f" {record.name} [{link()}]: ", 1) if link() else line
 
 
 class JsonFormatter(logging.Formatter):
-    """An object with `time` (UTC, ISO 8601), `level`, `logger`, `message`, and `exception`, its traceback,
-    where there is one."""
+    """An object with `time` (UTC, ISO 8601), `level`, `logger`, `message`, and `link` and `exception`, its
+    traceback, where there is one."""
 
     def format(self, record: logging.LogRecord) -> str:
         trace = self.formatException(record.exc_info) if record.exc_info else None
@@ -49,6 +70,8 @@ class _StderrHandler(logging.StreamHandler):  # type: ignore[type-arg]
 def as_json(at: float, level: str, logger: str, message: str, exception: str | None = None) -> str:
     """`at`: in seconds since 1970."""
     said = {"time": _utc(at), "level": level, "logger": logger, "message": message}
+    if link():
+        said["link"] = link()
     line = json.dumps(said | ({} if exception is None else {"exception": exception}), ensure_ascii=False)
     # Half a surrogate pair, of a file's name say, is written as JSON's own escape for it.
     return line.encode(errors="backslashreplace").decode()
@@ -82,8 +105,10 @@ def end_logging() -> None:
         sys.excepthook, threading.excepthook = sys.__excepthook__, threading.__excepthook__
 
 
-def setup_worker(level: str, form: str) -> None:
-    """The same in a process that lanes run in, where nobody else has set up logging (a test has)."""
+def setup_worker(level: str, form: str, name: str = "") -> None:
+    """The same in a process that lanes run in, where nobody else has set up logging (a test has); the lane's
+    lines name this link."""
+    of_link(name)
     if all(isinstance(handler, _StderrHandler) for handler in logging.getLogger().handlers):
         setup_logging(level, form)
 
@@ -91,7 +116,7 @@ def setup_worker(level: str, form: str) -> None:
 def tell_error(message: str) -> None:
     """One line on stderr, whether or not logging is set up: `error: ...`, or a record in JSON."""
     line = " ".join(message.split())
-    line = as_json(time.time(), "ERROR", _NAMED, line) if in_json() else f"error: {line}"
+    line = as_json(time.time(), "ERROR", _NAMED, line) if in_json() else f"error: {said_of_link(line)}"
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
 

@@ -20,7 +20,7 @@ from common.errors import LinkRefused, StateError, VerbatimError
 from common.kafka.client import clients, topics
 from common.link.lane_progress import Row, Unfinished
 from common.link.partitioning import spread
-from common.log_lines import tell_error
+from common.log_lines import said_of_link, tell_error
 from common.partitions import PartitionId
 from common.ports import Deadline
 from common.spark.lane_jobs import Behind
@@ -181,10 +181,11 @@ class Deduplicator(Application):
         for line in lines:
             tell_error(line)
         counters = self.report.totals.counts
-        click.echo(
+        line = (
             f"deduplicator: caught up: {counters['records']} records delivered, "
             f"{counters['duplicates']} duplicates dropped, {len(lines)} partitions halted"
         )
+        click.echo(said_of_link(line))
         return 3 if lines else 0
 
     def _in_table(self) -> dict[int, recovery.Snapshot]:

@@ -4,28 +4,31 @@ elsewhere."""
 from __future__ import annotations
 
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
 
-from common.app.cli import echo_json, live_file, settings_options
+from common.app.cli import echo_json, link_folder, live_file, settings_options
 from common.app.entry import entry
+from common.app.links.links import Links
 from common.errors import GroupRefused, GroupsFailed, SettingsError
 from offsets import failback
 from offsets.commit_rule import MEANINGS
 from offsets.describe import describe, table
 from offsets.failback import Back
 from offsets.groups import shown
-from offsets.service import Service, read_only, refusal
+from offsets.service import NAME, Service, read_only, refusal
 from offsets.survey import Row, Unmoved
 
 if TYPE_CHECKING:
+    from common.config.live_reload import LiveFile
     from common.config.settings import Settings
 
 
 @click.command()
 @click.argument("action", required=False, type=click.Choice(["describe"]))
-@settings_options
+@partial(settings_options, links=True)
 @click.option("--once", is_flag=True, help="One round, then exit.")
 @click.option("--dry-run", is_flag=True, help="Print what one round would write, and write nothing.")
 @click.option(
@@ -45,6 +48,11 @@ def command(
     Without an ACTION it runs until it is stopped. `describe` shows every group, on both sides, and changes
     nothing.
     """
+    folder = link_folder()
+    if folder is not None and (action is not None or once or dry_run or reverse):
+        raise SettingsError(
+            "--links: goes with nothing that ends by itself: ask each link with --config and its file"
+        )
     if action is not None and (once or dry_run or reverse):
         raise SettingsError("describe: goes with none of --once, --dry-run, --reverse")
     if output is not None and action is None:
@@ -56,12 +64,18 @@ def command(
     elif dry_run:
         _dry_run(settings)
     else:
+        if folder is not None:
+            raise SystemExit(Links(NAME, settings, folder, _service).run())
         service = Service(settings, once, live_file())
         code = service.run()
         if once:
             _summarise(service.rows, service.unmoved)
             _fail_for(service.rows, service.unmoved)
         raise SystemExit(code)
+
+
+def _service(settings: Settings, live: LiveFile | None) -> Service:
+    return Service(settings, once=False, live=live)
 
 
 def _describe(settings: Settings, output: str) -> None:

@@ -54,7 +54,7 @@ class Service(Instance):
         self._said: dict[GroupKey, str] = {}
 
     def run_within(self) -> int:
-        """The same for a command that has its own signals, and serves no health."""
+        """One round for a command that has its own signals, serves no health and sends nothing."""
         return self._run()
 
     def _run(self) -> int:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import click
 
-from common.app.cli import live_file, settings_options
+from common.app.cli import link_folder, live_file, settings_options
 from common.app.entry import entry
 
 if TYPE_CHECKING:
@@ -14,16 +15,19 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@settings_options
+@functools.partial(settings_options, links=True)
 @click.option(
     "--until-caught-up", is_flag=True, help="Copy up to the end offsets found at the start, then exit."
 )
 def command(settings: Settings, until_caught_up: bool) -> None:
     """Phase 1: read the source topics and append their records, in frames, to the staging topic on the
     target."""
-    from replicator.main import Replicator  # which imports Spark: help needs none of it
+    from common.app.links.spark_links import run_links  # which imports Spark: help needs none of it
+    from replicator.main import Replicator
 
-    raise SystemExit(Replicator(settings, until_caught_up, live_file()).run())
+    if (folder := link_folder()) is None:
+        raise SystemExit(Replicator(settings, until_caught_up, live_file()).run())
+    raise SystemExit(run_links(Replicator, settings, folder, until_caught_up))
 
 
 def cli() -> None:

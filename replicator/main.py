@@ -12,7 +12,7 @@ from common.app.application import Application
 from common.app.instance import CALL_S
 from common.app.work_report import halted_lines, halts_of
 from common.link.lane_progress import FrameRefused, PartitionHalted, PartitionPaused, Row, Unfinished
-from common.log_lines import tell_error
+from common.log_lines import said_of_link, tell_error
 from common.ports import Deadline
 from common.spark.lane_jobs import Behind
 from replicator.driver.heartbeats import Heartbeats
@@ -112,9 +112,10 @@ class Replicator(Application):
         for line in lines + behind:
             tell_error(line)
         counters = self.report.totals.counts
-        click.echo(
+        line = (
             f"replicator: caught up: {counters['records']} records in "
             f"{counters['frames']} frames staged, {len(lines)} partitions halted"
             + (f", {len(paused)} topics paused" if paused else "")
         )
+        click.echo(said_of_link(line))
         return 3 if lines or paused else 0

@@ -6,7 +6,8 @@ from __future__ import annotations
 import math
 import time
 
-from common.app.health import HealthServer
+from common.app.health_server import HealthServer
+from common.app.link_pages import LinkPages
 from common.link.control_kinds import Halted, Limit, Pause
 from common.link.lane_words import Word
 from tests.documents import DOCS
@@ -56,7 +57,7 @@ def _differ(made: MadeUp) -> None:
 
 
 def main() -> None:
-    server = HealthServer(an_hour().health, "127.0.0.1", 0)
+    server = HealthServer(LinkPages(an_hour().health), "127.0.0.1", 0)
     try:
         with browsing() as browser:
             page = browser.new_page(viewport=SIZE)  # type: ignore[arg-type]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from common import ports
+from common import log_lines, ports
 from common.app import traces
 from common.app.cluster_watch import ClusterWatch
 from common.app.election import TICK_S, wait_for_lead
@@ -81,10 +81,10 @@ class Application(Role):
 
     # running
 
-    def run(self) -> int:
+    def run_beside(self) -> int:
         java.check()
         traces.must_be_had(self.settings)
-        return super().run()
+        return super().run_beside()
 
     def _run(self) -> int:
         self.link, self.control = identity.prepare(self.settings, self.needs_source, Deadline(CALL_S))
@@ -209,6 +209,7 @@ class Application(Role):
             provenance=s.provenance_headers,
             log_level=s.log_level,
             log_format=s.log_format,
+            log_link=log_lines.link(),
             staging_topic=s.staging_topic,
             staging_partitions=s.staging_partitions,
             positions_topic=s.positions_topic,

@@ -12,6 +12,7 @@ from typing import Any
 import click
 import orjson
 
+from common.app.links.folder import ASSUMED, LinkFolder
 from common.config import durations, loading
 from common.config.fields import FIELDS, flag_of
 from common.config.live_reload import LiveFile
@@ -21,33 +22,41 @@ from common.log_lines import setup_logging
 
 log = logging.getLogger(__name__)
 
+_LINKS = click.option(
+    "--links",
+    envvar="LINKS",
+    metavar="FOLDER",
+    help="Run many links in this process, one for each YAML file of the folder.",
+)
+
 
 def settings_options(
-    command: Callable[..., Any], assumed: Mapping[str, str] | None = None
+    command: Callable[..., Any], assumed: Mapping[str, str] | None = None, links: bool = False
 ) -> Callable[..., Any]:
     """Give a click command a flag for every setting, `--config`, `--conf` and `--version`, and pass
     `settings=` to it. `assumed`: settings that it can do without, as common/config/loading.py has them.
+    `links`: give it `--links` too.
 
-    `live_file()` is the file that they were read from. Loads the settings, sets up logging and logs the
-    settings' warnings before the command begins. Raises SettingsError: run the command through entry.py's
-    `entry`.
-    """
+    `live_file()` is the file that they were read from, `link_folder()` what `--links` names: then the
+    settings are the process' own. Loads the settings, sets up logging and logs the settings' warnings before
+    the command begins. Raises SettingsError: run the command through entry.py's `entry`."""
 
     @functools.wraps(command)
     def with_settings(*args: Any, **options: Any) -> Any:
         flags = {variable: options.pop(f"setting_{field}") for variable, field in _flags().items()}
-        file = options.pop("config_file")
-        load = functools.partial(
-            loading.load,
-            config_file=file,
-            flags=flags,
-            spark_conf=_spark_conf(options.pop("spark_conf")),
-            assumed=assumed,
-        )
-        # Looked at before it is read: what is written in between is a change.
-        live = LiveFile(Path(file), load) if file else None
-        settings = load()
-        click.get_current_context().obj = live
+        file, folder = options.pop("config_file"), options.pop("links", None)
+        conf = _spark_conf(options.pop("spark_conf"))
+        load = functools.partial(loading.load, flags=flags, spark_conf=conf)
+        if folder:
+            if file:
+                raise SettingsError("--links: goes with no --config: each link has its file in the folder")
+            click.get_current_context().obj = LinkFolder(Path(folder), load, flags)
+            settings = load(assumed=ASSUMED)
+        else:
+            load = functools.partial(load, config_file=file, assumed=assumed)
+            # Looked at before it is read: what is written in between is a change.
+            click.get_current_context().obj = LiveFile(Path(file), load) if file else None
+            settings = load()
         setup_logging(settings.log_level, settings.log_format)
         for warning in settings.warnings:
             log.warning("%s", warning)
@@ -62,6 +71,8 @@ def settings_options(
         *(_option(variable, field) for variable, field in _flags().items()),
         version_option,
     ]
+    if links:
+        decorators.insert(1, _LINKS)
     for decorator in reversed(decorators):
         decorated = decorator(decorated)
     return decorated
@@ -88,6 +99,12 @@ def live_file() -> LiveFile | None:
     """The `--config` file of the command that runs, for one that goes on running."""
     found = click.get_current_context().obj
     return found if isinstance(found, LiveFile) else None
+
+
+def link_folder() -> LinkFolder | None:
+    """What `--links` of the command that runs names."""
+    found = click.get_current_context().obj
+    return found if isinstance(found, LinkFolder) else None
 
 
 def version_option(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -11,9 +11,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping
+from functools import partial
 
 from confluent_kafka import KafkaException
 
+from common import ports
 from common.app.health import Health
 from common.kafka.client.clients import Config
 from common.kafka.errors import kafka_error
@@ -38,12 +40,7 @@ class ClusterWatch:
         self._health = health
         self._closed = threading.Event()
         for which, config in clusters.items():
-            threading.Thread(
-                target=self._watch,
-                args=(which, BrokerConnections(config)),
-                name=f"watch-{which}",
-                daemon=True,
-            ).start()
+            ports.thread(partial(self._watch, which, BrokerConnections(config)), f"watch-{which}").start()
 
     def close(self) -> None:
         """Ask no more."""

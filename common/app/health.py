@@ -1,22 +1,15 @@
-"""The health endpoints: /healthz (alive), /readyz (leading with its clusters reached, or standing by),
-/metrics (Prometheus text), / (a page for people) and /status.json (what that shows)."""
+"""What an instance tells of itself, and sends where it is asked to. What answers who asks is link_pages."""
 
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
-import orjson
-
-from common.app import page
-from common.app.link_view import Seen, status
-from common.app.metrics import exposed, registry_of
+from common.app.link_view import Seen
 from common.config import telemetry
 from common.errors import SettingsError
 from common.link.lane_work import Work
@@ -29,10 +22,6 @@ if TYPE_CHECKING:
 
 STALE_S = 60.0
 """A main loop that has not turned for so long is not alive."""
-SILENT_S = 30.0
-"""A connection on which nothing comes for so long is closed."""
-NOT_KEPT = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
-NO_HEADERS: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True)
@@ -116,94 +105,6 @@ class Health:
             "limits": {name: asdict(limit) for name, limit in self.limits.items()},
             **heartbeat,
         }
-
-
-class HealthServer:
-    """Serves a Health object until closed."""
-
-    def __init__(self, health: Health, address: str, port: int, metrics: bool = True) -> None:
-        """`metrics`: whether it serves those."""
-        registry = registry_of(health)
-
-        class Handler(BaseHTTPRequestHandler):
-            timeout: ClassVar[float] = SILENT_S
-
-            def do_GET(self) -> None:
-                path = self.path.partition("?")[0]
-                if path == "/healthz":
-                    self._answer(200 if health.alive() else 503, orjson.dumps(health.report()))
-                elif path == "/readyz":
-                    self._answer(200 if health.ready() else 503, orjson.dumps(health.report()))
-                elif path == "/metrics" and metrics:
-                    self._answer(200, *exposed(registry, self.headers.get("Accept", "")))
-                elif path == "/status.json":
-                    found = status(health, int(time.time() * 1000))
-                    self._answer(200, orjson.dumps(found), headers=NOT_KEPT)
-                elif path == "/":
-                    body, policy = page.page()
-                    headers = {**page.HEADERS, "Content-Security-Policy": policy}
-                    self._answer(200, body, page.KIND, headers)
-                elif path == "/metrics":
-                    self._answer(404, b'{"error":"prometheus is not among OTEL_METRICS_EXPORTER"}')
-                else:
-                    self._answer(404, b'{"error":"/, /status.json, /healthz, /readyz or /metrics"}')
-
-            do_HEAD = do_GET
-
-            def do_POST(self) -> None:
-                self._answer(405, b'{"error":"GET or HEAD"}', headers={"Allow": "GET, HEAD"})
-
-            do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_POST
-
-            def _answer(
-                self,
-                status: int,
-                body: bytes,
-                kind: str = "application/json",
-                headers: Mapping[str, str] = NO_HEADERS,
-            ) -> None:
-                # Who asked may be gone by now.
-                with contextlib.suppress(ConnectionError, TimeoutError):
-                    self.send_response(status)
-                    self.send_header("Content-Type", kind)
-                    self.send_header("Content-Length", str(len(body)))
-                    for name, value in headers.items():
-                        self.send_header(name, value)
-                    self.end_headers()
-                    if self.command != "HEAD":
-                        self.wfile.write(body)
-
-            def log_message(self, format: str, *args: object) -> None:
-                pass  # probes come every few seconds
-
-        try:
-            self._server = ThreadingHTTPServer((address, port), Handler)
-        except OSError as error:
-            raise SettingsError(f"HEALTH_PORT: can't listen on {address}:{port}: {error.strerror}") from None
-        self._server.daemon_threads = True
-        threading.Thread(target=self._server.serve_forever, name="health", daemon=True).start()
-
-    @property
-    def port(self) -> int:
-        return int(self._server.server_address[1])
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-
-@contextlib.contextmanager
-def serving(health: Health, settings: Settings) -> Iterator[None]:
-    """Serve the endpoints meanwhile, unless HEALTH_PORT is 0."""
-    if not settings.health_port:
-        yield
-        return
-    metrics = "prometheus" in settings.exporters
-    server = HealthServer(health, settings.health_address, settings.health_port, metrics)
-    try:
-        yield
-    finally:
-        server.close()
 
 
 @contextlib.contextmanager

@@ -15,7 +15,9 @@ from confluent_kafka import KafkaException
 
 from common import ports
 from common.app.election import Leadership
-from common.app.health import Health, sending, serving
+from common.app.health import Health, sending
+from common.app.health_server import serving
+from common.app.link_pages import LinkPages
 from common.app.link_view import LinkView
 from common.app.signals import stop_on_signals
 from common.link.control_kinds import Leader
@@ -59,7 +61,13 @@ class Instance:
     def run(self) -> int:
         """Until a signal comes or all is done: the exit code."""
         stop_on_signals(self.stopping)
-        with serving(self.health, self.settings), sending(self.health, self.settings):
+        metrics = "prometheus" in self.settings.exporters
+        with serving(LinkPages(self.health, metrics), self.settings):
+            return self.run_beside()
+
+    def run_beside(self) -> int:
+        """The same beside others in a process that has its own signals, and answers for all of them."""
+        with sending(self.health, self.settings):
             return self._run()
 
     def _run(self) -> int:

@@ -43,7 +43,7 @@ class _Lane(Protocol):
 def run_lane(plan: dict[str, Any], make: Callable[[dict[str, Any], Spans | None], _Lane]) -> Iterator[str]:
     """Run a lane for one epoch and yield its progress rows, as JSON. `make` gets its plan, as JSON, with the
     secrets that this machine has, and what it sends spans with."""
-    setup_worker(plan["log_level"], plan["log_format"])
+    setup_worker(plan["log_level"], plan["log_format"], plan["log_link"])
     tame_garbage_collector()
     spans = spans_of(plan)
     try:

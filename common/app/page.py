@@ -1,5 +1,5 @@
-"""The page for people: one file, with its style and its script in it, and the policy that lets nothing else
-run. What it shows it asks for at /status.json."""
+"""The pages for people: a file each, with its style and its script in it, and the policy that lets nothing
+else run. What they show they ask for at status.json."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ HEADERS = {
 
 
 @cache
-def page() -> tuple[bytes, str]:
-    """The page, and its Content-Security-Policy."""
-    body = resources.files("common.app").joinpath("page.html").read_bytes()
+def page(name: str = "page.html") -> tuple[bytes, str]:
+    """A page, a file of this package, and its Content-Security-Policy."""
+    body = resources.files("common.app").joinpath(name).read_bytes()
     return body, policy(body.decode())
 
 

@@ -32,6 +32,9 @@ class Role(Instance, ABC):
     uses_delta = False
     run_lane: RunLane
     spark: SparkSession
+    shared: SparkSession | None = None
+    """The session that instances of several links share, of which each has as many lanes as PARALLELISM says,
+    or one; None: this instance starts its own."""
     lanes_wanted = 1
     """How many lanes the next epoch has, if there is enough for so many to do."""
     reports: Reports
@@ -71,6 +74,9 @@ class Role(Instance, ABC):
 
     def start_spark(self) -> None:
         """Start the session, and count the lanes it has slots for."""
+        if self.shared is not None:
+            self.spark, self.lanes_wanted = self.shared, self.settings.parallelism or 1
+            return
         self.spark = build_session(
             self.settings,
             lanes=self.settings.parallelism,
@@ -88,7 +94,7 @@ class Role(Instance, ABC):
             return
         self._looked_s = now
         self.health.spark = found = usage(self.spark)
-        if found is not None and self._lane_count.follow(found.slots, now):
+        if self.shared is None and found is not None and self._lane_count.follow(found.slots, now):
             self.lanes_wanted = self._lane_count.lanes
             log.info(
                 "%d lanes from the next epoch on: %d slots, %d executors",
@@ -102,7 +108,7 @@ class Role(Instance, ABC):
         rehearse(self.spark, f"{self.name}-rehearsal", type(self).run_lane, self.lanes_wanted)
 
     def stop_spark(self) -> None:
-        if hasattr(self, "spark"):
+        if self.shared is None and hasattr(self, "spark"):
             stop_session(self.spark, timeout_s=3.0)
 
     def make_jobs(self) -> LaneJobs:

@@ -31,7 +31,8 @@ class LiveFile:
         self._known = self._content()
         self._seen = self._known
         self._looked = 0.0
-        self._waiting: set[str] = set()
+        self.waiting: set[str] = set()
+        """Variables that have changed and take a restart."""
 
     def look(self, settings: Settings, at_once: bool = False) -> Settings | None:
         """The settings with what has changed in the file since, if anything has that can be taken over now.
@@ -61,9 +62,9 @@ class LiveFile:
 
     def _taken_over(self, settings: Settings, found: Settings) -> Settings | None:
         live, waiting = changed(settings, found)
-        if waiting and waiting != self._waiting:
+        if waiting and waiting != self.waiting:
             log.warning("%s has changed, but takes a restart: %s", self._path, ", ".join(sorted(waiting)))
-        self._waiting = waiting
+        self.waiting = waiting
         if not live:
             return None
         log.info("%s has changed: %s", self._path, ", ".join(sorted(live)))

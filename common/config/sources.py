@@ -36,7 +36,7 @@ class Sources:
         config_file: str | os.PathLike[str] | None,
         flags: Mapping[str, str | None],
     ) -> Sources:
-        file = _read_yaml(Path(config_file)) if config_file else {}
+        file = read_yaml(Path(config_file)) if config_file else {}
         for name in file:
             _refuse_unknown(name, f"{name} (in {config_file})")
         for name in environ:
@@ -122,7 +122,7 @@ class _Loader(yaml.SafeLoader):
     }
 
 
-def _read_yaml(path: Path) -> dict[str, str]:
+def read_yaml(path: Path) -> dict[str, str]:
     """A mapping of variables to scalars, as text. Errors name file and line, and show nothing of the
     content."""
     try:

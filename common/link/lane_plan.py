@@ -26,9 +26,8 @@ class LanePlan:
     """What the plans of all lanes of an epoch have in common.
 
     `term` and `epoch` say whose plan it is, `epoch_s` how long the epoch lasts at most, in seconds. `cluster`
-    and `target_cluster` are cluster ids. `traces`: where spans of frames go. `again`: Spark runs this lane a
-    second time.
-    """
+    and `target_cluster` are cluster ids. `log_link`: what lines of the log name as the link, if anything.
+    `traces`: where spans of frames go. `again`: Spark runs this lane a second time."""
 
     application: str
     link: str
@@ -43,6 +42,7 @@ class LanePlan:
     provenance: bool
     log_level: str
     log_format: str
+    log_link: str
     staging_topic: str
     staging_partitions: int
     positions_topic: str

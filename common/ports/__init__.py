@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import wait
+from contextvars import copy_context
 from typing import Any
 
 import confluent_kafka
@@ -56,8 +57,9 @@ class Producer(confluent_kafka.Producer):
 
 
 def thread(target: Callable[[], None], name: str) -> threading.Thread:
-    """A thread, not started yet, that does not keep the process alive."""
-    return threading.Thread(target=target, name=name, daemon=True)
+    """A thread, not started yet, that does not keep the process alive; what it logs is of the same link as
+    what its maker does."""
+    return threading.Thread(target=copy_context().run, args=(target,), name=name, daemon=True)
 
 
 class Deadline:

@@ -16,6 +16,7 @@ import queue
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator
+from contextvars import copy_context
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -103,7 +104,7 @@ def rehearse(spark: SparkSession, name: str, run_lane: RunLane, lanes: int) -> t
         except Exception as error:  # noqa: BLE001 - the session may end meanwhile, and then anything comes
             log.debug("%s: %s", name, error)
 
-    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread = threading.Thread(target=copy_context().run, args=(run,), name=name, daemon=True)
     thread.start()
     return thread
 
@@ -146,7 +147,9 @@ class LaneJobs:
         """Run the lanes of the next epoch; the one before has ended."""
         self._failure = None
         plans = [json.dumps(plan) for plan in lanes]
-        self._job = threading.Thread(target=self._run, args=(plans,), name=self._name, daemon=True)
+        self._job = threading.Thread(
+            target=copy_context().run, args=(self._run, plans), name=self._name, daemon=True
+        )
         self._job.start()
 
     def close(self) -> None:

@@ -131,7 +131,7 @@ def effective_conf(
     path that two drivers would spoil. Pure, but for reading spark-defaults.conf and finding the temporary
     folder.
     """
-    given = {**spark_defaults(environ), **settings.spark_conf}
+    given = _given(settings, environ)
     if given.get("spark.speculation", "false").strip().lower() == "true":
         raise SettingsError(
             "spark.speculation: a second copy of a lane would fence the first, for ever; leave speculation off"
@@ -139,7 +139,7 @@ def effective_conf(
     if lanes is not None and lanes < 1:
         raise SettingsError(f"PARALLELISM: {lanes} lanes copy nothing; set at least 1")
     if delta:
-        state_path.check_writers(settings.state_path, settings.state_sharing, given)
+        check_state_writers(settings, environ)
     master = parse_master(settings.spark_master)
     conf = {**_DEFAULTS, "spark.app.name": settings.application_name}
     # Nothing is kept there, but Spark makes it, by default where the process was started.
@@ -175,6 +175,15 @@ def effective_conf(
     if lanes is not None:
         conf[_LANES_KEY] = str(lanes)
     return conf
+
+
+def check_state_writers(settings: Settings, environ: Mapping[str, str]) -> None:
+    """Raise SettingsError for a state path that two drivers would spoil."""
+    state_path.check_writers(settings.state_path, settings.state_sharing, _given(settings, environ))
+
+
+def _given(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
+    return {**spark_defaults(environ), **settings.spark_conf}
 
 
 def build_session(

@@ -24,6 +24,9 @@ LOOK_S = 60.0
 FIRST_S = 20.0
 """The first look: what the lanes start takes all the CPU before."""
 STOP_S = 5.0
+AT_ONCE = threading.BoundedSemaphore(2)
+"""So many folds of this process' links at a time: each takes memory of the one JVM. Who finds no place looks
+again."""
 
 
 class Folding:
@@ -42,7 +45,7 @@ class Folding:
         self._tag = f"state-{uuid.uuid4().hex}"
         self._tidy_at = ports.monotonic() + TIDY_FIRST_S
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="state", daemon=True)
+        self._thread = ports.thread(self._run, "state")
         self._thread.start()
 
     def close(self) -> None:
@@ -72,8 +75,14 @@ class Folding:
                     log.exception("folding; it is tried again")
 
     def _look(self) -> None:
-        if not self._due():
+        if not self._due() or not AT_ONCE.acquire(timeout=LOOK_S):
             return
+        try:
+            self._fold()
+        finally:
+            AT_ONCE.release()
+
+    def _fold(self) -> None:
         self._on_folded(self._table.fold())
         if ports.monotonic() >= self._tidy_at:
             self._tidy_at = ports.monotonic() + TIDY_S

@@ -17,6 +17,7 @@ import orjson
 from confluent_kafka import OFFSET_END, Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from common import ports
 from common.app.health import Health, Heartbeat
 from common.errors import LinkRefused
 from common.kafka.client import clients, topics
@@ -110,7 +111,7 @@ class Heartbeats:
         """Whether a heartbeat was given up that no broker has refused: then another producer may reach one
         (common/ports/reconnecting_admin.py)."""
         health.heartbeat = Heartbeat(None, None)
-        self._thread = threading.Thread(target=self._main, name="heartbeats", daemon=True)
+        self._thread = ports.thread(self._main, "heartbeats")
         self._thread.start()
 
     def close(self) -> None:

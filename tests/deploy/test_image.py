@@ -22,7 +22,9 @@ from packaging import tags
 from packaging.requirements import Requirement
 from packaging.utils import parse_wheel_filename
 
-from common.app.health import STALE_S, Health, HealthServer
+from common.app.health import STALE_S, Health
+from common.app.health_server import HealthServer
+from common.app.link_pages import LinkPages
 from tests.deploy.deployed import ROOT, our_services, run, tool
 
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
@@ -147,7 +149,7 @@ def healthy(**variables: str) -> tuple[int, str]:
 
 def test_a_container_is_healthy_while_its_main_loop_turns() -> None:
     health = Health("replicator")
-    server = HealthServer(health, "127.0.0.1", 0)
+    server = HealthServer(LinkPages(health), "127.0.0.1", 0)
     # A container's proxy is not asked for its own port.
     here = {"HEALTH_PORT": str(server.port), "http_proxy": "http://127.0.0.1:9"}
     try:

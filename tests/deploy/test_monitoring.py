@@ -49,6 +49,7 @@ WELL = {
 FAULTS: dict[str, dict[str, str]] = {
     "VerbatimHalted": {f'verbatim_halted_partitions{{{DEDUPLICATOR},reason="missing"}}': "_x30 2x30"},
     "VerbatimNobodyLeads": {f"verbatim_leader{{{DEDUPLICATOR}}}": "1x30 0x30"},
+    "VerbatimLinkFailed": {'verbatim_link_failed{application="replicator",link="l"}': "0x30 1x30"},
     "VerbatimSourceUnreachable": {f"verbatim_source_reached{{{REPLICATOR}}}": "1x30 0x30"},
     "VerbatimTargetUnreachable": {f"verbatim_target_reached{{{REPLICATOR}}}": "1x30 0x30"},
     "VerbatimFallsBehind": {
@@ -98,6 +99,7 @@ def test_dashboards_show_every_metric_of_the_copying() -> None:
     left = {name for name in metrics() if name not in shown}
     assert left <= {
         "verbatim_build_info",
+        "verbatim_link_failed",
         "verbatim_deleted_topics",
         "verbatim_limit_bytes_per_second",
         "verbatim_limit_records_per_second",

@@ -21,7 +21,8 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from common.app.health import HealthServer
+from common.app.health_server import HealthServer
+from common.app.link_pages import LinkPages
 from common.errors import KafkaTimeout
 from deduplicator.lane.lane import Lane
 from offsets.service import Service
@@ -102,7 +103,7 @@ class Watched:
             "offsets": lambda: Running(Service(link.settings, once=False)),
         }
         running = make[application]()
-        server = HealthServer(running.application.health, HOST, self._ports[application])
+        server = HealthServer(LinkPages(running.application.health), HOST, self._ports[application])
         self.running[application] = running, server
 
     def stop(self, application: str) -> None:

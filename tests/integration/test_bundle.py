@@ -9,7 +9,8 @@ from pathlib import Path
 
 from click.testing import CliRunner, Result
 
-from common.app.health import HealthServer
+from common.app.health_server import HealthServer
+from common.app.link_pages import LinkPages
 from tests.conftest import Names
 from tests.support.brokers import Record, create_topic, produce
 from tests.support.harness import Link, eventually
@@ -65,7 +66,7 @@ def test_what_can_be_had_is_in_it_without_secrets_and_the_rest_is_named(
 
     unreadable = [Right("READ", "TOPIC", link.settings.positions_topic)]
     with link.running() as instances, target.denying(name, unreadable):
-        server = HealthServer(instances[0].application.health, HOST, 0)
+        server = HealthServer(LinkPages(instances[0].application.health), HOST, 0)
         try:
             at = f"{HOST}:{server.port}"
             eventually(lambda: instances[0].application.health.ready(), "an instance that is ready")

@@ -19,7 +19,8 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka import Consumer, TopicPartition
 
-from common.app.health import HealthServer
+from common.app.health_server import HealthServer
+from common.app.link_pages import LinkPages
 from common.app.link_view import status
 from common.partitions import PartitionName
 from tests.conftest import Kafka, Names
@@ -196,7 +197,7 @@ def test_a_real_prometheus_reads_both_applications(
     create_topic(source.bootstrap_servers, topic, PARTITIONS)
     link = Link(source.bootstrap_servers, target.bootstrap_servers, names.link, rf"{names.link}\.t\..*")
     with link.running() as instances:
-        servers = [HealthServer(one.application.health, HOST, 0) for one in instances]
+        servers = [HealthServer(LinkPages(one.application.health), HOST, 0) for one in instances]
         try:
             with prometheus(tmp_path, [f"{HOST}:{server.port}" for server in servers]) as port:
                 eventually(lambda: up(port) == 2, "both targets", 30)

@@ -10,7 +10,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from common.app.group_state import GroupState
-from common.app.health import HealthServer
+from common.app.health_server import HealthServer
+from common.app.link_pages import LinkPages
 from common.link.control_kinds import Halted, Leader, Resumed
 from common.link.lane_words import Said, hear
 from tests.support.chromium import browsing
@@ -41,7 +42,7 @@ def made() -> MadeUp:
 
 @pytest.fixture
 def server(made: MadeUp) -> Iterator[HealthServer]:
-    server = HealthServer(made.health, "127.0.0.1", 0)
+    server = HealthServer(LinkPages(made.health), "127.0.0.1", 0)
     yield server
     server.close()
 

@@ -12,6 +12,7 @@ import pytest
 
 from common.app.group_state import GroupState
 from common.app.health import Health, Heartbeat
+from common.app.links import pages as links_pages
 from common.app.metrics import PARTITIONS, WHOLE, HealthCollector
 from common.link.halt_reasons import HaltReason
 from common.link.lane_work import Work
@@ -79,7 +80,8 @@ def metrics() -> set[str]:
     )
     health.work.delays.took(1, 1)
     endings = {"counter": "_total", "info": "_info"}
-    return {m.name + endings.get(m.type, "") for m in HealthCollector(health).collect()}
+    of_one = {m.name + endings.get(m.type, "") for m in HealthCollector(health).collect()}
+    return of_one | {links_pages.FAILED[0]}
 
 
 def test_whatever_lanes_count_is_a_metric() -> None:

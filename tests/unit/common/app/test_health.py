@@ -10,7 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from common.app.health import STALE_S, Health, HealthServer
+from common.app.health import STALE_S, Health
+from common.app.health_server import HealthServer
+from common.app.link_pages import LinkPages
 from common.errors import SettingsError
 from common.link.throttling import Limit
 from tests.support.metrics import sample
@@ -23,7 +25,7 @@ def health() -> Health:
 
 @pytest.fixture
 def server(health: Health) -> Iterator[HealthServer]:
-    server = HealthServer(health, "127.0.0.1", 0)
+    server = HealthServer(LinkPages(health), "127.0.0.1", 0)
     yield server
     server.close()
 
@@ -97,4 +99,4 @@ def test_another_path_is_not_found(server: HealthServer) -> None:
 
 def test_a_port_in_use_is_named(server: HealthServer) -> None:
     with pytest.raises(SettingsError, match="^HEALTH_PORT"):
-        HealthServer(Health("replicator"), "127.0.0.1", server.port)
+        HealthServer(LinkPages(Health("replicator")), "127.0.0.1", server.port)

@@ -12,14 +12,16 @@ from collections.abc import Iterator
 import pytest
 
 from common.app import page
-from common.app.health import Health, HealthServer
+from common.app.health import Health
+from common.app.health_server import HealthServer
+from common.app.link_pages import LinkPages
 from common.config.client_properties import HIDDEN
 from tests.support.made_up_link import MadeUp, settings
 
 
 @pytest.fixture
 def server() -> Iterator[HealthServer]:
-    server = HealthServer(Health("replicator"), "127.0.0.1", 0)
+    server = HealthServer(LinkPages(Health("replicator")), "127.0.0.1", 0)
     yield server
     server.close()
 
@@ -82,7 +84,7 @@ def test_no_secret_is_in_what_is_served() -> None:
     properties = "KAFKA_CLUSTERS_SOURCE_PROPERTIES_SASL_"
     made.settings = settings(**{f"{properties}PASSWORD": "hunter2", f"{properties}USERNAME": "me"})
     made.look(1000)
-    server = HealthServer(made.health, "127.0.0.1", 0)
+    server = HealthServer(LinkPages(made.health), "127.0.0.1", 0)
     try:
         body = ask(server, "GET", "/status.json")[2].decode()
     finally:

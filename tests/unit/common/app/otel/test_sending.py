@@ -17,8 +17,10 @@ from http.client import HTTPConnection
 import pytest
 
 from common.app import instance
-from common.app.health import Health, sending, serving
+from common.app.health import Health, sending
+from common.app.health_server import serving
 from common.app.instance import Instance
+from common.app.link_pages import LinkPages
 from common.app.link_view import status
 from common.app.otel import topic
 from common.app.otel.sending import LAST_S
@@ -269,10 +271,11 @@ def test_metrics_are_served_where_prometheus_is_among_the_exporters(
 ) -> None:
     (port,) = free_ports(1)
     given = {} if exporters is None else {"OTEL_METRICS_EXPORTER": exporters}
-    with serving(health, settings(HEALTH_PORT=str(port), **given)):
+    found = settings(HEALTH_PORT=str(port), **given)
+    with serving(LinkPages(health, "prometheus" in found.exporters), found):
         assert got(port, "/healthz")[0] == 200
-        found, body = got(port, "/metrics")
-    assert found == code and ("verbatim_leader" if code == 200 else "OTEL_METRICS_EXPORTER") in body
+        answer, body = got(port, "/metrics")
+    assert answer == code and ("verbatim_leader" if code == 200 else "OTEL_METRICS_EXPORTER") in body
 
 
 def got(port: int, path: str) -> tuple[int, str]:

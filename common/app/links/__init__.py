@@ -1,0 +1,1 @@
+"""Several links in one process: a folder of their settings, one Spark session, a thread for each."""
