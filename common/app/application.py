@@ -29,7 +29,8 @@ from common.link.lane_progress import Done, Refused, Row, decode
 from common.link.lane_words import Heard
 from common.ports import Deadline
 from common.spark import java
-from common.spark.lane_jobs import Behind, LaneJobs, Plan, Reports, first_line, missing_right
+from common.spark.lane_jobs import Behind, LaneJobs, Reports, first_line, missing_right
+from common.spark.lane_task import Plan
 from common.spark.session import jvm_ended
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from common.app.instance import Instance
 from common.link.lane_plan import LaneShare
 from common.link.lane_progress import Row
 from common.spark.lane_count import LaneCount
-from common.spark.lane_jobs import Behind, LaneJobs, Reports, RunLane, rehearse
+from common.spark.lane_jobs import Behind, LaneJobs, Reports, rehearse
+from common.spark.lane_task import RunLane
 from common.spark.session import build_session, lanes_of, stop_session
 from common.spark.usage import usage
 

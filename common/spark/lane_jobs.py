@@ -15,38 +15,22 @@ import logging
 import queue
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from contextvars import copy_context
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]
-from pyspark import TaskContext
 from pyspark.sql import SparkSession
 
 from common.errors import VerbatimError
+from common.spark.lane_task import Plan, RunLane, in_task, no_lane
 from common.spark.session import jvm_ended
 
 log = logging.getLogger(__name__)
 
 STOP_S = 10.0
 """Spark ends a lane's process two seconds after its task."""
-
-Plan = dict[str, Any]
-"""What one lane is to do, as JSON: it travels to an executor."""
-
-RunLane = Callable[[Plan], Iterator[str]]
-"""Runs one lane for one epoch, yielding its progress: texts that mean nothing here."""
-
-
-def in_task(run_lane: RunLane, plans: Iterable[str]) -> Iterator[tuple[int, int, str]]:
-    """Run the lanes of a task, which is one."""
-    task = TaskContext.get()
-    again = task is not None and task.attemptNumber() > 0
-    for text in plans:
-        plan = json.loads(text)
-        for said in run_lane(plan | {"again": again}):
-            yield plan["term"], plan["epoch"], said
 
 
 class Progress(NamedTuple):
@@ -94,7 +78,7 @@ def rehearse(spark: SparkSession, name: str, run_lane: RunLane, lanes: int) -> t
     processes, all of which the epochs to come find ready. Should it fail, nothing is lost by that.
     """
     ended = threading.Event()
-    jobs = LaneJobs(spark, name, partial(_no_lane, run_lane), lambda _: ended.set())
+    jobs = LaneJobs(spark, name, partial(no_lane, run_lane), lambda _: ended.set())
 
     def run() -> None:
         try:
@@ -107,10 +91,6 @@ def rehearse(spark: SparkSession, name: str, run_lane: RunLane, lanes: int) -> t
     thread = threading.Thread(target=copy_context().run, args=(run,), name=name, daemon=True)
     thread.start()
     return thread
-
-
-def _no_lane(_: RunLane, plan: Plan) -> Iterator[str]:
-    return iter(["rehearsed"])
 
 
 class LaneJobs:

@@ -50,7 +50,7 @@ class _NoPandas(MetaPathFinder):
 def import_ahead(modules: str) -> None:
     """Import modules, and what Spark's workers need for lanes. What is missing here is missed by the worker
     that needs it."""
-    for name in ("pyarrow", *modules.split(",")):
+    for name in ("pyspark.worker", "pyarrow", *modules.split(",")):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     # Else each worker's collector goes through all of it once more, and so copies the memory that it shares

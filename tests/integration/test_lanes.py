@@ -21,7 +21,8 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 from common.errors import VerbatimError
-from common.spark.lane_jobs import STOP_S, LaneJobs, Plan, Progress, first_line, rehearse
+from common.spark.lane_jobs import STOP_S, LaneJobs, Progress, first_line, rehearse
+from common.spark.lane_task import Plan
 from common.spark.session import build_session, jvm_ended, stop_session
 from common.spark.usage import Usage, usage
 

@@ -10,7 +10,8 @@ import pytest
 from common.errors import SettingsError
 from common.link.lane_progress import Done, Row, encode
 from common.link.lane_work import Work
-from common.spark.lane_jobs import Behind, Plan
+from common.spark.lane_jobs import Behind
+from common.spark.lane_task import Plan
 from tests.conftest import Kafka, Names
 from tests.support.brokers import Record, create_topic, delete_records, produce, read_all
 from tests.support.harness import Link, Running, ThreadReplicator, assert_copied, assert_mapped

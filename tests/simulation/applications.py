@@ -21,7 +21,8 @@ from common.errors import StateError, VerbatimError
 from common.link.control_log import ControlLog
 from common.link.identity import Link
 from common.link.offset_mappings import decode
-from common.spark.lane_jobs import Plan, Progress, Reports, RunLane
+from common.spark.lane_jobs import Progress, Reports
+from common.spark.lane_task import Plan, RunLane
 from deduplicator.driver.acl_replication import AclReplication
 from deduplicator.driver.destinations import Destinations
 from deduplicator.lane_plan import DeduplicatorShare

@@ -27,7 +27,8 @@ from common.config.settings import Settings
 from common.kafka.errors import kafka_error, retriable
 from common.link.control_state import Control
 from common.link.offset_mappings import Mapping, decode
-from common.spark.lane_jobs import Plan, Progress, RunLane
+from common.spark.lane_jobs import Progress
+from common.spark.lane_task import Plan, RunLane
 from deduplicator.driver.acl_replication import AclReplication
 from deduplicator.main import Deduplicator
 from deduplicator.state.snapshot import FoldResult, Snapshot

@@ -26,7 +26,8 @@ from common.link.lane_plan import LaneShare
 from common.link.lane_progress import Done, Row
 from common.link.lane_work import Work
 from common.ports import Deadline
-from common.spark.lane_jobs import Behind, Plan, Progress, Reports
+from common.spark.lane_jobs import Behind, Progress, Reports
+from common.spark.lane_task import Plan
 
 LANES = [LaneShare(), LaneShare()]
 ONE, MANY = (lane_progress.encode(Done(Work(Counter(records=n)))) for n in (1, 100))
