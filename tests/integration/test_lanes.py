@@ -25,6 +25,7 @@ from common.spark.lane_jobs import STOP_S, LaneJobs, Progress, first_line, rehea
 from common.spark.lane_task import Plan
 from common.spark.session import build_session, jvm_ended, stop_session
 from common.spark.usage import Usage, usage
+from tests.support import lane_memory
 
 PLAN: Plan = {"term": 3, "epoch": 0}
 IMPORTED = time.time()
@@ -76,8 +77,20 @@ def tell_sockets(plan: Plan) -> Iterator[str]:
     yield json.dumps(sockets)
 
 
+@pytest.mark.skipif(not os.path.isfile("/proc/self/smaps_rollup"), reason="no /proc tells what is whose")
+def test_a_lane_begins_with_little_memory_of_its_own(spark: SparkSession) -> None:
+    """Promise: what lanes import they share, so that many links fit into one process' memory."""
+    # The first of these tests: others would have their own modules in these processes.
+    epochs: queue.Queue[list[Progress]] = queue.Queue()
+    with contextlib.closing(LaneJobs(spark, "test", lane_memory.tell, epochs.put)) as lanes:
+        lanes.submit([PLAN] * 2)
+        found = [json.loads(row.said) for row in epochs.get(timeout=60)]
+    assert len(found) == 2
+    assert all(one["own_mb"] < 10 for one in found), [one["own_mb"] for one in found]
+    assert all("pydantic" not in one["modules"] for one in found)
+
+
 def test_after_a_rehearsal_lanes_find_processes_that_have_imported_all(spark: SparkSession) -> None:
-    # The first of these tests: others would make the processes, too.
     rehearsal = rehearse(spark, "rehearsal", tell_imports, 2)
     rehearsal.join(60)
     assert not rehearsal.is_alive()

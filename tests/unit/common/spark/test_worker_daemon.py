@@ -5,10 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.machinery import FileFinder
 from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
+from zipimport import zipimporter
 
 from common.spark import worker_python
-from common.spark.worker_daemon import without_archive
+from common.spark.worker_daemon import forget_archives, without_archive
 
 
 def archives(folder: Path) -> list[str]:
@@ -17,6 +21,19 @@ def archives(folder: Path) -> list[str]:
 
 def test_the_installed_pyspark_is_imported_instead_of_the_archive(tmp_path: Path) -> None:
     assert without_archive([*archives(tmp_path), *sys.path]) == sys.path
+
+
+def test_workers_do_not_read_what_lies_in_an_archive_that_was_looked_into(tmp_path: Path) -> None:
+    archive = tmp_path / "spark-core.jar"
+    with ZipFile(archive, "w") as file:
+        file.writestr("org/apache/spark/a.class", "")
+    assert without_archive([str(archive), *sys.path]) == sys.path
+    importers: dict[str, Any] = {
+        str(archive): zipimporter(str(archive)),
+        str(tmp_path): FileFinder(str(tmp_path)),
+    }
+    forget_archives(importers)
+    assert importers.keys() == {str(tmp_path)}
 
 
 def test_the_archive_stays_where_nothing_is_installed(tmp_path: Path) -> None:
