@@ -1,0 +1,57 @@
+"""A pipeline's definition: the same bytes for the same pipeline, whatever its file looks like, and no
+secrets. And the schema of the file, and its keys. Pure, but for reading keys."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from common.config.sources import read_text
+from common.errors import SettingsError
+from common.pipeline.models import Pipeline
+
+LEAST_KEY_BYTES = 16
+"""A shorter key could be guessed."""
+
+
+def definition(pipeline: Pipeline) -> bytes:
+    """All that decides what becomes of records, as JSON: keys by their names alone, no tests."""
+    told = pipeline.model_dump(
+        by_alias=True, exclude_defaults=True, exclude={"tests": True, "keys": True, "version": True}
+    )
+    told |= {"version": pipeline.version, "keys": sorted(pipeline.keys)}
+    return json.dumps(told, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def sha256(pipeline: Pipeline) -> str:
+    """Of the definition, in hex."""
+    return hashlib.sha256(definition(pipeline)).hexdigest()
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of the file, for editors."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **Pipeline.model_json_schema(by_alias=True),
+    }
+
+
+def read_keys(pipeline: Pipeline, environ: Mapping[str, str]) -> dict[str, bytes]:
+    """Name -> key. Raises SettingsError, which never shows a key."""
+    return {name: _read_key(name, where, environ) for name, where in pipeline.keys.items()}
+
+
+def _read_key(name: str, where: str, environ: Mapping[str, str]) -> bytes:
+    kind, _, place = where.partition(":")
+    if kind == "env":
+        if place not in environ:
+            raise SettingsError(f"key {name}: the environment has no {place}")
+        text = environ[place]
+    else:
+        text = read_text(Path(place), f"key {name}").rstrip("\r\n")
+    if len(key := text.encode()) < LEAST_KEY_BYTES:
+        raise SettingsError(f"key {name}: {where} has {len(key)} bytes; {LEAST_KEY_BYTES} are the least")
+    return key

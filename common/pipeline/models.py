@@ -1,0 +1,116 @@
+"""The file of a pipeline as a whole: what may be written, and what is refused, with where it stands. Whoever
+has a Pipeline can run it. Pure."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from common.config.topic_names import check_topic_name, is_name
+from common.pipeline.conditions import Formats
+from common.pipeline.options import Model, checked, expression, located, wrong
+from common.pipeline.stages import Stage
+
+
+def _topic(text: str) -> object:
+    return check_topic_name(text) if is_name(text) else expression(text)
+
+
+TopicText = Annotated[str, checked(_topic)]
+
+
+class Flow(Formats):
+    """What is done with the records of some topics."""
+
+    NOT_BUILT: ClassVar[frozenset[str]] = frozenset({"wire"})
+
+    topics: list[TopicText] = Field(min_length=1)
+    """names, or regular expressions that match whole names"""
+    on_error: Literal["halt", "skip", "dead-letter"] = Field("halt", alias="onError")
+    """what becomes of a record that a stage fails on"""
+    stages: list[Stage] = Field(min_length=1)
+    """in order"""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Flow:
+        for number, stage in enumerate(self.stages):
+            with located("stages", number):
+                stage.check(self)
+        return self
+
+    def takes(self, topic: str) -> bool:
+        return any(
+            topic == entry if is_name(entry) else expression(entry).fullmatch(topic) is not None
+            for entry in self.topics
+        )
+
+
+class Record(Model):
+    """A record of a test."""
+
+    topic: str
+    """where it comes from"""
+    key: Any = None
+    """text, or JSON where the flow says so; null: none"""
+    value: Any = None
+    """likewise"""
+    headers: dict[str, str | None] = Field({})
+    """name: text"""
+    timestamp: int = Field(0, ge=0)
+    """ms since 1970"""
+    partition: int = Field(0, ge=0)
+    """the source's"""
+    offset: int = Field(0, ge=0)
+    """the source's"""
+
+
+class Expected(Model):
+    """What is expected; what is not named here is not looked at. Text may be `{matches: expression}`."""
+
+    outcome: Literal["kept", "left-out", "tombstone", "failed"] | None = None
+    key: Any = None
+    value: Any = None
+    headers: dict[str, Any] | None = None
+    timestamp: int | None = None
+
+
+class Example(Model):
+    """A record, and what becomes of it."""
+
+    given: Record
+    """a record, as below"""
+    expect: Expected | Literal["left-out", "tombstone", "failed"]
+    """`left-out`, `tombstone` or `failed`; or `key`, `value`, `headers`, `timestamp` of what goes on, where
+    `{matches: expression}` stands for a text, `{exists: false}` for nothing, and what is not named may be
+    anything"""
+    name: str | None = None
+    """what the test is called"""
+
+
+class Pipeline(Model):
+    """The whole file."""
+
+    NOT_BUILT: ClassVar[frozenset[str]] = frozenset({"registries", "schemas", "settings"})
+
+    version: Literal[1]
+    """of the file's format: 1"""
+    keys: dict[str, Annotated[str, Field(pattern=r"^(file|env):.+")]] = Field({})
+    """name: where the secret is, as `file:PATH` or `env:NAME`"""
+    flows: list[Flow] = Field(min_length=1)
+    """the first one that takes a topic is the topic's"""
+    tests: list[Example] = Field([])
+    """for `verbatim pipeline test`"""
+
+    @model_validator(mode="after")
+    def _keys(self) -> Pipeline:
+        for f, flow in enumerate(self.flows):
+            for s, stage in enumerate(flow.stages):
+                key = stage.mask.key if stage.mask else None
+                if key is not None and key not in self.keys:
+                    raise wrong(f"there is no key {key}", "flows", f, "stages", s, "mask", "key")
+        return self
+
+    def flow_of(self, topic: str) -> Flow | None:
+        """The first flow that takes a topic; None: its records are not looked at."""
+        return next((flow for flow in self.flows if flow.takes(topic)), None)

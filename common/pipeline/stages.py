@@ -1,0 +1,253 @@
+"""The stages of a pipeline's file and their options. What does not fit the formats of the flow is refused
+when the file is read. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+
+from common.pipeline import templates
+from common.pipeline.conditions import Conditions, Formats, check_conditions, is_map
+from common.pipeline.options import Expression, HeaderName, Model, PathText, Template, located, wrong
+from common.pipeline.paths import EACH, Path, Side, parse
+
+
+class Filter(Model):
+    """Leaves records out."""
+
+    keep: Conditions | None = None
+    """those that go on"""
+    drop: Conditions | None = None
+    """those that don't"""
+    otherwise: Literal["drop", "tombstone"] = "drop"
+    """what becomes of the others: left out, or without a value"""
+
+    def check(self, formats: Formats) -> None:
+        if (self.keep is None) == (self.drop is None):
+            raise wrong("give keep or drop")
+        for name in ("keep", "drop"):
+            if (conditions := getattr(self, name)) is not None:
+                check_conditions(conditions, formats, name)
+
+
+class Headers(Model):
+    """Changes headers, in the order of these options."""
+
+    keep: list[Expression] | None = None
+    """only those that one of these expressions matches as a whole"""
+    remove: list[Expression] = Field([])
+    """those that one of these matches"""
+    rename: dict[HeaderName, HeaderName] = Field({})
+    """old name: new name"""
+    set: dict[HeaderName, Template | None] = Field({})
+    """one header of this name behind the others, instead of all of its name"""
+    add: dict[HeaderName, Template | None] = Field({})
+    """one more, behind the others"""
+
+    def check(self, formats: Formats) -> None:
+        if not self.model_fields_set:
+            raise wrong("nothing is to be done")
+
+
+class Partial(Model):
+    """Characters of the beginning and the end that stay. Text that has no more than these has none left."""
+
+    first: int = Field(0, ge=0)
+    """so many at the beginning"""
+    last: int = Field(0, ge=0)
+    """so many at the end"""
+    by: str = Field("*", alias="with", min_length=1, max_length=1)
+    """what stands for each of the others"""
+
+
+class PartialMethod(Model):
+    """Leaves a part of a text."""
+
+    partial: Partial
+
+
+Method = Annotated[
+    Annotated[PartialMethod, Tag("map")] | Annotated[Literal["redact", "null", "hmac"], Tag("other")],
+    Discriminator(is_map),
+]
+
+
+class Mask(Model):
+    """Hides fields."""
+
+    fields: dict[PathText, Method] = Field(min_length=1)
+    """path: `redact` (`***`), `null`, `hmac` (HMAC-SHA256, in hex) or `partial`"""
+    key: str | None = None
+    """which of the file's keys `hmac` takes"""
+    side: Side = "value"
+    """where paths lie that don't say so"""
+
+    @field_validator("fields", mode="before")
+    @classmethod
+    def _not_built(cls, given: Any) -> Any:
+        for path, method in given.items() if isinstance(given, dict) else ():
+            if method == "encrypt":
+                raise wrong("encrypt is not built yet", path)
+        return given
+
+    def check(self, formats: Formats) -> None:
+        paths = _separate("fields", self.fields, self.side)
+        for text, path in paths.items():
+            with located("fields", text):
+                if formats.kind(path) == "number":
+                    raise wrong(f"{path} can't be masked")
+        if "hmac" in self.fields.values() and self.key is None:
+            raise wrong("hmac takes a key: say which one of keys", "fields")
+
+
+def _separate(option: str, texts: Any, side: Side) -> dict[str, Path]:
+    """The paths. Raises PydanticCustomError where one lies in another."""
+    paths: dict[str, Path] = {}
+    for text in texts:
+        path = parse(text, side)
+        for other, before in paths.items():
+            if before.covers(path) or path.covers(before):
+                raise wrong(f"{text} and {other} lie in one another", option, text)
+        paths[text] = path
+    return paths
+
+
+class Fields(Model):
+    """Changes the fields of JSON, in the order of these options."""
+
+    drop: list[PathText] = Field([])
+    """these go"""
+    keep: list[PathText] = Field([])
+    """all but these go"""
+    rename: dict[PathText, str] = Field({})
+    """path: the new name of what is there"""
+    cast: dict[PathText, Literal["string", "integer", "number", "boolean"]] = Field({})
+    """path: type"""
+    set: dict[PathText, Any] = Field({})
+    """path: value; text may hold `{topic}` and the like"""
+    flatten: str | None = Field(None, min_length=1)
+    """objects in objects go up, their names joined by this"""
+    extract: PathText | None = None
+    """the field becomes all there is"""
+    wrap: str | None = Field(None, min_length=1)
+    """all becomes a field of this name"""
+    side: Side = "value"
+    """whether the key or the value is meant"""
+
+    def check(self, formats: Formats) -> None:
+        if not self.model_fields_set - {"side"}:
+            raise wrong("nothing is to be done")
+        formats.kind(Path(self.side, ("",)))
+        for option in ("drop", "keep", "rename", "cast", "set"):
+            given = getattr(self, option)
+            for text, path in _separate(option, given, self.side).items():
+                with located(option, text):
+                    self._check_path(option, path)
+                    if option == "set" and isinstance(value := self.set[text], str):
+                        _check_template(value)
+        if self.extract is not None:
+            with located("extract"):
+                self._check_path("extract", parse(self.extract, self.side))
+        for option in ("rename", "wrap"):
+            for name in [self.wrap] if option == "wrap" else self.rename.values():
+                if name is not None and re.search(r'["\\\x00-\x1f]|^$', name):
+                    raise wrong(f"{name!r} is no name for a field", option)
+
+    def _check_path(self, option: str, path: Path) -> None:
+        if path.root != self.side or not path.steps:
+            raise wrong(f"{path} is no field of the {self.side}")
+        if path.steps[-1] is EACH and option in ("drop", "keep", "rename"):
+            raise wrong(f"{path} has no name")
+        if path.each and option in ("set", "extract"):
+            raise wrong("one field is meant, not each of several")
+
+
+def _check_template(text: str) -> None:
+    try:
+        templates.check(text)
+    except ValueError as error:
+        raise wrong(str(error)) from None
+
+
+class Validate(Model):
+    """Holds JSON against a JSON Schema (draft 2020-12, if it does not say another)."""
+
+    json_schema: dict[str, Any] = Field(alias="schema")
+    """the schema, or the name of its file, beside this one"""
+    side: Side = "value"
+    """whether the key or the value is meant"""
+
+    def check(self, formats: Formats) -> None:
+        formats.kind(Path(self.side, ("",)))
+        for ref in references(self.json_schema):
+            if not ref.startswith("#"):
+                raise wrong(f"the schema refers to {ref}: only what begins with # is looked for", "schema")
+
+
+def references(node: Any) -> Iterator[str]:
+    if isinstance(node, dict):
+        for name, inner in node.items():
+            if name in ("$ref", "$dynamicRef") and isinstance(inner, str):
+                yield inner
+            yield from references(inner)
+    elif isinstance(node, list):
+        for inner in node:
+            yield from references(inner)
+
+
+class Stage(Model):
+    """One of the stages, and when."""
+
+    NOT_BUILT: ClassVar[frozenset[str]] = frozenset({"convert", "sql", "python", "schema-ids", "route"})
+
+    when: Conditions | None = None
+    """the records that the stage is for; all, where it is not given"""
+    filter: Filter | None = None
+    """leaves records out"""
+    headers: Headers | None = None
+    """changes headers"""
+    mask: Mask | None = None
+    """hides fields, headers, keys"""
+    fields: Fields | None = None
+    """changes the fields of JSON"""
+    key: PathText | None = None
+    """the key becomes what is at this path: a field's text, or a header's bytes"""
+    timestamp: PathText | None = None
+    """the timestamp becomes what is at this path: ms since 1970, or a time as RFC 3339 has it"""
+    validation: Validate | None = Field(None, alias="validate")
+    """holds JSON against a schema"""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one(cls, given: Any) -> Any:
+        if isinstance(given, str) and given in cls.NOT_BUILT:
+            raise wrong(f"{given} is not built yet")
+        if isinstance(given, dict) and len(set(given) - {"when"}) > 1:
+            raise wrong(f"one stage an entry, not {' and '.join(sorted(set(given) - {'when'}))}")
+        return given
+
+    @property
+    def name(self) -> str:
+        """As the file has it; nothing where there is none."""
+        names = ((info.alias or name, getattr(self, name)) for name, info in type(self).model_fields.items())
+        return next((name for name, options in names if name != "when" and options is not None), "")
+
+    def check(self, formats: Formats) -> None:
+        if not self.name:
+            raise wrong("which stage?")
+        if self.when is not None:
+            check_conditions(self.when, formats, "when")
+        with located(self.name):
+            for path in (self.key, self.timestamp):
+                if path is None:
+                    continue
+                found = parse(path)
+                if found.root not in ("value", "key", "header") or found.each or not found.steps:
+                    raise wrong("takes a field or a header")
+                formats.kind(found)
+            for options in (self.filter, self.headers, self.mask, self.fields, self.validation):
+                if options is not None:
+                    options.check(formats)

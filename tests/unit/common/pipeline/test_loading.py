@@ -1,0 +1,176 @@
+"""A pipeline's file: what it may say, and that each error names line, stage and option."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from common.errors import SettingsError
+from common.link import provenance
+from common.pipeline import definition, loading, options
+from common.pipeline.paths import EACH, parse
+
+TEXT = """\
+version: 1
+keys: {pii: file:/run/secrets/pii}
+flows:
+  - topics: [customers, 'a-.*']
+    value: json
+    onError: dead-letter
+    stages:
+      - filter: {keep: [{value.type: {in: [order, refund]}, header.test: {exists: false}}, {value: {is: tombstone}}]}
+      - mask: {key: pii, fields: {email: hmac, phone: {partial: {last: 4}}, 'cards[*].iban': redact}}
+      - headers: {remove: ['x-.*'], set: {origin: '{topic}/{partition}'}}
+      - when: {value.n: 1.5}
+        fields: {drop: [a, b], set: {x: 1}}
+      - key: value.id
+tests:
+  - given: {topic: customers, value: {type: order}}
+    expect: left-out
+"""
+FILE = Path("pipeline.yaml")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "message"),
+    [
+        ("mask:", "maks:", 9, "flow 1, stage 2, maks: there is no maks here; did you mean mask?"),
+        ("redact", "redcat", 9, "flow 1, stage 2, mask.fields.cards[*].iban: input should be"),
+        ("email: hmac", "email: encrypt", 9, "mask.fields.email: encrypt is not built yet"),
+        ("key: pii, f", "f", 9, "mask.fields: hmac takes a key"),
+        ("key: pii, f", "key: other, f", 9, "mask.key: there is no key other"),
+        ("phone:", "email.x:", 9, "mask.fields.email.x: email.x and email lie in one another"),
+        ("last: 4", "last: -4", 9, "partial.last: input should be greater than or equal to 0"),
+        ("cards[*]", "cards[0]", 9, "mask.fields.cards[0].iban: 'cards[0].iban' is no path"),
+        ("dead-letter", "tolerate", 6, "flow 1, onError: input should be 'halt', 'skip' or 'dead-letter'"),
+        ("version: 1", "version: 2", 1, "version: input should be 1"),
+        ("version: 1\n", "", 1, "version: is missing"),
+        ("version: 1", "version: 1\nschemas: {}", 2, "schemas: schemas is not built yet"),
+        ("- key: value.id", "- schema-ids", 13, "flow 1, stage 5: schema-ids is not built yet"),
+        ("- key: value.id", "- route: {}", 13, "flow 1, stage 5, route: route is not built yet"),
+        ("- key: value.id", "- {}", 13, "flow 1, stage 5: which stage?"),
+        ("- key: value.id", "- {key: a, timestamp: b}", 13, "one stage an entry, not key and timestamp"),
+        ("- key: value.id", "- key: 'a[*]'", 13, "flow 1, stage 5, key: takes a field or a header"),
+        ("value: json", "value: avro", 5, "flow 1, value: input should be 'bytes' or 'json'"),
+        ("value: json", "value: json\n    wire: {value: confluent}", 6, "flow 1, wire: wire is not built yet"),
+        ("    value: json\n", "", 7, "filter.keep.1.value.type: value.type looks into the value: say value: json"),
+        ("{in: [order", "{inn: [order", 8, "value.type.inn: there is no inn here; did you mean in?"),
+        ("a-.*", "a-(", 4, "flow 1, topics.2: 'a-(' is no regular expression"),
+        ("{topic}", "{topc}", 10, "headers.set.origin: '{topc}/{partition}': {topc} is none of {topic},"),
+        ("{topic}", "{topic", 10, "headers.set.origin: '{topic/{partition}'"),
+        ("origin:", "verbatim.x:", 10, "headers.set.verbatim.x: headers that begin with verbatim."),
+        ("value.n: 1.5", "header.n: 5", 11, "stage 4, when.header.n.in: header.n is text: put 5 in quotes"),
+        ("value.n: 1.5", "size: '5'", 11, "when.size.in: size is a number"),
+        ("value.n: 1.5", "timestamp: {prefix: a}", 11, "when.timestamp.prefix: timestamp is a number"),
+        ("value.n: 1.5", "key: {is: tombstone}", 11, "when.key.is: only a value is a tombstone"),
+        ("value.n: 1.5", "value.n: {exists: false, gt: 5}", 11, "when.value.n.exists: exists stands alone"),
+        ("value.n: 1.5", "value.n: {}", 11, "when.value.n: no operator is given"),
+        ("value.n: 1.5", "value.n: [1]", 11, "when.value.n: expected one value"),
+        ("value.n: 1.5", "value.n: {gt: true}", 11, "when.value.n.gt: expected one value"),
+        ("value.n: 1.5", "value.n: 1.50000000000000000001", 11, "has more digits than"),
+        ("value.n: 1.5", "value.n: 1, value.n: 2", 11, "value.n is given twice"),
+        ("version: 1", "version: 1: 2", 1, "mapping values are not allowed here"),
+        ("drop: [a, b]", "drop: a", 12, "stage 4, fields.drop: expected a list"),
+        ("drop: [a, b]", "drop: [key.a]", 12, "fields.drop.key.a: key.a is no field of the value"),
+        ("drop: [a, b]", "drop: ['a[*]']", 12, "fields.drop.a[*]: value.a[*] has no name"),
+        ("set: {x: 1}", "set: {'x[*].y': 1}", 12, "fields.set.x[*].y: one field is meant"),
+        ("set: {x: 1}", "set: {x: '{a}'}", 12, "fields.set.x: '{a}': {a} is none of"),
+        ("set: {x: 1}", "rename: {x: ''}", 12, "fields.rename: '' is no name for a field"),
+        ("file:/run", "run", 2, "keys.pii: string should match pattern"),
+        ("{topic: customers", "{tpic: customers", 15, "test 1, given.tpic: there is no tpic here; did you mean topic?"),
+        ("- key: value.id", "- validate: {schema: none.json}", 13, "can't read none.json"),
+        ("- key: value.id", "- validate: {schema: {$ref: 'http://x/y'}}", 13, "validate.schema: the schema refers to http"),
+    ],
+)  # fmt: skip
+def test_an_error_is_one_line_with_file_line_and_option(old: str, new: str, line: int, message: str) -> None:
+    assert old in TEXT
+    with pytest.raises(SettingsError) as error:
+        loading.parse(TEXT.replace(old, new, 1), FILE)
+    text = str(error.value)
+    assert text.startswith(f"pipeline.yaml:{line}: ") and message in text and "\n" not in text
+
+
+@pytest.mark.parametrize("text", ["", "[]", "version", "a: &a [*a]", "\x00", "[" * 5000])
+def test_what_is_no_pipeline_at_all_is_refused_in_one_line(text: str) -> None:
+    with pytest.raises(SettingsError, match=r"^pipeline\.yaml") as error:
+        loading.parse(text, FILE)
+    assert "\n" not in str(error.value)
+
+
+def test_scalars_are_those_of_json() -> None:
+    text = TEXT.replace("value.n: 1.5", "value.n: {in: [NO, 0x10, 010, 2024-01-01, yes, 1e3, true, ~, '1']}")
+    when = json.loads(definition.definition(loading.parse(text, FILE)))["flows"][0]["stages"][3]["when"]
+    assert when["value.n"]["in"] == ["NO", "0x10", "010", "2024-01-01", "yes", 1000.0, True, None, "1"]
+
+
+def test_a_definition_is_the_same_for_the_same_pipeline_and_holds_no_secret() -> None:
+    made = loading.parse(TEXT, FILE)
+    rewritten = json.dumps(json.loads(definition.definition(made)) | {"keys": {"pii": "env:PII"}})
+    assert definition.sha256(loading.parse(rewritten, FILE)) == definition.sha256(made)
+    told = definition.definition(made)
+    assert b'"keys":["pii"]' in told and b"secrets" not in told and b"tests" not in told
+    for old, new in (("last: 4", "last: 3"), ("key: value.id", "key: value.ID"), ("dead-letter", "halt")):
+        assert definition.sha256(loading.parse(TEXT.replace(old, new), FILE)) != definition.sha256(made)
+
+
+def test_a_schema_in_a_file_is_part_of_the_definition(tmp_path: Path) -> None:
+    (tmp_path / "s.json").write_text('{"type": "object"}')
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(TEXT.replace("- key: value.id", "- validate: {schema: s.json}"))
+    assert b'{"schema":{"type":"object"}}' in definition.definition(loading.load(file))
+
+
+def test_keys_are_read_from_files_and_the_environment_and_are_never_shown(tmp_path: Path) -> None:
+    (tmp_path / "k").write_text("0123456789abcdef\n")
+    text = TEXT.replace("file:/run/secrets/pii", f"file:{tmp_path}/k, other: env:OTHER")
+    made = loading.parse(text, FILE)
+    keys = definition.read_keys(made, {"OTHER": "fedcba9876543210"})
+    assert keys == {"pii": b"0123456789abcdef", "other": b"fedcba9876543210"}
+    with pytest.raises(SettingsError, match="key other: the environment has no OTHER"):
+        definition.read_keys(made, {})
+    with pytest.raises(SettingsError, match="key other: env:OTHER has 5 bytes; 16 are the least"):
+        definition.read_keys(made, {"OTHER": "short"})
+
+
+def test_the_json_schema_takes_the_file() -> None:
+    import jsonschema
+    import yaml
+
+    schema = definition.schema()
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.validate(yaml.safe_load(TEXT), schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(yaml.safe_load(TEXT.replace("mask:", "maks:")), schema)
+
+
+def test_headers_of_the_program_itself_are_out_of_reach() -> None:
+    assert provenance.NAME.startswith(options.OWN_HEADERS)
+
+
+@pytest.mark.parametrize(
+    ("text", "root", "steps"),
+    [
+        ("a.b", "value", ("a", "b")),
+        ("value.a", "value", ("a",)),
+        ("value", "value", ()),
+        ("values.a", "value", ("values", "a")),
+        ("key.id", "key", ("id",)),
+        ("value[*].a[*][*]", "value", (EACH, "a", EACH, EACH)),
+        ('"a.b".c', "value", ("a.b", "c")),
+        ('"value".c', "value", ("value", "c")),
+        ("header.x.y-z", "header", ("x.y-z",)),
+    ],
+)
+def test_paths(text: str, root: str, steps: tuple[str | None, ...]) -> None:
+    path = parse(text)
+    assert (path.root, path.steps) == (root, steps) and parse(str(path)) == path
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a.", ".a", "a..b", "value.", "a[1]", 'a"b', "header.", "timestamp.x", "a\\b", '"a']
+)
+def test_what_is_no_path_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"path|header|timestamp"):
+        parse(text)
