@@ -121,7 +121,7 @@ def _items(column: pa.Array) -> list[Any]:
 def _header_pieces(rows: pa.RecordBatch, extra: Header | None) -> list[list[bytes]]:
     """What stands behind each record's value: the count of headers, and these."""
     added = [] if extra is None else [_encoded_header(extra[0].encode(), extra[1])]
-    bounds, flat = _flat_headers(rows.column(5))
+    bounds, flat = flat_headers(rows.column(5))
     if not len(flat):
         return [[_number(len(added)), *added]] * len(rows)
     names = flat.field(0).cast(pa.binary()).to_pylist()
@@ -137,7 +137,7 @@ def _encoded_header(name: bytes, value: bytes | None) -> bytes:
     return _number(len(name)) + name + rest
 
 
-def _flat_headers(column: pa.Array) -> tuple[_Ints, pa.StructArray]:
+def flat_headers(column: pa.Array) -> tuple[_Ints, pa.StructArray]:
     """All headers one behind the other, and where those of each row begin and end (a bound more than
     rows)."""
     count = len(column)
@@ -304,7 +304,7 @@ class _OwnHeaders:
 
     def __init__(self, column: pa.Array) -> None:
         self.rows = len(column)
-        self.bounds, self.flat = _flat_headers(column)
+        self.bounds, self.flat = flat_headers(column)
         self.counts: _Ints = np.diff(self.bounds)
         self.sizes: _Lengths = 0
         """What they take, by record."""

@@ -1,0 +1,192 @@
+"""A pipeline, ready to run: batches of one source partition's records in, what goes on of them out, with what
+became of each. Pure. What follows for those that failed is up to the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from common.pipeline.batch import Batch, Done, Origin, Run, flags
+from common.pipeline.columns import Flags
+from common.pipeline.conditions import Formats, alternatives
+from common.pipeline.field_changes import changing_fields
+from common.pipeline.filtering import filtering
+from common.pipeline.header_changes import changing_headers
+from common.pipeline.judging import Judge
+from common.pipeline.key_and_timestamp import taking_key, taking_timestamp
+from common.pipeline.masking import masking
+from common.pipeline.models import Flow, Pipeline
+from common.pipeline.stages import Stage
+from common.pipeline.validating import validating
+
+
+class Outcome(IntEnum):
+    """What became of a record."""
+
+    KEPT = 0
+    """as it was, to the byte"""
+    CHANGED = 1
+    """goes on, and a stage has changed it"""
+    TOMBSTONE = 2
+    """goes on without the value that it had"""
+    LEFT_OUT = 3
+    FAILED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A record that a stage failed on. `reason` shows nothing of it."""
+
+    offset: int
+    stage: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """`rows`: what goes on, of `common.kafka.wire.records.ROWS`, in order, with the offsets that they had.
+    `outcomes`: an Outcome for each record that came in. `on_error`: what the flow says of failures."""
+
+    rows: pa.RecordBatch
+    outcomes: npt.NDArray[np.int8]
+    failures: list[Failure]
+    on_error: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A stage with its name in messages."""
+
+    name: str
+    run: Run
+    when: Judge | None
+
+
+class ReadyFlow:
+    """A flow, its expressions compiled and its shapes known."""
+
+    def __init__(self, flow: Flow, number: int, keys: Mapping[str, bytes]) -> None:
+        """`number`: which one it is, for messages. Raises SettingsError."""
+        self.on_error = flow.on_error
+        self._stages = [
+            _Ready(
+                f"stage {at} ({stage.name})",
+                _made(stage, flow, keys, f"flow {number}, stage {at}"),
+                None if stage.when is None else Judge(stage.when, flow),
+            )
+            for at, stage in enumerate(flow.stages, 1)
+        ]
+        asked = [c for s in flow.stages for c in (s.when, s.filter and (s.filter.keep or s.filter.drop)) if c]
+        self._asks_for_size = any("size" in one for conditions in asked for one in alternatives(conditions))
+
+    def apply(self, rows: pa.RecordBatch, origin: Origin) -> Applied:
+        """Rows of `common.kafka.wire.records.ROWS`. Depends on nothing but these, their origin and the flow:
+        records that come again, in other batches, have the same outcomes."""
+        outcomes = np.zeros(len(rows), np.int8)
+        at = np.arange(len(rows))
+        failures: list[Failure] = []
+        batch = Batch(rows, origin)
+        if self._asks_for_size:
+            batch = replace(batch, arrived_sizes=batch.sizes)
+        for stage in self._stages:
+            if not len(batch):
+                break
+            had_value = _has_value(batch)
+            done = _run(stage, batch)
+            batch = done.batch
+            rows = batch.rows
+            touched = at[done.changed]
+            outcomes[touched] = np.maximum(outcomes[touched], Outcome.CHANGED)
+            outcomes[at[had_value & ~_has_value(batch)]] = Outcome.TOMBSTONE
+            failed = flags(len(rows), done.failed)
+            gone = failed if done.left_out is None else failed | done.left_out
+            if gone.any():
+                offsets = rows.column(0)
+                failures += [
+                    Failure(offsets[row].as_py(), stage.name, why) for row, why in sorted(done.failed.items())
+                ]
+                outcomes[at[gone]] = Outcome.LEFT_OUT
+                outcomes[at[failed]] = Outcome.FAILED
+                batch, at = batch.part(~gone), at[~gone]
+        return Applied(batch.rows, outcomes, failures, self.on_error)
+
+
+class Engine:
+    """A pipeline with its keys."""
+
+    def __init__(self, pipeline: Pipeline, keys: Mapping[str, bytes]) -> None:
+        """Raises SettingsError."""
+        flows = [(flow, ReadyFlow(flow, number, keys)) for number, flow in enumerate(pipeline.flows, 1)]
+
+        @lru_cache(maxsize=4096)
+        def flow_of(topic: str) -> ReadyFlow | None:
+            return next((ready for flow, ready in flows if flow.takes(topic)), None)
+
+        self._flow_of = flow_of
+
+    def flow_of(self, topic: str) -> ReadyFlow | None:
+        """The first flow that takes the topic; None: its records need not be looked at."""
+        return self._flow_of(topic)
+
+
+def _made(stage: Stage, formats: Formats, keys: Mapping[str, bytes], where: str) -> Run:
+    if stage.filter is not None:
+        return filtering(stage.filter, formats)
+    if stage.mask is not None:
+        return masking(stage.mask, formats, keys)
+    if stage.headers is not None:
+        return changing_headers(stage.headers)
+    if stage.fields is not None:
+        return changing_fields(stage.fields)
+    if stage.validation is not None:
+        return validating(stage.validation, f"{where} (validate)")
+    if stage.key is not None:
+        return taking_key(stage.key)
+    assert stage.timestamp is not None
+    return taking_timestamp(stage.timestamp)
+
+
+def _run(stage: _Ready, batch: Batch) -> Done:
+    """The stage, on the rows that it is for."""
+    if stage.when is None:
+        return stage.run(batch)
+    chosen, bad = stage.when(batch)
+    chosen &= ~flags(len(batch), bad)
+    if chosen.all():
+        return stage.run(batch)
+    changed = flags(len(batch))
+    if not chosen.any():
+        return Done(batch, changed, failed=bad)
+    rows = np.flatnonzero(chosen)
+    done = stage.run(batch.part(chosen))
+    changed[rows] = done.changed
+    left_out: Flags | None = None
+    if done.left_out is not None:
+        left_out = flags(len(batch))
+        left_out[rows] = done.left_out
+    failed = bad | {int(rows[row]): why for row, why in done.failed.items()}
+    merged = replace(batch, rows=_merged(batch.rows, done.batch.rows, rows))
+    return Done(merged, changed, left_out, failed)
+
+
+def _has_value(batch: Batch) -> Flags:
+    valid: Flags = batch.rows.column(4).is_valid().to_numpy(zero_copy_only=False)
+    return valid
+
+
+def _merged(rows: pa.RecordBatch, some: pa.RecordBatch, at: npt.NDArray[np.int64]) -> pa.RecordBatch:
+    """Rows, with others at these places."""
+    order = np.arange(len(rows))
+    order[at] = len(rows) + np.arange(len(at))
+    indices = pa.array(order)
+    columns = [
+        pa.concat_arrays([old, new]).take(indices)
+        for old, new in zip(rows.columns, some.columns, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=rows.schema)

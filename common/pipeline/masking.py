@@ -1,0 +1,193 @@
+"""The stage `mask`: what hides a field, and the fields it hides. Pure.
+
+Null stays null. What a method can't hide, such as an object for `hmac`, is a failure of the stage: nothing
+slips past it. A field that is not there needs no mask.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping
+from itertools import compress, pairwise
+from typing import cast
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from common.kafka.wire.records import Item
+from common.pipeline.batch import Batch, Done, Run, flags
+from common.pipeline.columns import Edit, Flags
+from common.pipeline.conditions import Formats
+from common.pipeline.json_fields import Shape
+from common.pipeline.judging import text_of
+from common.pipeline.paths import SIDES, Path, Side, parse
+from common.pipeline.stages import Mask, Method, Partial, PartialMethod
+
+NO_SCALAR = "is neither text nor a number nor a boolean"
+REDACTED = "***"
+_BLOCK_BYTES = 64
+
+Hide = Callable[[str], str | None]
+"""Of a text, what stands for it."""
+
+
+class Unmaskable(ValueError):
+    """The method can't hide this."""
+
+
+def hmac(key: bytes) -> Hide:
+    """HMAC-SHA256 (RFC 2104) of a text in UTF-8, in hex. Both halves of the key are hashed once: hmac.digest
+    does so for each text, and takes twice as long."""
+    if len(key) > _BLOCK_BYTES:
+        key = hashlib.sha256(key).digest()
+    key = key.ljust(_BLOCK_BYTES, b"\0")
+    inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in key))
+    outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in key))
+
+    def hide(text: str) -> str:
+        first, second = inner.copy(), outer.copy()
+        first.update(text.encode("utf-8", "surrogateescape"))
+        second.update(first.digest())
+        return second.hexdigest()
+
+    return hide
+
+
+def partial(options: Partial) -> Hide:
+    first, last, by = options.first, options.last, options.by
+
+    def hide(text: str) -> str:
+        rest = len(text) - first - last
+        if rest <= 0:
+            return by * len(text)
+        return text[:first] + by * rest + text[len(text) - last :]
+
+    return hide
+
+
+def hiding(method: Method, key: bytes | None) -> Hide:
+    if isinstance(method, PartialMethod):
+        return partial(method.partial)
+    if method == "hmac":
+        assert key is not None
+        return hmac(key)
+    hidden = REDACTED if method == "redact" else None
+    return lambda text: hidden
+
+
+def in_json(hide: Hide, method: Method) -> Callable[[bytes], bytes]:
+    """The same of a value's JSON. Raises Unmaskable."""
+    if method in ("redact", "null"):
+        constant = msgspec.json.encode(hide(""))
+        return lambda json: constant
+
+    encode: Callable[[str | None], bytes] = msgspec.json.encode
+    if method == "hmac":
+
+        def encode(hidden: str | None) -> bytes:
+            return b'"%b"' % cast("str", hidden).encode()
+
+    def hidden(json: bytes) -> bytes:
+        first = json[:1]
+        if first == b'"':
+            return encode(hide(text_of(json)))
+        if first in (b"{", b"["):
+            raise Unmaskable(NO_SCALAR)
+        return encode(hide(json.decode()))
+
+    return hidden
+
+
+def masking(options: Mask, formats: Formats, keys: Mapping[str, bytes]) -> Run:
+    key = keys[options.key] if options.key is not None else None
+    methods = {parse(text, options.side): method for text, method in options.fields.items()}
+    runs: list[_Part] = []
+    for side in SIDES:
+        of_side = {path: method for path, method in methods.items() if path.root == side}
+        if not of_side:
+            continue
+        hides = [hiding(method, key) for method in of_side.values()]
+        if formats.kind(next(iter(of_side))) == "json":
+            made = [in_json(hide, method) for hide, method in zip(hides, of_side.values(), strict=True)]
+            runs.append(_json_mask(side, list(of_side), made))
+        else:
+            runs.append(_whole_mask(side, hides[0]))
+    for path, method in methods.items():
+        if path.root == "header":
+            runs.append(_header_mask(cast("str", path.steps[0]), hiding(method, key)))
+
+    def run(batch: Batch) -> Done:
+        changed = flags(len(batch))
+        failed: dict[int, str] = {}
+        for one in runs:
+            batch, by_this, failures = one(batch)
+            changed |= by_this
+            failed |= failures
+        return Done(batch, changed, failed=failed)
+
+    return run
+
+
+_Part = Callable[[Batch], tuple[Batch, Flags, dict[int, str]]]
+
+
+def _json_mask(side: Side, paths: list[Path], hides: list[Callable[[bytes], bytes]]) -> _Part:
+    shape = Shape(path.steps for path in paths)
+
+    def run(batch: Batch) -> tuple[Batch, Flags, dict[int, str]]:
+        column = batch.side(side)
+        looked = shape.look(column)
+        failed = {row: f"the {side} {why}" for row, why in looked.failed.items()}
+        edits: list[Edit] = []
+        changed: list[int] = []
+        for path, hide, found in zip(paths, hides, looked.found, strict=True):
+            jsons = list(map(bytes, found.raws))
+            there = [json != b"" and json != b"null" for json in jsons]
+            rows = list(compress(found.rows, there))
+            changed += rows
+            spans = map(looked.span, compress(found.raws, there))
+            for row, (begin, end), json in zip(rows, spans, compress(jsons, there), strict=True):
+                try:
+                    edits.append((begin, end, hide(json)))
+                except Unmaskable as error:
+                    failed.setdefault(row, f"{path} {error}")
+        return batch.with_side(side, column.spliced(edits)), flags(len(batch), changed), failed
+
+    return run
+
+
+def _hidden(hide: Hide, item: bytes) -> Item:
+    hidden = hide(item.decode("utf-8", "surrogateescape"))
+    return None if hidden is None else hidden.encode("utf-8", "surrogateescape")
+
+
+def _whole_mask(side: Side, hide: Hide) -> _Part:
+    def run(batch: Batch) -> tuple[Batch, Flags, dict[int, str]]:
+        column = batch.side(side)
+        items: list[Item] = [None] * len(batch)
+        for row, (begin, end) in enumerate(pairwise(column.bounds.tolist())):
+            if column.present is None or column.present[row]:
+                items[row] = _hidden(hide, column.data[begin:end])
+        return (
+            batch.with_column(side, pa.array(items, pa.binary())),
+            flags(len(batch), column.rows),
+            {},
+        )
+
+    return run
+
+
+def _header_mask(name: str, hide: Hide) -> _Part:
+    def run(batch: Batch) -> tuple[Batch, Flags, dict[int, str]]:
+        headers = batch.headers
+        at = np.flatnonzero(
+            headers.named(name.__eq__) & headers.values.is_valid().to_numpy(zero_copy_only=False)
+        )
+        if not len(at):
+            return batch, flags(len(batch)), {}
+        items = [_hidden(hide, item) for item in headers.values.take(at).to_pylist()]
+        column = headers.with_values(at, items).to_arrow()
+        return batch.with_column("headers", column), flags(len(batch), headers.rows[at]), {}
+
+    return run

@@ -1,0 +1,85 @@
+"""What a pipeline makes of a record, in a second implementation: from the definition as the control topic
+would have it. JSON that a stage has changed is compared as a tree, all else to the byte. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from verbatim.verify.pipeline.json_tree import Bad, same, tree
+from verbatim.verify.pipeline.records import Item, Json, Record, Tree, holds
+from verbatim.verify.pipeline.stages import STAGES
+
+
+@dataclass(frozen=True)
+class Result:
+    """What becomes of a record: `kept`, `tombstone`, `left-out`, or `failed` at a stage (from 1)."""
+
+    outcome: str
+    record: Record
+    stage: int = 0
+
+    def is_copied_as(self, timestamp: int, key: bytes | None, value: bytes | None, headers: Any) -> bool:
+        """Whether what the destination has is this record."""
+        mine = self.record
+        return (
+            timestamp == mine.timestamp
+            and _same_item(mine.key, key)
+            and _same_item(mine.value, value)
+            and tuple(headers or ()) == mine.headers
+        )
+
+
+def _same_item(mine: Item, other: bytes | None) -> bool:
+    if not isinstance(mine, Tree):
+        return mine == other
+    try:
+        return other is not None and same(mine.node, tree(other))
+    except Bad:
+        return False
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A definition, and the keys that it names."""
+
+    definition: Json
+    keys: Mapping[str, bytes] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, definition: bytes, keys: Mapping[str, bytes]) -> Pipeline:
+        return cls(json.loads(definition), keys)
+
+    def flow_of(self, topic: str) -> Json | None:
+        return next((flow for flow in self.definition["flows"] if _takes(flow, topic)), None)
+
+    def apply(self, record: Record) -> Result:
+        flow = self.flow_of(record.topic)
+        if flow is None:
+            return Result("kept", record)
+        record = replace(record, size=sum(len(i) for i in (record.key, record.value) if isinstance(i, bytes)))
+        had_value = record.value is not None
+        for number, stage in enumerate(flow["stages"], 1):
+            try:
+                if "when" in stage and not holds(stage["when"], record, flow):
+                    continue
+                name = next(name for name in stage if name != "when")
+                after = STAGES[name](stage[name], record, flow, self.keys)
+            except Bad:
+                return Result("failed", record, number)
+            if after is None:
+                return Result("left-out", record, number)
+            record = after
+        return Result("tombstone" if had_value and record.value is None else "kept", record)
+
+
+def _takes(flow: Json, topic: str) -> bool:
+    return any(
+        topic == entry
+        if re.fullmatch(r"[A-Za-z0-9._-]+", entry)
+        else re.fullmatch(entry, topic, re.DOTALL) is not None
+        for entry in flow["topics"]
+    )
