@@ -1,5 +1,5 @@
-"""What stages of a pipeline cost: µs of the process's CPU time a record of about 1 KB of JSON, in batches. No
-brokers. `python -m bench.pipeline`"""
+"""What stages of a pipeline cost: µs of the process's CPU time a record of about 1 KB of JSON, in batches, as
+in a lane. No brokers. `python -m bench.pipeline`"""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from typing import Any
 
 import pyarrow as pa
 
+from common.app.lane_term import tame_garbage_collector
 from common.kafka.wire.records import encode_rows
 from common.pipeline import loading
 from common.pipeline.batch import Origin
 from common.pipeline.engine import Engine
 
-RECORDS = 2000
-"""In a batch: about what a lane has at once."""
-ROUNDS = 15
+RECORDS = 400
+"""In a batch: about what goes into a frame."""
+ROUNDS = 60
 STAGES: dict[str, dict[str, Any]] = {
     "filter, one field": {"filter": {"keep": {"value.type": {"in": ["order", "refund"]}}}},
     "filter, a field in an object": {"filter": {"keep": {"value.address.city": "Berlin"}}},
@@ -62,6 +63,7 @@ def records(count: int) -> pa.RecordBatch:
 
 
 def main() -> None:
+    tame_garbage_collector()
     rows = records(RECORDS)
     size = rows.column(4).nbytes / RECORDS
     print(f"{RECORDS} records a batch, {size:.0f} bytes each; µs of CPU a record, the least of {ROUNDS}")

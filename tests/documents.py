@@ -13,6 +13,8 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from pydantic.fields import FieldInfo
+
 from common import errors
 from common.config import loading
 from common.config.fields import FIELDS, Fields
@@ -21,12 +23,17 @@ from common.config.sources import _FAMILY
 from common.link.halt_reasons import HaltReason
 from common.link.identity import metrics_topic, own_topics
 from common.link.permissions import RIGHTS, rights_table
+from common.pipeline import conditions, models, stages
 from replicator.driver.heartbeats import CONFIG as HEARTBEATS
 from verbatim.main import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 K8S = ROOT / "k8s"
+PIPELINE_MODELS = (
+    *(models.Pipeline, models.Flow, stages.Stage, stages.Filter, conditions.Operators, stages.Headers),
+    *(stages.Mask, stages.Partial, stages.Fields, stages.Validate, models.Example, models.Record),
+)
 RUNBOOKS = DOCS / "operations" / "halts.md"
 ROOMS = (
     "common",
@@ -105,6 +112,23 @@ def link_topics(staging_partitions: int = 8) -> dict[str, tuple[int, dict[str, s
     return told
 
 
+def pipelines() -> str:
+    """The options of a pipeline's file, model by model."""
+    parts = []
+    for model in PIPELINE_MODELS:
+        rows = ((f"`{info.alias or name}`", _option(info)) for name, info in model.model_fields.items())
+        title = f"## {model.__name__}\n\n{first_paragraph(model.__doc__)}"
+        parts.append(f"{title}\n\n{table(('option', 'what it is'), rows)}")
+    return "\n\n".join(parts)
+
+
+def _option(info: FieldInfo) -> str:
+    words = first_paragraph(info.description)
+    default = info.get_default()
+    shown = "" if info.is_required() or default in (None, {}, []) else f" (`{json.dumps(default)}`)"
+    return ("required: " if info.is_required() else "") + words + shown
+
+
 def topics() -> str:
     """The link's own topics."""
     told = link_topics()
@@ -147,6 +171,7 @@ def _said(path: Path) -> str:
 
 BLOCKS: dict[str, tuple[str, Callable[[], str]]] = {
     "reference/settings.md": ("settings", settings_table),
+    "reference/pipelines.md": ("pipelines", pipelines),
     "reference/rights.md": ("rights", rights_table),
     "reference/commands.md": ("commands", commands),
     "reference/exit-codes.md": ("errors", error_table),

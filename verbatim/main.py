@@ -93,6 +93,11 @@ COMMANDS = [
         "Stop reading TOPICs at the source: names or regular expressions, none for all, also those that appear later.",
     ),
     Later(
+        "pipeline",
+        "verbatim.commands.pipeline:pipeline",
+        "Try a pipeline's file: what is done with records on their way (docs: guides/pipelines).",
+    ),
+    Later(
         "plan",
         "verbatim.commands.plan:plan",
         "Show what the link would do, and what would keep it from doing so.",

@@ -23,7 +23,7 @@ class Column:
     """`bounds`: where in `data` each row begins, and the last one ends. `present`: which rows are not null;
     None: all are."""
 
-    data: bytes
+    data: memoryview
     bounds: Ints
     present: Flags | None
 
@@ -35,7 +35,8 @@ class Column:
         begin, end = int(bounds[0]), int(bounds[-1])
         data = array.buffers()[2]
         present = array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else None
-        return cls(bytes(memoryview(data)[begin:end]) if data is not None else b"", bounds - begin, present)
+        view = memoryview(data if data is not None else b"")[begin:end]
+        return cls(view, bounds - begin, present)
 
     def to_arrow(self) -> pa.Array:
         count = len(self.bounds) - 1
@@ -53,7 +54,7 @@ class Column:
     def texts(self) -> list[memoryview]:
         """Of these rows."""
         bounds = self.bounds.tolist()
-        found = list(map(memoryview(self.data).__getitem__, map(slice, bounds[:-1], bounds[1:])))
+        found = list(map(self.data.__getitem__, map(slice, bounds[:-1], bounds[1:])))
         return found if self.present is None else list(compress(found, self.present.tolist()))
 
     def spliced(self, edits: Sequence[Edit]) -> Column:
@@ -62,13 +63,13 @@ class Column:
             return self
         begins, ends, new = zip(*sorted(edits), strict=True)
         pieces: list[bytes | memoryview] = [b""] * (2 * len(edits) + 1)
-        pieces[::2] = map(memoryview(self.data).__getitem__, map(slice, (0, *ends), (*begins, None)))
+        pieces[::2] = map(self.data.__getitem__, map(slice, (0, *ends), (*begins, None)))
         pieces[1::2] = new
         starts = np.array(begins)
         growth = np.zeros(len(edits) + 1, np.int64)
         np.cumsum(starts - np.array(ends) + np.fromiter(map(len, new), np.int64), out=growth[1:])
         bounds = self.bounds + growth[np.searchsorted(starts, self.bounds)]
-        return Column(b"".join(pieces), bounds, self.present)
+        return Column(memoryview(b"".join(pieces)), bounds, self.present)
 
 
 def replaced(rows: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBatch:

@@ -24,6 +24,7 @@ from common.pipeline.json_fields import (
     MISPLACED,
     TOO_DEEP,
     TWICE,
+    Data,
     Looked,
     Shape,
     back,
@@ -116,7 +117,7 @@ def _drop(paths: Sequence[Sequence[Step]]) -> Option:
     return run
 
 
-def _removals(data: bytes, members: Sequence[tuple[int, int]]) -> list[Edit]:
+def _removals(data: Data, members: Sequence[tuple[int, int]]) -> list[Edit]:
     """A member goes with the comma behind it; the last one of an object with the comma before it, and what
     has gone before that."""
     removed: list[Edit] = []
@@ -211,7 +212,7 @@ def _cast(path: Sequence[Step], kind: str, text: str) -> Option:
             if raw is EMPTY or row in change.failed:
                 continue
             begin, end = looked.span(raw)
-            before = data[begin:end]
+            before = bytes(data[begin:end])
             if before == b"null":
                 continue
             after = convert(before)
@@ -278,7 +279,7 @@ def _set(path: Sequence[Step], value: Any) -> Option:
             begin, end = looked.span(raw)
             if depth == len(names):
                 edits.append((begin, end, _encoded(text)))
-            elif data[begin : begin + 1] != b"{":
+            elif data[begin] != ord("{"):
                 change.fail(row, "has no object to set a field in")
                 continue
             else:
@@ -331,7 +332,8 @@ def _wrap(name: str) -> Option:
         for raw in looked.found[0].raws:
             if raw is not EMPTY:
                 first, last = looked.span(raw)
-                edits += ((first, first, begin), (last - 1, last, change.column.data[last - 1 : last] + b"}"))
+                end = bytes(change.column.data[last - 1 : last]) + b"}"
+                edits += ((first, first, begin), (last - 1, last, end))
         change.edit(edits, change.column.rows)
 
     return run

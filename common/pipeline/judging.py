@@ -116,7 +116,7 @@ def _judged(check: _Check, batch: Batch, found: Found | None) -> Flags:
     else:
         column = batch.side(cast("Side", check.path.root))
         data, bounds = column.data, column.bounds.tolist()
-        every = [text(data[begin:end]) for begin, end in pairwise(bounds)]
+        every = [text(bytes(data[begin:end])) for begin, end in pairwise(bounds)]
         rows = [row for row in column.rows if holds(every[row])]
     judged = np.zeros(len(batch), np.bool_)
     judged[rows] = True

@@ -25,11 +25,11 @@ from common.pipeline.paths import SIDES, Path, Side, parse
 from common.pipeline.stages import Mask, Method, Partial, PartialMethod
 
 NO_SCALAR = "is neither text nor a number nor a boolean"
-REDACTED = "***"
+REDACTED = b"***"
 _BLOCK_BYTES = 64
 
-Hide = Callable[[str], str | None]
-"""Of a text, what stands for it."""
+Hide = Callable[[bytes], Item]
+"""Of a text in UTF-8, what stands for it."""
 
 
 class Unmaskable(ValueError):
@@ -37,19 +37,19 @@ class Unmaskable(ValueError):
 
 
 def hmac(key: bytes) -> Hide:
-    """HMAC-SHA256 (RFC 2104) of a text in UTF-8, in hex. Both halves of the key are hashed once: hmac.digest
-    does so for each text, and takes twice as long."""
+    """HMAC-SHA256 (RFC 2104), in hex. Both halves of the key are hashed once: hmac.digest does so for each
+    text, and takes twice as long."""
     if len(key) > _BLOCK_BYTES:
         key = hashlib.sha256(key).digest()
     key = key.ljust(_BLOCK_BYTES, b"\0")
     inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in key))
     outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in key))
 
-    def hide(text: str) -> str:
+    def hide(text: bytes) -> bytes:
         first, second = inner.copy(), outer.copy()
-        first.update(text.encode("utf-8", "surrogateescape"))
+        first.update(text)
         second.update(first.digest())
-        return second.hexdigest()
+        return second.hexdigest().encode()
 
     return hide
 
@@ -57,11 +57,11 @@ def hmac(key: bytes) -> Hide:
 def partial(options: Partial) -> Hide:
     first, last, by = options.first, options.last, options.by
 
-    def hide(text: str) -> str:
+    def hide(item: bytes) -> bytes:
+        text = item.decode("utf-8", "surrogateescape")
         rest = len(text) - first - last
-        if rest <= 0:
-            return by * len(text)
-        return text[:first] + by * rest + text[len(text) - last :]
+        hidden = by * len(text) if rest <= 0 else text[:first] + by * rest + text[len(text) - last :]
+        return hidden.encode("utf-8", "surrogateescape")
 
     return hide
 
@@ -79,22 +79,17 @@ def hiding(method: Method, key: bytes | None) -> Hide:
 def in_json(hide: Hide, method: Method) -> Callable[[bytes], bytes]:
     """The same of a value's JSON. Raises Unmaskable."""
     if method in ("redact", "null"):
-        constant = msgspec.json.encode(hide(""))
+        constant = b"null" if method == "null" else b'"%b"' % REDACTED
         return lambda json: constant
-
-    encode: Callable[[str | None], bytes] = msgspec.json.encode
-    if method == "hmac":
-
-        def encode(hidden: str | None) -> bytes:
-            return b'"%b"' % cast("str", hidden).encode()
 
     def hidden(json: bytes) -> bytes:
         first = json[:1]
         if first == b'"':
-            return encode(hide(text_of(json)))
-        if first in (b"{", b"["):
+            json = json[1:-1] if b"\\" not in json else text_of(json).encode()
+        elif first in (b"{", b"["):
             raise Unmaskable(NO_SCALAR)
-        return encode(hide(json.decode()))
+        found = cast("bytes", hide(json))
+        return b'"%b"' % found if method == "hmac" else msgspec.json.encode(found.decode())
 
     return hidden
 
@@ -146,20 +141,15 @@ def _json_mask(side: Side, paths: list[Path], hides: list[Callable[[bytes], byte
             there = [json != b"" and json != b"null" for json in jsons]
             rows = list(compress(found.rows, there))
             changed += rows
-            spans = map(looked.span, compress(found.raws, there))
-            for row, (begin, end), json in zip(rows, spans, compress(jsons, there), strict=True):
+            begins = looked.begins(compress(found.raws, there))
+            for row, begin, json in zip(rows, begins, compress(jsons, there), strict=True):
                 try:
-                    edits.append((begin, end, hide(json)))
+                    edits.append((begin, begin + len(json), hide(json)))
                 except Unmaskable as error:
                     failed.setdefault(row, f"{path} {error}")
         return batch.with_side(side, column.spliced(edits)), flags(len(batch), changed), failed
 
     return run
-
-
-def _hidden(hide: Hide, item: bytes) -> Item:
-    hidden = hide(item.decode("utf-8", "surrogateescape"))
-    return None if hidden is None else hidden.encode("utf-8", "surrogateescape")
 
 
 def _whole_mask(side: Side, hide: Hide) -> _Part:
@@ -168,7 +158,7 @@ def _whole_mask(side: Side, hide: Hide) -> _Part:
         items: list[Item] = [None] * len(batch)
         for row, (begin, end) in enumerate(pairwise(column.bounds.tolist())):
             if column.present is None or column.present[row]:
-                items[row] = _hidden(hide, column.data[begin:end])
+                items[row] = hide(bytes(column.data[begin:end]))
         return (
             batch.with_column(side, pa.array(items, pa.binary())),
             flags(len(batch), column.rows),
@@ -186,7 +176,7 @@ def _header_mask(name: str, hide: Hide) -> _Part:
         )
         if not len(at):
             return batch, flags(len(batch)), {}
-        items = [_hidden(hide, item) for item in headers.values.take(at).to_pylist()]
+        items = [hide(item) for item in headers.values.take(at).to_pylist()]
         column = headers.with_values(at, items).to_arrow()
         return batch.with_column("headers", column), flags(len(batch), headers.rows[at]), {}
 

@@ -1,0 +1,91 @@
+"""`verbatim pipeline`: tests of a file are run offline, and the exit code says how they went."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from common.errors import SettingsError
+from verbatim.main import cli
+
+TEXT = """\
+version: 1
+keys: {k: file:/nowhere/key}
+flows:
+  - topics: [customers]
+    value: json
+    stages:
+      - filter: {drop: {value.test: true}}
+      - mask: {key: k, fields: {email: hmac, phone: {partial: {last: 4}}}}
+      - fields: {drop: [ssn]}
+      - headers: {set: {from: '{topic}@{offset}'}}
+tests:
+  - name: personal data
+    given: {topic: customers, offset: 7, key: a, value: {email: a@b.org, phone: '+491234567', ssn: 1, n: [1, 2]}}
+    expect:
+      key: a
+      value: {email: {matches: '[0-9a-f]{64}'}, phone: '******4567', ssn: {exists: false}, n: [1, 2]}
+      headers: {from: customers@7}
+  - given: {topic: customers, value: {test: true}}
+    expect: left-out
+  - given: {topic: customers, value: {phone: {}}}
+    expect: failed
+"""
+
+
+def run(tmp_path: Path, text: str, *more: str) -> Result:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(text)
+    return CliRunner().invoke(cli, ["pipeline", "test", "-f", str(file), *more])
+
+
+def test_a_sound_file_passes(tmp_path: Path) -> None:
+    result = run(tmp_path, TEXT)
+    assert result.exit_code == 0, result.output
+    assert result.stdout.splitlines()[:3] == ["ok  personal data", "ok  test 2", "ok  test 3"]
+    assert result.stdout.endswith("sound; 3 of 3 tests passed\n")
+    assert "/nowhere/key" in result.stderr and "made-up keys" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "difference"),
+    [
+        ("drop: [ssn]", "drop: [other]", "value.ssn: expected nothing, found 1"),
+        ("last: 4", "last: 3", 'value.phone: expected "******4567", found "*******567"'),
+        ("email: hmac", "email: redact", 'value.email: "***" does not match [0-9a-f]{64}'),
+        ("n: [1, 2]}}", "n: [1, 3]}}", "value.n[1]: expected 2, found 3"),
+        ("ssn: 1, n: [1, 2]}}", "ssn: 1}}", "value.n: is not there"),
+        ("{from: '{topic}", "{for: '{topic}", "headers.from: is not there"),
+        ("offset: 7", "offset: 8", 'headers.from: expected "customers@7", found "customers@8"'),
+        ("key: a, value: {e", "key: b, value: {e", 'key: expected "a", found "b"'),
+        ("value: {test: true}}", "value: {test: 1}}", "expected left-out, but the record is kept"),
+        ("phone: {}", "phone: '1'", "expected failed, but the record is kept"),
+        ("n: [1, 2]}}", "test: true}}", "expected kept or tombstone, but the record is left-out"),
+        ("phone: '+491234567', ssn", "phone: [], ssn", "stage 2 (mask): value.phone is neither text"),
+        ("topics: [customers]", "topics: [others]", "no flow takes the topic customers"),
+    ],
+)  # fmt: skip
+def test_what_is_otherwise_than_expected_is_told(tmp_path: Path, old: str, new: str, difference: str) -> None:
+    assert old in TEXT
+    result = run(tmp_path, TEXT.replace(old, new, 1))
+    assert result.exit_code == 1 and difference in result.stdout, result.output
+
+
+def test_the_same_as_json(tmp_path: Path) -> None:
+    result = run(tmp_path, TEXT.replace("last: 4", "last: 3"), "--output", "json")
+    told = json.loads(result.stdout)
+    assert result.exit_code == 1 and len(told["sha256"]) == 64
+    assert [bool(test["differences"]) for test in told["tests"]] == [True, False, False]
+
+
+def test_a_wrong_file_is_an_error_of_settings(tmp_path: Path) -> None:
+    result = run(tmp_path, TEXT.replace("mask:", "maks:"))
+    assert isinstance(result.exception, SettingsError) and result.exception.exit_code == 2
+
+
+def test_the_schema_is_printed() -> None:
+    result = CliRunner().invoke(cli, ["pipeline", "schema"])
+    assert result.exit_code == 0 and "flows" in json.loads(result.stdout)["properties"]

@@ -1,0 +1,1 @@
+"""What `verbatim pipeline` does with the file of a pipeline."""

@@ -1,0 +1,110 @@
+"""The tests in a pipeline's file: records that are given, sent through it, and held against what is expected.
+Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from common.kafka.wire.records import Item, encode_rows, headers_of
+from common.pipeline.batch import Origin
+from common.pipeline.engine import Applied, Engine, Outcome
+from common.pipeline.models import Example, Expected, Flow, Pipeline, Record
+
+LINK = "link"
+"""What `{link}` stands for."""
+_WORDS = {Outcome.LEFT_OUT: "left-out", Outcome.TOMBSTONE: "tombstone", Outcome.FAILED: "failed"}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A test, and what is otherwise than expected."""
+
+    name: str
+    differences: list[str]
+
+
+def run(pipeline: Pipeline, keys: Mapping[str, bytes]) -> list[Verdict]:
+    """Raises SettingsError."""
+    engine = Engine(pipeline, keys)
+    return [
+        Verdict(example.name or f"test {number}", list(_differences(pipeline, engine, example)))
+        for number, example in enumerate(pipeline.tests, 1)
+    ]
+
+
+def _differences(pipeline: Pipeline, engine: Engine, example: Example) -> Iterator[str]:
+    given, expected = example.given, example.expect
+    if isinstance(expected, str):
+        expected = Expected(outcome=expected)
+    flow, ready = pipeline.flow_of(given.topic), engine.flow_of(given.topic)
+    if flow is None or ready is None:
+        yield f"no flow takes the topic {given.topic}"
+        return
+    applied = ready.apply(_rows(given, flow), Origin(LINK, given.topic, given.partition))
+    outcome = _WORDS.get(Outcome(applied.outcomes[0]), "kept")
+    wanted = [expected.outcome] if expected.outcome else ["kept", "tombstone"]
+    if outcome not in wanted:
+        why = "".join(f": {failure.stage}: {failure.reason}" for failure in applied.failures)
+        yield f"expected {' or '.join(wanted)}, but the record is {outcome}{why}"
+    elif len(applied.rows):
+        found = _found(applied, flow)
+        for name in sorted(expected.model_fields_set & found.keys()):
+            yield from _unlike(getattr(expected, name), found[name], name)
+
+
+def _rows(given: Record, flow: Flow) -> Any:
+    headers = [(name, None if text is None else text.encode()) for name, text in given.headers.items()]
+    items = [_item(given.key, flow.key), _item(given.value, flow.value)]
+    return encode_rows([given.offset], [given.timestamp], [1], [items[0]], [items[1]], [headers or None])
+
+
+def _item(given: Any, form: str) -> Item:
+    if given is None:
+        return None
+    text = given if form == "bytes" and isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+    return text.encode()
+
+
+def _found(applied: Applied, flow: Flow) -> dict[str, Any]:
+    row = applied.rows.to_pylist()[0]
+    return {
+        "key": _shown(row["key"], flow.key),
+        "value": _shown(row["value"], flow.value),
+        "headers": {name: _shown(value, "bytes") for name, value in headers_of(applied.rows)[0] or ()},
+        "timestamp": row["timestamp"],
+    }
+
+
+def _shown(item: Item, form: str) -> Any:
+    if item is None:
+        return None
+    try:
+        return json.loads(item) if form == "json" else item.decode()
+    except ValueError:
+        return item.decode(errors="backslashreplace")
+
+
+def _unlike(expected: Any, found: Any, where: str) -> Iterator[str]:
+    """Of a mapping only what is expected is looked at. `{matches: expression}` stands for a text, and
+    `{exists: false}` for nothing at all."""
+    if isinstance(expected, dict) and expected.keys() == {"matches"}:
+        if not isinstance(found, str) or not re.fullmatch(expected["matches"], found, re.DOTALL):
+            yield f"{where}: {json.dumps(found)} does not match {expected['matches']}"
+    elif isinstance(expected, dict) and isinstance(found, dict):
+        for name, inner in expected.items():
+            if inner == {"exists": False}:
+                if name in found:
+                    yield f"{where}.{name}: expected nothing, found {json.dumps(found[name])}"
+            elif name not in found:
+                yield f"{where}.{name}: is not there"
+            else:
+                yield from _unlike(inner, found[name], f"{where}.{name}")
+    elif isinstance(expected, list) and isinstance(found, list) and len(expected) == len(found):
+        for number, (one, other) in enumerate(zip(expected, found, strict=True)):
+            yield from _unlike(one, other, f"{where}[{number}]")
+    elif type(expected) is not type(found) or expected != found:
+        yield f"{where}: expected {json.dumps(expected)}, found {json.dumps(found)}"
