@@ -8,8 +8,8 @@ is bad, or a mask would let the first one through.
 
 Whether each name is there once is asked of the whole batch first: the decoder has found a name in so many
 records, and its bytes in quotes occur as often in all of the data. Then none occurs twice, for each one found
-is one of these. Where the numbers differ, or `\\u` occurs, the objects are decoded once more, with other
-names for what was found: what is found then was there twice.
+is one of these. Where the numbers differ, and in records with `\\u`, the objects are decoded once more, with
+other names for what was found: what is found then was there twice.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class Shape:
                 looked.found[root.at] = Found(rows, whole)
         _look(root, rows, texts, looked, levels, top=True)
         if self._once:
-            _look_for_doubles(column.data, levels, looked)
+            _look_for_doubles(column, levels, looked)
         return looked
 
 
@@ -261,17 +261,27 @@ def _not_utf8(column: Column) -> dict[int, str]:
     return bad
 
 
-def _look_for_doubles(data: Data, levels: list[_Level], looked: Looked) -> None:
+def _look_for_doubles(column: Column, levels: list[_Level], looked: Looked) -> None:
+    data: Data = column.data
+    escaped: set[int] = set()
+    if _has_escapes(_bytes(data)):
+        # These are looked at one by one, and left out of the sums: a name that is found and does not occur
+        # in quotes would make up for one that occurs twice.
+        every = list(zip(column.rows, map(bytes, column.texts), strict=True))
+        escaped = {row for row, text in every if b"\\u" in text}
+        data = b"".join(text for row, text in every if row not in escaped)
     found: Counter[str] = Counter()
     for level in levels:
+        objects = level.objects
+        if escaped:
+            objects = [o for row, o in zip(level.rows, objects, strict=True) if row not in escaped]
         for get, name in zip(level.node.fields, level.node.members, strict=True):
-            found[name] += sum(map(is_not, map(get, level.objects), repeat(EMPTY)))
+            found[name] += sum(map(is_not, map(get, objects), repeat(EMPTY)))
     array = _bytes(data)
     # A slash is the one character of a name that has a short escape, too.
     doubtful = {
         name for name, count in found.items() if count and ("/" in name or not _once_each(array, name, count))
     }
-    escaped = _has_escapes(array)
     for level in levels:
         doubt = not doubtful.isdisjoint(level.node.members)
         if not doubt and not escaped:
@@ -279,7 +289,7 @@ def _look_for_doubles(data: Data, levels: list[_Level], looked: Looked) -> None:
         for row, text, members in zip(level.rows, level.texts, level.objects, strict=True):
             if (
                 members is not level.node.nothing
-                and (doubt or b"\\u" in bytes(text))
+                and (doubt or row in escaped)
                 and _has_doubles(level.node, text, members)
             ):
                 looked.bad.setdefault(row, TWICE)

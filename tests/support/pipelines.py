@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from common.kafka.wire.records import Header, Item, encode_rows, headers_of
@@ -22,6 +23,8 @@ from verbatim.verify.pipeline.records import Record
 ORIGIN = Origin("link", "orders", 3)
 KEYS = {"k1": b"0123456789abcdef"}
 FIRST_OFFSET = 40
+FEW = settings(max_examples=40)
+"""An example of these is a batch of documents, and takes its time to be thought of."""
 Given = tuple[Item, Item, Sequence[Header] | None, int]
 """Key, value, headers, timestamp."""
 

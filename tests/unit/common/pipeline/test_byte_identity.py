@@ -6,7 +6,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.support.pipelines import arrays, jsons, objects, pipeline, strings, values, white
+from tests.support.pipelines import FEW, arrays, jsons, objects, pipeline, strings, values, white
 
 OTHERS = ("x", "y", "e-mail", "straße")
 others = st.lists(
@@ -38,6 +38,7 @@ hidden = (
 )
 
 
+@FEW
 @given(around("email"), around("customer"), hidden)
 def test_a_mask_changes_the_bytes_of_its_field_and_no_other(
     inner: tuple[str, str], outer: tuple[str, str], secret: str
@@ -49,6 +50,7 @@ def test_a_mask_changes_the_bytes_of_its_field_and_no_other(
     assert found == f'{before}"***"{after}'.encode()
 
 
+@FEW
 @given(around("a"), hidden)
 def test_a_field_that_is_set_leaves_all_others_as_they_are(parts: tuple[str, str], old: str) -> None:
     text = f"{parts[0]}{old}{parts[1]}".encode()
@@ -57,6 +59,7 @@ def test_a_field_that_is_set_leaves_all_others_as_they_are(parts: tuple[str, str
     assert second == f'{parts[0]}1.5{parts[1][:-1]},"new":"41"}}'.encode()
 
 
+@FEW
 @given(around("a"), hidden)
 def test_what_is_renamed_or_taken_out_keeps_its_bytes(parts: tuple[str, str], old: str) -> None:
     text = f"{parts[0]}{old}{parts[1]}".encode()

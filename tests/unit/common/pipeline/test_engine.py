@@ -8,8 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from common.kafka.wire.record_encoder import encode_records
+from common.kafka.wire.records import crc32
+from common.link import frame
+from common.link.frame import Frame
 from common.pipeline.engine import Engine, Outcome
-from tests.support.pipelines import KEYS, ORIGIN, applied, batches, pipeline, rows_of
+from tests.support.pipelines import (
+    FEW,
+    FIRST_OFFSET,
+    KEYS,
+    ORIGIN,
+    applied,
+    batches,
+    pipeline,
+    records,
+    rows_of,
+)
 
 STAGES = [
     {"filter": {"drop": {"value.a": 5}, "otherwise": "tombstone"}},
@@ -19,6 +33,7 @@ STAGES = [
 ]
 
 
+@FEW
 @given(batches, st.integers(0, 8))
 def test_what_becomes_of_a_record_does_not_depend_on_what_it_comes_with(records: Any, cut: int) -> None:
     flow = Engine(pipeline(*STAGES), KEYS).flow_of("orders")
@@ -129,3 +144,17 @@ def test_a_stage_for_some_records_leaves_the_others_as_they_are() -> None:
     ]
     assert found.rows.column(4).to_pylist()[:3] == values[:3]
     assert [failure.offset for failure in found.failures] == [43, 45]
+
+
+@FEW
+@given(st.lists(records, max_size=4), st.sampled_from([1, 60]))
+def test_what_goes_on_can_be_framed_and_is_read_again_as_it_is(some: Any, times: int) -> None:
+    """With gaps where records were left out: so the replicator will send it."""
+    found = applied(pipeline(*STAGES), some * times)
+    offsets = found.rows.column(0).to_pylist()
+    framed = Frame("c", "t", "id", 0, FIRST_OFFSET, FIRST_OFFSET + len(some) * times, len(offsets), "w")
+    value = frame.pack(found.rows).to_pybytes() if offsets else b""
+    again = frame.decode_rows(framed, crc32(value), value)
+    assert list(again.offsets) == offsets and again.batch.to_pylist() == found.rows.to_pylist()
+    sections = list(encode_records(found.rows, 1 << 20))
+    assert sum(section.count for section in sections) == len(offsets)

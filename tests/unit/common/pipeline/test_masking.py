@@ -72,6 +72,13 @@ def test_what_a_mask_cannot_reach_goes_no_further_and_is_in_no_reason(value: byt
     assert found.rows.column(0).to_pylist() == [40, 42]
 
 
+def test_a_name_that_is_escaped_in_one_record_does_not_make_up_for_one_that_is_twice_in_another() -> None:
+    made = pipeline({"mask": {"fields": {"a": "redact"}}})
+    records = [rb'{"\u0061":1}', b'{"a":"s3cret","a":1}', b'{"a":1}']
+    found = applied(made, [(None, value, None, 0) for value in records])
+    assert found.outcomes.tolist() == [1, 4, 1]
+
+
 @pytest.mark.parametrize(
     "value",
     [

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import find, given
+from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
 from common.pipeline.engine import Outcome
 from common.pipeline.paths import parse
-from tests.support.pipelines import applied, batches, judged_alike, pipeline
+from tests.support.pipelines import FEW, applied, batches, judged_alike, pipeline
 
 paths = st.sampled_from(
     [
@@ -72,6 +72,7 @@ conditions = all_of() | st.lists(all_of(), min_size=1, max_size=2)
 JSON = {"key": "json", "value": "json"}
 
 
+@FEW
 @given(conditions, st.sampled_from(["keep", "drop"]), st.sampled_from(["drop", "tombstone"]), batches)
 def test_filter(found: Any, which: str, otherwise: str, records: Any) -> None:
     judged_alike(pipeline({"filter": {which: found, "otherwise": otherwise}}, **JSON), records)
@@ -97,6 +98,7 @@ def apart(chosen: list[str]) -> bool:
 several = st.lists(paths, min_size=1, max_size=3, unique=True).filter(apart)
 
 
+@FEW
 @given(several, st.data(), batches)
 def test_mask(chosen: list[str], data: st.DataObject, records: Any) -> None:
     more = data.draw(st.sampled_from([[], ["key"], ["header.x-a"], ["key.a", "header.x-b"]]))
@@ -104,6 +106,7 @@ def test_mask(chosen: list[str], data: st.DataObject, records: Any) -> None:
     judged_alike(pipeline({"mask": {"key": "k1", "fields": fields}}, **JSON), records)
 
 
+@FEW
 @given(st.sampled_from(["key", "value"]), methods, batches)
 def test_mask_of_what_is_no_json(side: str, method: Any, records: Any) -> None:
     judged_alike(
@@ -116,6 +119,7 @@ some_named = st.lists(named, min_size=1, max_size=3, unique=True).filter(apart)
 single = st.sampled_from(["a", "b", "a.b", "b.id.a", "email", "a.a.a"])
 
 
+@FEW
 @given(
     st.one_of(
         some_named.map(lambda found: {"drop": found}),
@@ -141,12 +145,14 @@ def test_fields(options: Any, records: Any) -> None:
     judged_alike(pipeline({"fields": options}), records)
 
 
+@FEW
 @given(batches)
 def test_fields_of_the_key(records: Any) -> None:
     made = pipeline({"fields": {"side": "key", "drop": ["a"], "set": {"b": 1}, "wrap": "k"}}, **JSON)
     judged_alike(made, records)
 
 
+@FEW
 @given(
     st.fixed_dictionaries(
         {},
@@ -191,6 +197,7 @@ TIMES = [
 
 @pytest.mark.parametrize("stage", ["key", "timestamp"])
 @pytest.mark.parametrize("path", ["a", "a.b", "header.x-a", "key.a"])
+@FEW
 @given(records=batches)
 def test_key_and_timestamp(stage: str, path: str, records: Any) -> None:
     timed = [(b"k", value, [("x-a", b"2024-01-01T00:00:00Z")], 7) for value in TIMES]
@@ -205,11 +212,13 @@ SCHEMA = {
 }
 
 
+@FEW
 @given(batches)
 def test_validate(records: Any) -> None:
     judged_alike(pipeline({"validate": {"schema": SCHEMA}}), records)
 
 
+@FEW
 @given(conditions, batches)
 def test_several_stages_where_some_are_for_some_records(found: Any, records: Any) -> None:
     stages = [
@@ -231,4 +240,4 @@ def test_the_records_of_these_tests_meet_every_outcome(outcome: Outcome) -> None
     def met(records: Any) -> bool:
         return outcome in applied(made, records).outcomes.tolist()
 
-    find(batches, met)
+    find(batches, met, settings=settings(max_examples=500, phases=[Phase.generate]))
