@@ -22,6 +22,8 @@ Outcome = Literal[
     "beyond-source",
     "failed",
     "unmovable",
+    "moving",
+    "moved",
 ]
 MEANINGS: dict[str, str] = {
     "written": "the translated offset was written",
@@ -36,6 +38,8 @@ MEANINGS: dict[str, str] = {
     "beyond-source": "the source's group stands beyond the end of its log: the offset is of another log",
     "failed": "Kafka refused it",
     "unmovable": "a group of this kind has no offsets that could be translated",
+    "moving": "`verbatim move-group` has begun to move the group, and not ended: run it again, or with --back",
+    "moved": "`verbatim move-group` has moved the group to the target: it goes on there, and its offsets are left alone",
 }
 
 

@@ -51,7 +51,7 @@ def look(survey: Survey) -> list[Back]:
         for name in listed
         if (group := source_group(settings.group_name_template, name=name, source=survey.link.source_name))
         is not None
-        and settings.selects_group(group)
+        and survey.selects(group)
     }
     sources = _sources(survey, deadline)
     movable, failed = sorted(name for name in names if listed[name].kind in MOVABLE), dict[str, str]()
@@ -59,7 +59,7 @@ def look(survey: Survey) -> list[Back]:
         names[name]: {source: c for at, c in of_group.items() for source in sources.get(at, ())}
         for name, of_group in survey.target.committed(movable, deadline, failed).items()
     }
-    for left in unmoved(settings, {names[name]: listed[name] for name in names}, failed):
+    for left in unmoved(survey.selects, {names[name]: listed[name] for name in names}, failed):
         log.error("group %s at the target is left out: %s", shown(left.group), left.detail)
     survey.catch_up(deadline)
     wanted = sorted({at for of_group in offsets.values() for at in of_group})

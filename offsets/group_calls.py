@@ -22,7 +22,7 @@ from common.kafka.wire.protocol import Address, Answer, Api
 from common.partitions import PartitionName
 from common.ports import Deadline
 from offsets import group_protocol
-from offsets.group_protocol import LIST_GROUPS, LIST_GROUPS_LEAST, Committed, Group
+from offsets.group_protocol import LIST_GROUPS, LIST_GROUPS_LEAST, Committed, Group, Member
 
 T = TypeVar("T")
 
@@ -83,6 +83,17 @@ class GroupCalls:
             return {at: KafkaError(code) for at, code in protocol.by_partition(answer).items() if code}
 
         return self._of_coordinators(group_protocol.OFFSET_COMMIT, bodies, refused, timeout_s)
+
+    def members(
+        self, kind: str, groups: Collection[str], timeout_s: float
+    ) -> dict[str, list[Member] | KafkaException]:
+        """Who is in each; all are of this kind, which group_protocol.DESCRIBE has."""
+        bodies = {group: group_protocol.describe(kind, group) for group in groups}
+
+        def read(answer: Answer) -> list[Member]:
+            return _answered(group_protocol.members(kind, answer))
+
+        return self._of_coordinators(group_protocol.DESCRIBE[kind], bodies, read, timeout_s)
 
     def coordinators(self, groups: Collection[str], timeout_s: float) -> dict[str, Address | KafkaException]:
         """Who coordinates each; the error says where a group may not be described."""

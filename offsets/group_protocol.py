@@ -11,7 +11,7 @@ import struct
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from common.kafka.wire.protocol import Answer, Api, text
+from common.kafka.wire.protocol import NO_TAGS, Answer, Api, compact_count, compact_text, text
 from common.partitions import PartitionName
 
 LIST_GROUPS = Api("ListGroups", 16, 5, flexible=True)
@@ -20,6 +20,11 @@ LIST_GROUPS_LEAST = 4
 """With states (KIP-518, Kafka 2.6); brokers that know no more have groups of one type."""
 OFFSET_COMMIT = Api("OffsetCommit", 8, 7)
 OFFSET_FETCH = Api("OffsetFetch", 9, 5)
+DESCRIBE = {
+    "classic": Api("DescribeGroups", 15, 4),
+    "consumer": Api("ConsumerGroupDescribe", 69, 0, flexible=True),
+}
+"""What tells the members of a group of a kind. Those of other kinds are not asked for."""
 
 
 MOVABLE = frozenset({"classic", "consumer", "streams"})
@@ -43,6 +48,19 @@ class Committed(NamedTuple):
 
     offset: int
     metadata: str
+
+
+class Member(NamedTuple):
+    """A member of a group, as people know it: its client id, where it is, and its name if it is a static
+    member."""
+
+    client: str
+    host: str
+    instance: str | None
+
+    def __str__(self) -> str:
+        static = f" (static member {self.instance})" if self.instance else ""
+        return f"{self.client} at {self.host.lstrip('/')}{static}"
 
 
 def list_groups(version: int) -> bytes:
@@ -97,3 +115,65 @@ def commit_offsets(group: str, offsets: Mapping[PartitionName, Committed]) -> by
             text(topic) + struct.pack(">iiqi", 1, partition, committed.offset, -1) + text(committed.metadata)
         )
     return body
+
+
+def describe(kind: str, group: str) -> bytes:
+    """Without the operations that are allowed."""
+    if DESCRIBE[kind].flexible:
+        return compact_count([group]) + compact_text(group) + b"\0" + NO_TAGS
+    return struct.pack(">i", 1) + text(group) + b"\0"
+
+
+def members(kind: str, answer: Answer) -> tuple[int, list[Member]]:
+    """Error code; the members of the one group that was asked for. Raises MalformedAnswer."""
+    return _consumer_members(answer) if DESCRIBE[kind].flexible else _classic_members(answer)
+
+
+def _classic_members(answer: Answer) -> tuple[int, list[Member]]:
+    answer.number("i")
+    error, found = 0, []
+    for _ in answer.each():
+        error = answer.number("h")
+        for _ in range(4):
+            answer.text()
+        for _ in answer.each():
+            answer.text()
+            instance, client, host = answer.text(), answer.text() or "", answer.text() or ""
+            answer.blob()
+            answer.blob()
+            found.append(Member(client, host, instance))
+        answer.number("i")
+    return error, found
+
+
+def _consumer_members(answer: Answer) -> tuple[int, list[Member]]:
+    answer.tags()
+    answer.number("i")
+    error, found = 0, []
+    for _ in answer.each_compact():
+        error = answer.number("h")
+        for _ in range(3):
+            answer.compact_text()
+        answer.take("ii")
+        answer.compact_text()
+        for _ in answer.each_compact():
+            answer.compact_text()
+            instance = answer.compact_text()
+            answer.compact_text()
+            answer.number("i")
+            client, host = answer.compact_text() or "", answer.compact_text() or ""
+            for _ in answer.each_compact():
+                answer.compact_text()
+            answer.compact_text()
+            for _ in range(2):  # what it has, and what it is to have
+                for _ in answer.each_compact():
+                    answer.raw(16)
+                    answer.compact_text()
+                    answer.raw(4 * len(answer.each_compact()))
+                    answer.tags()
+                answer.tags()
+            answer.tags()
+            found.append(Member(client, host, instance))
+        answer.number("i")
+        answer.tags()
+    return error, found

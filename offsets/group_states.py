@@ -23,10 +23,13 @@ def group_states(
     for row in rows:
         by_group.setdefault(row.key.group, []).append(row)
     for group, of_group in by_group.items():
-        held = sum(row.record.outcome not in IN_STEP or bool(row.doubt) for row in of_group)
+        moved = sum(row.record.outcome == "moved" for row in of_group)
+        held = sum(row.record.outcome not in IN_STEP or bool(row.doubt) for row in of_group) - moved
         exact = sum(row.record.outcome in IN_STEP and not row.doubt and row.record.exact for row in of_group)
         was = before.get(group, GroupState())
         written = was.written + sum(row.record.outcome == "written" and not row.doubt for row in of_group)
         in_step_ms = was.in_step_ms if held else now_ms
-        found[group] = GroupState(exact, len(of_group) - held - exact, held, written, in_step_ms)
+        found[group] = GroupState(
+            exact, len(of_group) - held - exact - moved, held, written, in_step_ms, moved
+        )
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException
@@ -15,7 +16,7 @@ from common.kafka.errors import NO_RIGHTS, kafka_error, retriable, retrying
 from common.partitions import PartitionName
 from common.ports import Deadline
 from offsets.group_calls import GroupCalls
-from offsets.group_protocol import Committed, Group
+from offsets.group_protocol import DESCRIBE, Committed, Group, Member
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +55,16 @@ class Groups:
     def members(self, deadline: Deadline) -> dict[str, bool]:
         """Every group that can be seen -> whether it has members, or may have some in a moment."""
         return {group: found.active for group, found in self.listed(deadline).items()}
+
+    def named_members(self, groups: Mapping[str, Group], deadline: Deadline) -> dict[str, list[Member]]:
+        """Who is in each of these groups, as far as brokers tell: for people. Raises nothing."""
+        found: dict[str, list[Member]] = {}
+        for kind in DESCRIBE:
+            asked = [group for group, of in groups.items() if of.active and of.kind == kind]
+            with suppress(KafkaException):
+                answers = self._calls.members(kind, asked, max(0.1, deadline.left(5.0)))
+                found |= {group: of for group, of in answers.items() if not isinstance(of, KafkaException)}
+        return found
 
     def hidden(self, groups: Collection[str], deadline: Deadline) -> set[str]:
         """Those of the groups that may not be described: a list of groups leaves them out, and does not say

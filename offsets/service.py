@@ -9,6 +9,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from common.app.cluster_watch import ClusterWatch
 from common.app.election import TICK_S, wait_for_lead
@@ -16,7 +17,9 @@ from common.app.instance import CALL_S, Instance
 from common.errors import Deposed, GroupRefused, LinkRefused, VerbatimError
 from common.kafka.client import clients, topics
 from common.kafka.errors import kafka_error, retriable
+from common.link import control_kinds as kinds
 from common.link import identity
+from common.link.control_records import HELD, MOVING
 from common.link.lane_work import Work
 from common.ports import Deadline
 from offsets.group_offsets import GroupKey
@@ -52,6 +55,10 @@ class Service(Instance):
         """Groups of which nothing was translated."""
         self.totals: Counter[str] = Counter()
         self._said: dict[GroupKey, str] = {}
+        self._taken: set[str] = set()
+        """Groups that `verbatim move-group` has taken, as the round goes by it."""
+        self._let_go_at = -1
+        """The newest control record by which a group was taken from here, and that is answered."""
 
     def run_within(self) -> int:
         """One round for a command that has its own signals, serves no health and sends nothing."""
@@ -60,11 +67,7 @@ class Service(Instance):
     def _run(self) -> int:
         s = self.settings
         self.link, self.control = identity.prepare(s, self.once, Deadline(CALL_S))
-        wanted = {s.group_offsets_topic: (1, {"cleanup.policy": "compact"})}
-        admin = clients.admin(s.client_config("destination", "admin"))
-        identity.make_topics(s, admin, wanted, Deadline(CALL_S))
-        if topics.not_writable(admin, [s.group_offsets_topic], Deadline(CALL_S)):
-            raise LinkRefused(f"topic {s.group_offsets_topic}: not allowed to write to it; grant WRITE")
+        make_records_topic(s, clients.admin(s.client_config("destination", "admin")), Deadline(CALL_S))
         self._knows_clusters()
         self._stand_for_election()
         self.survey = Survey(s, self.link, self.control)
@@ -98,11 +101,18 @@ class Service(Instance):
             while not self.stopping.is_set():
                 at = time.monotonic() + self.settings.offsets_interval_s
                 try:
+                    self._let_go()
+                    if record_log is not None and self._taken != self._taken_now():
+                        # Of a group that comes back, or is gone, another one has written the records.
+                        record_log.close()
+                        record_log = None
                     if record_log is None:
                         if not self.survey.load(self._go_on):
                             continue
                         record_log = RecordLog(self.settings, self.survey.records)
-                    self._round(record_log)
+                    self._taken = self._taken_now()
+                    if not self._round(record_log):
+                        continue
                 except (KafkaException, VerbatimError) as error:
                     self._ride_out(error)
                     if record_log is not None and self.survey.source_reached:
@@ -116,6 +126,8 @@ class Service(Instance):
                     self._look_at_file()
                     self.follow_link()
                     self.leadership.poll(TICK_S)
+                    if self._asked():
+                        break
         finally:
             if record_log is not None:
                 record_log.close()
@@ -133,6 +145,26 @@ class Service(Instance):
             raise Deposed("another instance leads now")
         return not self.stopping.is_set()
 
+    def _taken_now(self) -> set[str]:
+        return set(self.control.state.group_moves)
+
+    def _asked(self) -> dict[str, int]:
+        """Groups that `verbatim move-group` takes, and that it is not answered of: the record's offset."""
+        moves = self.control.state.group_moves
+        return {
+            group: move.at
+            for group, move in moves.items()
+            if move.state == MOVING and move.at > self._let_go_at
+        }
+
+    def _let_go(self) -> None:
+        """Answer that nothing is written of these groups any more: no round is under way, and the next one
+        knows of it."""
+        if asked := self._asked():
+            answers = [kinds.GroupMove(group, HELD, at) for group, at in asked.items()]
+            self.control.append_all(answers, Deadline(CALL_S))
+            self._let_go_at = max(asked.values())
+
     def _ride_out(self, error: Exception) -> None:
         reason = kafka_error(error)
         passing = (
@@ -143,7 +175,8 @@ class Service(Instance):
         which = "" if self.survey.source_reached else "the source can't be reached: "
         log.warning("this round ends here: %s%s", which, error)
 
-    def _round(self, record_log: RecordLog) -> None:
+    def _round(self, record_log: RecordLog) -> bool:
+        """False where it was in vain: begin anew, with what is on record."""
         deadline = Deadline(ROUND_S)
         found = self.survey.look()
         if (refused := refusal(found.rows, self.settings)) is not None:
@@ -153,10 +186,17 @@ class Service(Instance):
         self._go_on()
         if self.control.refresh(deadline).deposed(NAME, self.term):
             raise Deposed("another instance leads now")
+        if self._taken_now() != self._taken:
+            # One was taken from here, or given back, after it was looked at.
+            return False
         self.unmoved = found.unmoved
-        self.rows = write_offsets(found.rows, self.survey.target, record_log, deadline)
+        # What is on record of a group that is taken is not ours to say.
+        taken = [row for row in found.rows if row.key.group in self._taken]
+        ours = [row for row in found.rows if row.key.group not in self._taken]
+        self.rows = write_offsets(ours, self.survey.target, record_log, deadline) + taken
         record_log.write(((key, None) for key in found.gone), deadline)
         self._tell()
+        return True
 
     def _tell(self) -> None:
         """Counters, and one line for each group's partition that is left alone for a new reason."""
@@ -176,6 +216,14 @@ class Service(Instance):
             if self._said.get(key) != left.detail:
                 log.error("group %s is not moved (%s): %s", shown(left.group), left.outcome, left.detail)
         self._said = said
+
+
+def make_records_topic(settings: Settings, admin: AdminClient, deadline: Deadline) -> None:
+    """Make the group-offsets topic where it is missing. Raises LinkRefused."""
+    name = settings.group_offsets_topic
+    identity.make_topics(settings, admin, {name: (1, {"cleanup.policy": "compact"})}, deadline)
+    if topics.not_writable(admin, [name], deadline):
+        raise LinkRefused(f"topic {name}: not allowed to write to it; grant WRITE")
 
 
 def refusal(rows: list[Row], settings: Settings) -> tuple[str, list[Row]] | None:

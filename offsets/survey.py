@@ -16,6 +16,7 @@ from common.config.topic_names import expand_group_template
 from common.errors import LinkRefused
 from common.kafka.client import clients, topics
 from common.link.control_log import ControlLog
+from common.link.control_records import MOVED
 from common.link.identity import Link
 from common.partitions import PartitionName
 from common.ports import Deadline
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+Offsets = dict[str, dict[PartitionName, Committed]]
+"""Group -> what it has committed."""
 CALL_S = 30.0
 SOURCE_S = 15.0
 """The source may be gone: then there is no point in waiting long."""
@@ -79,11 +82,14 @@ class Unmoved:
 @dataclass(frozen=True, slots=True)
 class Found:
     """`rows`, the keys of records whose group or offset the source has no more, and the groups that have no
-    rows."""
+    rows. `listed`: all groups of the source, before their offsets were read; `offsets`: what those that are
+    looked at have committed, of all topics."""
 
     rows: list[Row]
     gone: list[GroupKey]
     unmoved: list[Unmoved]
+    listed: dict[str, Group]
+    offsets: Offsets
 
 
 class Survey:
@@ -102,6 +108,10 @@ class Survey:
         self._held = HeldEnds(self.tail, self.target_admin)
         self._hidden = Hidden(settings)
         self._ids: dict[str, str] = {}
+        self.only: Container[str] | None = None
+        """Of the groups that are selected those that are looked at; None: all."""
+        self.moves_groups = False
+        """Whether a group whose move has begun is judged like any other: by who goes on with it."""
 
     # Made when they are asked for: who never does, makes no connection to the source.
 
@@ -147,7 +157,7 @@ class Survey:
         self.control.refresh(deadline)
         self.source_reached = False
         source_deadline = Deadline(SOURCE_S)
-        listed, offsets, failed = self._source_offsets(source_deadline)
+        listed, committed_there, offsets, failed = self._source_offsets(source_deadline)
         seen = {topic for of_group in offsets.values() for topic, _ in of_group}
         known = {key.group for key in self.records}
         self._hidden.look(
@@ -185,7 +195,11 @@ class Survey:
                         refused.get(name),
                     )
                 )
-        return Found(rows, self._gone(listed), unmoved(self.settings, listed, failed))
+        return Found(rows, self._gone(listed), unmoved(self.selects, listed, failed), listed, committed_there)
+
+    def selects(self, group: str) -> bool:
+        """Whether a source group is looked at."""
+        return self.settings.selects_group(group) and (self.only is None or group in self.only)
 
     def target_name(self, group: str) -> str:
         return expand_group_template(
@@ -207,8 +221,9 @@ class Survey:
         self._ids[topic] = topic_id
 
     def topic_id(self, topic: str) -> str:
-        """The id that the topic had when it was last asked for, or that was recalled."""
-        return self._ids[topic]
+        """The id that the topic had when it was last asked for, or that was recalled; empty where it had
+        none."""
+        return self._ids.get(topic, "")
 
     def partition(self, at: PartitionName) -> PartitionIndex | None:
         """What is known of a source partition, under its topic's present id; None if it is not copied yet."""
@@ -240,18 +255,16 @@ class Survey:
 
     def _source_offsets(
         self, deadline: Deadline
-    ) -> tuple[dict[str, Group], dict[str, dict[PartitionName, Committed]], dict[str, str]]:
-        """All groups that there are, of those selected what they have committed of copied topics, and those
-        of which that can't be read.
+    ) -> tuple[dict[str, Group], Offsets, Offsets, dict[str, str]]:
+        """All groups that there are, of those selected what they have committed, and that of copied topics,
+        and those of which that can't be read.
 
         A topic counts only if it had the same id before and after: an offset of a topic that was deleted,
         taken for one of the topic made after it, could skip records of that.
         """
         copied = self.copied_topics()
         listed = self.source.listed(deadline)
-        selected = sorted(
-            group for group, of in listed.items() if of.kind in MOVABLE and self.settings.selects_group(group)
-        )
+        selected = sorted(group for group, of in listed.items() if of.kind in MOVABLE and self.selects(group))
         before = self._ids
         while True:
             failed: dict[str, str] = {}
@@ -270,7 +283,7 @@ class Survey:
             for group, of_group in offsets.items()
             if (of_stable := {at: c for at, c in of_group.items() if at[0] in stable})
         }
-        return listed, kept, failed
+        return listed, found, kept, failed
 
     def _ends_beyond(self, offsets: dict[str, dict[PartitionName, Committed]]) -> dict[PartitionName, int]:
         """The source's ends, of partitions where a group stands beyond what has been copied."""
@@ -336,7 +349,10 @@ class Survey:
             written = last.written
         assert found.offset is not None
         outcome: Outcome
-        if len(known.destinations) > 1:
+        move = self.control.state.group_moves.get(key.group)
+        if move is not None and (move.state == MOVED or not self.moves_groups):
+            outcome = "moved" if move.state == MOVED else "moving"
+        elif len(known.destinations) > 1:
             outcome, found = "several-targets", Translation(None, False, "several-targets")
         elif self.meets_others(known):
             outcome, found = "several-sources", Translation(None, False, "several-sources")
@@ -374,7 +390,9 @@ class Survey:
         ]
 
 
-def unmoved(settings: Settings, listed: Mapping[str, Group], failed: Mapping[str, str]) -> list[Unmoved]:
+def unmoved(
+    selects: Callable[[str], bool], listed: Mapping[str, Group], failed: Mapping[str, str]
+) -> list[Unmoved]:
     """Selected groups that have no rows, each with the reason: of another kind than consumers', or `failed`
     when they were asked. Pure."""
     out = [
@@ -382,7 +400,7 @@ def unmoved(settings: Settings, listed: Mapping[str, Group], failed: Mapping[str
             group, "unmovable", f"it is a {of.kind} group, whose progress is not an offset for each partition"
         )
         for group, of in listed.items()
-        if of.kind not in MOVABLE and settings.selects_group(group)
+        if of.kind not in MOVABLE and selects(group)
     ]
     out += [Unmoved(group, "failed", f"its offsets can't be read: {why}") for group, why in failed.items()]
     return sorted(out, key=lambda found: found.group)

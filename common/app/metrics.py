@@ -165,7 +165,7 @@ class HealthCollector(Collector):
         )
         for group, of in sorted(groups.items()):
             at = [*self._of_all(), group]
-            for state in ("exact", "behind", "held_back"):
+            for state in ("exact", "behind", "held_back", "moved"):
                 states.add_metric([*at, state], getattr(of, state))
             if group:
                 # All together are in verbatim_offsets_written.

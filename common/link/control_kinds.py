@@ -226,6 +226,17 @@ class Limit(ControlRecord, kind="limit"):
     records_per_second: int | None = None
 
 
+@dataclass(frozen=True)
+class GroupMove(ControlRecord, kind="group-move"):
+    """How far a consumer group is on its way to the target; `state` as common/link/control_records.py,
+    GroupMove, has it, or FOLLOWED. With `answers` it is `offsets`' answer to the record at that control
+    offset."""
+
+    group: str
+    state: str
+    answers: int | None = field(default=None, metadata=_SPARSE)
+
+
 def encode(record: ControlRecord, link: str) -> bytes:
     """A record as it lies in the topic."""
     said = {

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 REPLICATOR = "replicator"
 DEDUPLICATOR = "deduplicator"
+MOVING, HELD, MOVED, FOLLOWED = "moving", "held", "moved", "followed"
+"""States of a group's move: as below, and that `offsets` keeps the group in step again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,3 +89,13 @@ class Settled:
     at: int
     id: str | None
     sources: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMove:
+    """A consumer group that `verbatim move-group` has taken from `offsets`. `at`: the control offset of the
+    record by which it did. `state`: MOVING; HELD, `offsets` has answered that it writes nothing of the group
+    any more; MOVED, its consumers go on at the target."""
+
+    at: int
+    state: str

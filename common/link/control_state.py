@@ -19,7 +19,20 @@ from common.errors import ControlError
 from common.kafka.model import Acl
 from common.link import control_kinds as kinds
 from common.link.control_kinds import SourceTopic
-from common.link.control_records import DEDUPLICATOR, Consent, Destination, Halt, Origin, Request, Settled
+from common.link.control_records import (
+    DEDUPLICATOR,
+    FOLLOWED,
+    HELD,
+    MOVED,
+    MOVING,
+    Consent,
+    Destination,
+    GroupMove,
+    Halt,
+    Origin,
+    Request,
+    Settled,
+)
 from common.link.throttling import Steering, checked_entries, checked_limit
 from common.partitions import PartitionId
 
@@ -75,6 +88,8 @@ class Control:
     consents: dict[PartitionId, Consent] = field(default_factory=dict)
     steering: Steering = field(default_factory=Steering)
     """What operators have paused or limited."""
+    group_moves: dict[str, GroupMove] = field(default_factory=dict)
+    """Source group -> how far it is on its way to the target, if it is."""
 
     def apply(self, offset: int, value: bytes | None) -> str | None:
         """Take in the record at `offset`; of one that is skipped, why, unless it is another link's.
@@ -285,3 +300,15 @@ class Control:
     def _on_limit(self, offset: int, r: kinds.Limit) -> None:
         limit = checked_limit(r.bytes_per_second, r.records_per_second)
         self.steering = self.steering.with_limit(checked_entries(r.topics), limit)
+
+    def _on_group_move(self, offset: int, r: kinds.GroupMove) -> None:
+        before = self.group_moves.get(r.group)
+        if r.state == FOLLOWED:
+            self.group_moves.pop(r.group, None)
+        elif r.state in (MOVING, MOVED):
+            self.group_moves[r.group] = GroupMove(offset, r.state)
+        elif r.state != HELD:
+            raise TypeError(f"state is {r.state!r}")
+        elif before == GroupMove(r.answers if r.answers is not None else -1, MOVING):
+            # An answer to an earlier question says nothing of this one.
+            self.group_moves[r.group] = GroupMove(before.at, HELD)

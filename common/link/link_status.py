@@ -73,6 +73,9 @@ def told(settings: Settings, state: Control) -> Line:
         "halts": halts(settings, state),
         "led_by": dict(state.led_by),
         "deleted_at_source": state.deleted_topics(),
+        "group_moves": [
+            {"group": group, "state": move.state} for group, move in sorted(state.group_moves.copy().items())
+        ],
     }
 
 

@@ -237,6 +237,8 @@ READERS: list[Callable[[Answer], Any]] = [
     group_protocol.fetched_offsets,
     lambda answer: group_protocol.listed(answer, 4),
     lambda answer: group_protocol.listed(answer, 5),
+    lambda answer: group_protocol.members("classic", answer),
+    lambda answer: group_protocol.members("consumer", answer),
 ]
 
 

@@ -64,6 +64,8 @@ CONTROL: list[kinds.ControlRecord] = [
     kinds.AcceptLoss("orders", ID, 3, 40, 50, reason="accepted"),
     kinds.Pause(("orders",), True),
     kinds.Limit(("orders",), 1000, None),
+    kinds.GroupMove("billing", "moving"),
+    kinds.GroupMove("billing", "held", 24),
 ]
 """Each kind of record, and each form that is written of it. golden/control has others, which early releases
 wrote, or might have."""
@@ -191,6 +193,8 @@ def test_the_golden_control_topic_adds_up_to_what_it_always_did() -> None:
     del wanted["identity"]["link"]
     # And who leads is told by name.
     wanted["led_by"] = {"replicator": "host/1", "deduplicator": "host/2"}
+    # And which groups were moved.
+    wanted["group_moves"] = {}
     assert _plain(state) == wanted
 
 

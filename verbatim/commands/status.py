@@ -25,7 +25,7 @@ from common.link.control_state import Control
 from common.link.lane_words import Heard, hear
 from common.link.permissions import OFFSETS
 from common.ports import Deadline
-from offsets.groups import Groups
+from offsets.groups import Groups, shown
 from replicator.driver.planner import PositionLog
 
 if TYPE_CHECKING:
@@ -145,6 +145,9 @@ def text(found: dict[str, Any]) -> str:
             ]
         )
     lines.append(aligned(cells) if len(cells) > 1 else "no topic yet")
+    moves = [f"{shown(move['group'])} ({move['state']})" for move in found["group_moves"]]
+    if moves:
+        lines += ["", f"groups on their way to the target, or there: {', '.join(moves)}"]
     if any(found["limit"].values()):
         lines += ["", f"all together: {_limit(found['limit'])}"]
     for halt in found["halts"]:

@@ -153,10 +153,11 @@ class Cutover:
     def _groups(self, survey: Survey, standings: Standings, step: Step) -> None:
         survey.load()
         judged = rules.Groups([], [], 0)
+        before: set[str] = set()
         ran = False
 
         def look() -> list[str]:
-            nonlocal judged, ran
+            nonlocal judged, before, ran
             found = survey.look()
             judged = self._judge(survey, found)
             if judged.doubts:
@@ -167,7 +168,8 @@ class Cutover:
                 survey.load()
                 found = survey.look()
                 judged = self._judge(survey, found)
-            self.rows = found.rows
+            self.rows = rules.still_here(found.rows)
+            before = {row.key.group for row in found.rows} - {row.key.group for row in self.rows}
             return judged.doubts or [
                 f"group {k.group}, {k.topic}-{k.partition}: not written yet" for k in judged.due
             ]
@@ -175,6 +177,8 @@ class Cutover:
         wait_for(look, Deadline(self.options.wait_s))
         groups = {row.key.group for row in self.rows}
         step.found = [f"{len(groups)} groups, {len(self.rows)} partitions in step"]
+        if before:
+            step.found.append(f"{len(before)} groups were moved before")
         if judged.inexact:
             step.found.append(f"{judged.inexact} of them not exact: records will be read again")
 
@@ -248,7 +252,7 @@ class Cutover:
         if obstacles:
             raise Doubt(f"the source has not stood still: {listed(obstacles)}; stop the producers")
         looked = survey.look()
-        rows, judged = looked.rows, self._judge(survey, looked)
+        rows, judged = rules.still_here(looked.rows), self._judge(survey, looked)
         if judged.doubts or judged.due:
             raise Doubt(listed(judged.doubts) or "groups were moved meanwhile")
         before, after = rules.positions(self.rows), rules.positions(rows)

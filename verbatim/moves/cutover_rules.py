@@ -97,7 +97,7 @@ def judge_groups(
         f"group {shown(left.group)} can't be moved ({left.outcome}): {left.detail}; CONSUMER_GROUPS_EXCLUDE leaves it out"
         for left in unmoved
     ]
-    for row in rows:
+    for row in still_here(rows):
         record, name = row.record, f"group {shown(row.key.group)}, {row.key.topic}-{row.key.partition}"
         if record.outcome not in ("written", "in-step"):
             detail = f" ({record.detail})" if record.detail else ""
@@ -111,6 +111,11 @@ def judge_groups(
         if record.outcome == "written":
             due.append(row.key)
     return Groups(due, doubts, inexact)
+
+
+def still_here(rows: Sequence[Row]) -> list[Row]:
+    """Without groups that were moved before: what they do at the target is their own."""
+    return [row for row in rows if row.record.outcome != "moved"]
 
 
 def judge_comparison(

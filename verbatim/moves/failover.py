@@ -192,6 +192,7 @@ class Failover:
             step.found = [UNTRANSLATED]
             return
         survey.load()
+        survey.moves_groups = True  # a move that ended half-way is never gone on with: there is no source
         rows = last_look(survey)
         with closing(RecordLog(self.settings, survey.records)) as record_log:
             self.rows = write_offsets(rows, survey.target, record_log, Deadline(CALL_S))

@@ -42,11 +42,23 @@ class Steps:
     def __init__(self, tell: Callable[[Step], None] = lambda step: None) -> None:
         self.steps: list[Step] = []
         self._tell = tell
-        self._began = time.monotonic()
+        self._began = self._last = time.monotonic()
 
     @property
     def seconds(self) -> float:
         return time.monotonic() - self._began
+
+    @property
+    def waited(self) -> float:
+        """Seconds since the last step that `over` has told, or the beginning."""
+        return time.monotonic() - self._last
+
+    def over(self, name: str, state: Literal["done", "kept", "refused"], found: list[str]) -> None:
+        """A step that others were under way beside: it has lasted since the last one."""
+        step = Step(name, state, self.waited, found)
+        self._last = time.monotonic()
+        self.steps.append(step)
+        self._tell(step)
 
     @contextmanager
     def step(self, name: str) -> Iterator[Step]:

@@ -69,7 +69,12 @@ def test_brokers_from_before_types_have_classic_groups() -> None:
 
 @given(st.binary(max_size=80))
 def test_any_bytes_are_an_answer_or_malformed(data: bytes) -> None:
-    for read in (lambda answer: listed(answer, 5), group_protocol.fetched_offsets):
+    for read in (
+        lambda answer: listed(answer, 5),
+        group_protocol.fetched_offsets,
+        lambda answer: group_protocol.members("classic", answer),
+        lambda answer: group_protocol.members("consumer", answer),
+    ):
         try:
             read(Answer(data))
         except MalformedAnswer:

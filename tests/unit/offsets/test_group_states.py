@@ -43,3 +43,9 @@ def test_one_that_can_not_be_read_stays_as_it_was_and_one_that_is_gone_goes() ->
         Unmoved("s", "unmovable", "x"),
     ]
     assert group_states([], unread, before, 2000) == {"g": before["g"]}
+
+
+def test_a_group_that_was_moved_is_neither_behind_nor_held_back() -> None:
+    rows = [row("g", 0, "moved"), row("g", 1, "moved", exact=False)]
+    assert group_states(rows, [], {}, 1000) == {"g": GroupState(0, 0, 0, 0, 1000, 2)}
+    assert group_states([row("g", 0, "moving")], [], {}, 1000) == {"g": GroupState(0, 0, 1, 0, None)}

@@ -18,9 +18,14 @@ from common.link.control_kinds import Halted, Identity, SourceTopic
 from common.link.control_log import ControlLog
 from common.link.control_records import (
     DEDUPLICATOR,
+    FOLLOWED,
+    HELD,
+    MOVED,
+    MOVING,
     REPLICATOR,
     Consent,
     Destination,
+    GroupMove,
     Halt,
     Origin,
     Request,
@@ -465,6 +470,21 @@ def test_the_newest_producer_that_was_given_up_counts() -> None:
     said = {"transactional_id": "l.0", "producer_id": 7}
     state = control(("given-up", {**said, "epoch": 1}), ("given-up", {**said, "epoch": 4}))
     assert state.given_up == {"l.0": (7, 4)}
+
+
+def test_a_group_is_held_only_by_the_answer_to_what_was_asked_last() -> None:
+    def moves(*records: dict[str, Any]) -> dict[str, GroupMove]:
+        return control(*(("group-move", {"group": "g", **said}) for said in records)).group_moves
+
+    asked, late = {"state": MOVING}, {"state": HELD, "answers": 0}
+    assert moves(asked) == {"g": GroupMove(0, MOVING)}
+    assert moves(asked, late) == {"g": GroupMove(0, HELD)}
+    assert moves(asked, asked, late) == {"g": GroupMove(1, MOVING)}, "an answer to the first"
+    assert moves(asked, {"state": FOLLOWED}, late) == {}
+    assert moves(asked, late, {"state": MOVED}, late) == {"g": GroupMove(2, MOVED)}
+    assert moves(asked, late, {"state": MOVED}, {"state": FOLLOWED}) == {}
+    with pytest.raises(ControlError, match="parked"):
+        moves({"state": "parked"})
 
 
 class Growing(dict[Any, Any]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from common.link.control_kinds import (
+    GroupMove,
     Halted,
     Limit,
     Pause,
@@ -42,6 +43,11 @@ def test_the_table_says_what_needs_attention() -> None:
         "  Let the source's cleaner remove the record, or take compact out of the copy's cleanup.policy",
         "  Or skip the record for good: verbatim accept-loss paid 0",
     ]
+
+
+def test_groups_that_are_moved_are_named() -> None:
+    lines = shown(state(GroupMove("billing", "moving"), GroupMove("", "moved"))).splitlines()
+    assert lines[-1] == "groups on their way to the target, or there: '' (moved), billing (moving)"
 
 
 def test_a_second_look_tells_what_was_delivered_between_them() -> None:

@@ -131,7 +131,7 @@ def test_more_delivered_than_there_is_means_that_the_source_was_cut() -> None:
 def test_a_group_goes_on_only_where_it_is_in_step(outcome: str) -> None:
     judged = rules.judge_groups([a_row(outcome)], {}, accept_redelivery=True)
     assert bool(judged.due) == (outcome == "written")
-    assert bool(judged.doubts) == (outcome not in ("written", "in-step"))
+    assert bool(judged.doubts) == (outcome not in ("written", "in-step", "moved"))
 
 
 def test_a_group_in_use_at_the_source_or_one_that_would_read_again_is_in_doubt() -> None:
@@ -156,7 +156,7 @@ def test_a_group_that_would_be_left_behind_is_a_doubt() -> None:
             "CONSUMER_GROUPS_EXCLUDE": "x",
         }
     )
-    left = unmoved(settings, kinds, {"sick": "why"})
+    left = unmoved(settings.selects_group, kinds, {"sick": "why"})
     assert [(of.group, of.outcome) for of in left] == [
         ("new", "unmovable"),
         ("s", "unmovable"),
@@ -287,6 +287,19 @@ def test_a_step_that_refuses_is_the_last_and_says_why() -> None:
         ("two", "refused", ["no"]),
     ]
     assert told[1].line().startswith("REFUSED two") and steps.as_json()[0]["name"] == "one"
+
+
+def test_steps_beside_others_last_since_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter([0.0, 3.0, 3.0, 4.0, 8.0, 8.0])
+    monkeypatch.setattr("verbatim.moves.steps.time.monotonic", lambda: next(now))
+    steps = Steps()
+    steps.over("members", "done", ["none"])
+    assert steps.waited == 1
+    steps.over("copy", "refused", ["behind"])
+    assert [(s.name, s.state, s.seconds) for s in steps.steps] == [
+        ("members", "done", 3),
+        ("copy", "refused", 5),
+    ]
 
 
 def test_waiting_ends_when_nothing_stands_in_the_way_or_with_what_does() -> None:
