@@ -12,7 +12,7 @@ VerbatimError             exit 1
 ├── UncleanTransaction            outcome unknown: drop the producer and recover
 ├── KafkaTimeout          exit 1  a bounded Kafka call ran out of time
 ├── PartitionsHalted      exit 3  a bounded run ended with partitions that could not be copied
-└── GroupsFailed          exit 3  a bounded run ended with groups whose offsets could not be moved
+└── GroupsFailed          exit 3  a bounded run ended with groups that could not be moved
 """
 
 from __future__ import annotations
@@ -98,8 +98,8 @@ class PartitionsHalted(VerbatimError):
 
 
 class GroupsFailed(VerbatimError):
-    """A bounded run moved the groups that it could; of some Kafka refused offsets, or did not say that it has
-    taken them."""
+    """A run moved the groups that it could; others are in doubt, or Kafka refused their offsets, or did not
+    say that it has taken them."""
 
     exit_code = 3
 

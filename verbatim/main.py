@@ -88,6 +88,11 @@ COMMANDS = [
         "Show all links of a target cluster: where each comes from, how far it is, and which are sick.",
     ),
     Later(
+        "move-group",
+        "verbatim.commands.move_group:move_group",
+        "Move consumer GROUPs to the target, one by one, while producers stay at the source; or back.",
+    ),
+    Later(
         "pause",
         "verbatim.commands.steering:pause",
         "Stop reading TOPICs at the source: names or regular expressions, none for all, also those that appear later.",

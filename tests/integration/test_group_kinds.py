@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from common.errors import GroupRefused, GroupsFailed
@@ -21,11 +22,13 @@ from offsets.group_calls import GroupCalls
 from offsets.group_protocol import Committed, Group
 from offsets.groups import Groups
 from tests.integration.test_cutover import cutover, refused_at
+from tests.integration.test_group_moves import move, states
 from tests.integration.test_offsets import commit, commit_all, once, run, with_settings
 from tests.support.brokers import Record, create_topic, produce, read_all, wait_until
 from tests.support.group_members import share_member, streams_member
 from tests.support.harness import Link
 from verbatim.local.kafka_cluster import Cluster
+from verbatim.main import cli
 
 ODD = {"": 3, " ": 4, " both ": 5, "ünïcödé ☃ 消費者": 6, "a\nb\tc": 7, "n\0ul": 8, "x" * 3000: 9}
 """Group ids that Kafka takes, each with an offset."""
@@ -170,6 +173,58 @@ def test_a_streams_group_in_use_and_a_share_group_keep_a_cutover_from_going_on(
     report, code = cutover(only(link, "kept-streams"), tmp_path / "memory.json", wait_s=10, quiet_s=0)
     assert (code, report["refused"]) == (0, None)
     assert target_of(link, "kept-streams") == expected(8)
+
+
+def test_groups_of_every_kind_are_moved_one_by_one_and_share_groups_are_refused(
+    link: Link, expected: Callable[[int], int]
+) -> None:
+    at, names = link.source, ("moves-classic", "moves-consumer", "moves-streams", "moves-share", "")
+    commit(at, "moves-classic", "kinds.t", 20)
+    commit_as(at, "", 40, "")
+    chosen = only(link, "moves-.*", ".{0}")
+    with (
+        closing(
+            Consumer({"bootstrap.servers": at, "group.id": names[1], "group.protocol": "consumer"})
+        ) as new,
+        streams_member(at, "moves-streams", "kinds.t", 21),
+        share_member(at, "moves-share", "kinds.t"),
+    ):
+        new.subscribe(["kinds.t"])
+        wait_until(lambda: new.poll(0.1) is None and bool(new.assignment()), "a member")
+        new.commit(offsets=[TopicPartition("kinds.t", 0, 22)], asynchronous=False)
+        options = ["--dry-run", *names]
+        said = CliRunner().invoke(cli.commands["move-group"], options, env=chosen.variables)
+        lines = said.stdout.splitlines()
+        assert (said.exit_code, lines[0]) == (
+            3,
+            "plan    group moves-classic: 1 partitions, to moves-classic",
+        ), said.output
+        assert "waits: it has members at the source: rdkafka at 127.0.0.1" in lines[1]
+        assert lines[2].endswith("waits: it has members at the source")
+        assert "REFUSED: it is a share group" in lines[3] and lines[4].startswith(
+            "plan    group '': 1 partitions"
+        )
+        assert lines[-1].startswith("REFUSED: group moves-share: it is a share group")
+        report, code = move(chosen, *names, wait_s=0)
+        assert (code, set(states(report).values())) == (3, {"done", "refused"})
+        assert [name for name, state in states(report).items() if state == "done"] == ["moves-classic", ""]
+    report, code = move(chosen, "--matching", "moves-.*")
+    assert (code, states(report)) == (
+        3,
+        {
+            "moves-classic": "kept",
+            "moves-consumer": "done",
+            "moves-share": "refused",
+            "moves-streams": "done",
+        },
+    )
+    assert [target_of(link, name) for name in names] == [
+        expected(20),
+        expected(22),
+        expected(21),
+        None,
+        expected(40),
+    ]
 
 
 @pytest.mark.parametrize("where", ["source", "target"])

@@ -1,1 +1,1 @@
-"""Moves of consumers from one cluster to the other: cutover, failover."""
+"""Moves of consumers from one cluster to the other: cutover, failover, groups one by one."""

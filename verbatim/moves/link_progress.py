@@ -92,13 +92,14 @@ def stand(
             origin.offset,
             mapped.get(key),
             staged.get(key),
-            _stuck(state, key),
+            stuck(state, key),
             None if (hold := state.holds.get(key)) is None else hold.held_start,
         )
     return out
 
 
-def _stuck(state: Control, key: PartitionId) -> str | None:
+def stuck(state: Control, key: PartitionId) -> str | None:
+    """Why a source partition stands still, if it does. Pure."""
     halts = [halt for (_, halted), halt in state.halts.items() if halted == key]
     if halts:
         newest = max(halts, key=lambda halt: halt.at)
