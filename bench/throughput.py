@@ -20,7 +20,7 @@ _SAMPLE_S = 0.1
 # ten times a second, took half of one.
 _ASKING = 0.1
 _STABLE_S = 0.7
-_START_S = 120.0
+_START_S = 240.0
 _COPY_S = 240.0
 # What a copier does when it has just started is not what it does in the long run.
 _SETTLE_S = 3.0
