@@ -56,10 +56,18 @@ def test_the_whole_link_is_told(made: MadeUp) -> None:
 def test_the_instance_that_translates_groups_tells_how_they_stand(made: MadeUp) -> None:
     """Promise: one line for each group, in order; none where another application is asked."""
     assert made.look(30_000)["groups"] == []
-    made.health.groups = {"b": GroupState(held_back=2), "a": GroupState(3, 1, 0, 9, 29_000)}
+    made.health.groups = {"b": GroupState(held_back=2, moved=5), "a": GroupState(3, 1, 0, 9, 29_000)}
     assert made.look(30_000)["groups"] == [
-        {"group": "a", "exact": 3, "behind": 1, "held_back": 0, "written": 9, "in_step_ms": 29_000},
-        {"group": "b", "exact": 0, "behind": 0, "held_back": 2, "written": 0, "in_step_ms": None},
+        {
+            "group": "a",
+            "exact": 3,
+            "behind": 1,
+            "held_back": 0,
+            "written": 9,
+            "in_step_ms": 29_000,
+            "moved": 0,
+        },
+        {"group": "b", "exact": 0, "behind": 0, "held_back": 2, "written": 0, "in_step_ms": None, "moved": 5},
     ]
 
 
