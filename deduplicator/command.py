@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from common.app.cli import link_folder, live_file, settings_options
+from common.app.cli import settings_options
 from common.app.entry import entry
 
 if TYPE_CHECKING:
@@ -19,12 +19,10 @@ if TYPE_CHECKING:
 @click.option("--until-caught-up", is_flag=True, help="Deliver all that is staged at the start, then exit.")
 def command(settings: Settings, until_caught_up: bool) -> None:
     """Phase 2: deliver the frames of the staging topic to the destination topics, exactly once."""
-    from common.app.links.spark_links import run_links  # which imports Spark: help needs none of it
+    from common.app.links.running import run  # which imports Spark: help needs none of it
     from deduplicator.main import Deduplicator
 
-    if (folder := link_folder()) is None:
-        raise SystemExit(Deduplicator(settings, until_caught_up, live_file()).run())
-    raise SystemExit(run_links(Deduplicator, settings, folder, until_caught_up))
+    raise SystemExit(run(Deduplicator, settings, until_caught_up))
 
 
 def cli() -> None:

@@ -22,7 +22,6 @@ from offsets.service import NAME, Service, read_only, refusal
 from offsets.survey import Row, Unmoved
 
 if TYPE_CHECKING:
-    from common.config.live_reload import LiveFile
     from common.config.settings import Settings
 
 
@@ -65,17 +64,13 @@ def command(
         _dry_run(settings)
     else:
         if folder is not None:
-            raise SystemExit(Links(NAME, settings, folder, _service).run())
+            raise SystemExit(Links(NAME, settings, folder, lambda of, live: Service(of, False, live)).run())
         service = Service(settings, once, live_file())
         code = service.run()
         if once:
             _summarise(service.rows, service.unmoved)
             _fail_for(service.rows, service.unmoved)
         raise SystemExit(code)
-
-
-def _service(settings: Settings, live: LiveFile | None) -> Service:
-    return Service(settings, once=False, live=live)
 
 
 def _describe(settings: Settings, output: str) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from common.app.cli import link_folder, live_file, settings_options
+from common.app.cli import settings_options
 from common.app.entry import entry
 
 if TYPE_CHECKING:
@@ -22,12 +22,10 @@ if TYPE_CHECKING:
 def command(settings: Settings, until_caught_up: bool) -> None:
     """Phase 1: read the source topics and append their records, in frames, to the staging topic on the
     target."""
-    from common.app.links.spark_links import run_links  # which imports Spark: help needs none of it
+    from common.app.links.running import run  # which imports Spark: help needs none of it
     from replicator.main import Replicator
 
-    if (folder := link_folder()) is None:
-        raise SystemExit(Replicator(settings, until_caught_up, live_file()).run())
-    raise SystemExit(run_links(Replicator, settings, folder, until_caught_up))
+    raise SystemExit(run(Replicator, settings, until_caught_up))
 
 
 def cli() -> None:

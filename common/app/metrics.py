@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterable, Iterator
+from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
@@ -76,12 +77,6 @@ class HealthCollector(Collector):
 
     def __init__(self, health: Health) -> None:
         self._health = health
-        self._versions = {
-            "version": version("verbatim-kafka"),
-            "python": platform.python_version(),
-            "confluent_kafka": version("confluent-kafka"),
-            "pyspark": version("pyspark"),
-        }
 
     def collect(self) -> Iterator[Metric]:
         health = self._health
@@ -110,7 +105,7 @@ class HealthCollector(Collector):
     def _instance(self) -> Iterator[Metric]:
         health = self._health
         info = InfoMetricFamily("verbatim_build", "what runs", labels=OF_ALL)
-        info.add_metric(self._of_all(), self._versions)
+        info.add_metric(self._of_all(), _versions())
         yield info
         yield self._gauge("verbatim_leader", "1 on the instance that leads", health.role == "leader")
         halted = GaugeMetricFamily(
@@ -222,6 +217,17 @@ class HealthCollector(Collector):
         found = kind(name, words, labels=OF_ALL)
         found.add_metric(self._of_all(), value)
         return found
+
+
+@cache
+def _versions() -> dict[str, str]:
+    """Of what runs. Read once: many links are asked of at a time."""
+    return {
+        "version": version("verbatim-kafka"),
+        "python": platform.python_version(),
+        "confluent_kafka": version("confluent-kafka"),
+        "pyspark": version("pyspark"),
+    }
 
 
 def _kind(name: str) -> Kind:

@@ -7,6 +7,7 @@ import logging
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
@@ -20,6 +21,9 @@ from common.spark.lane_jobs import Behind, LaneJobs, Reports, rehearse
 from common.spark.lane_task import RunLane
 from common.spark.session import build_session, lanes_of, stop_session
 from common.spark.usage import usage
+
+if TYPE_CHECKING:
+    from common.config.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -78,15 +82,20 @@ class Role(Instance, ABC):
         if self.shared is not None:
             self.spark, self.lanes_wanted = self.shared, self.settings.parallelism or 1
             return
-        self.spark = build_session(
-            self.settings,
-            lanes=self.settings.parallelism,
-            extra_slots=self.extra_slots,
-            delta=self.uses_delta,
-            worker_imports=",".join([type(self).run_lane.__module__, *traces.modules(self.settings)]),
-        )
+        self.spark = self.session(self.settings, self.settings.parallelism)
         self.lanes_wanted = lanes_of(self.spark)
         self._lane_count = LaneCount(self.lanes_wanted, self.settings.parallelism, self.extra_slots)
+
+    @classmethod
+    def session(cls, settings: Settings, lanes: int | None) -> SparkSession:
+        """Start one for so many lanes of this application; None: as many as the slots allow."""
+        return build_session(
+            settings,
+            lanes=lanes,
+            extra_slots=cls.extra_slots,
+            delta=cls.uses_delta,
+            worker_imports=",".join([cls.run_lane.__module__, *traces.modules(settings)]),
+        )
 
     def look_at_spark(self) -> None:
         """Show what Spark runs tasks with, each LOOK_S, and go by it."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,6 +55,14 @@ class Change:
         for row, why in looked.failed.items():
             self.fail(row, why)
         return looked
+
+    def where(self, shape: Shape) -> Iterator[tuple[int, int, int]]:
+        """The shape's fields: a row that has one and has not failed, and from where to where it lies."""
+        looked = self.look(shape)
+        for found in looked.found:
+            for row, raw in zip(found.rows, found.raws, strict=True):
+                if raw is not EMPTY and row not in self.failed:
+                    yield row, *looked.span(raw)
 
     def fail(self, row: int, why: str) -> None:
         self.failed.setdefault(row, why)
@@ -102,16 +110,12 @@ def _drop(paths: Sequence[Sequence[Step]]) -> Option:
     shape = Shape(paths)
 
     def run(change: Change) -> None:
-        looked = change.look(shape)
         data = change.column.data
         members = []
         rows = []
-        for found in looked.found:
-            for row, raw in zip(found.rows, found.raws, strict=True):
-                if raw is not EMPTY and row not in change.failed:
-                    begin, end = looked.span(raw)
-                    members.append((name_begin(data, name_end(data, begin)), end))
-                    rows.append(row)
+        for row, begin, end in change.where(shape):
+            members.append((name_begin(data, name_end(data, begin)), end))
+            rows.append(row)
         change.edit(_removals(data, sorted(members)), rows)
 
     return run
@@ -179,15 +183,13 @@ def _rename(path: Sequence[Step], name: str) -> Option:
     new = msgspec.json.encode(name)
 
     def run(change: Change) -> None:
-        looked = change.look(shape)
         data = change.column.data
         edits: list[Edit] = []
         rows = []
-        for row, raw in zip(looked.found[0].rows, looked.found[0].raws, strict=True):
-            if raw is not EMPTY and row not in change.failed:
-                end = name_end(data, looked.span(raw)[0])
-                edits.append((name_begin(data, end), end + 1, new))
-                rows.append(row)
+        for row, begin, _ in change.where(shape):
+            end = name_end(data, begin)
+            edits.append((name_begin(data, end), end + 1, new))
+            rows.append(row)
         change.edit(edits, rows)
         if edits:
             # Another field may have had that name.
@@ -204,14 +206,10 @@ def _cast(path: Sequence[Step], kind: str, text: str) -> Option:
     convert = _CASTS[kind]
 
     def run(change: Change) -> None:
-        looked = change.look(shape)
         data = change.column.data
         edits: list[Edit] = []
         rows = []
-        for row, raw in zip(looked.found[0].rows, looked.found[0].raws, strict=True):
-            if raw is EMPTY or row in change.failed:
-                continue
-            begin, end = looked.span(raw)
+        for row, begin, end in change.where(shape):
             before = bytes(data[begin:end])
             if before == b"null":
                 continue
@@ -302,15 +300,10 @@ def _extract(path: Sequence[Step], text: str) -> Option:
     shape = Shape([path])
 
     def run(change: Change) -> None:
-        looked = change.look(shape)
         column = change.column
-        found = looked.found[0]
         edits: list[Edit] = []
         there = set()
-        for row, raw in zip(found.rows, found.raws, strict=True):
-            if raw is EMPTY or row in change.failed:
-                continue
-            begin, end = looked.span(raw)
+        for row, begin, end in change.where(shape):
             first, last = column.bounds[row : row + 2].tolist()
             edits += ((first, begin, b""), (end, last, b""))
             there.add(row)

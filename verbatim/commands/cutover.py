@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from confluent_kafka import KafkaException
 
 from common.app.cli import Duration, echo_json, settings_options
-from common.errors import VerbatimError
 from offsets.survey import Row
+from verbatim.commands import moving
 from verbatim.moves.cutover import Cutover, Options
 
 if TYPE_CHECKING:
@@ -29,31 +28,20 @@ if TYPE_CHECKING:
     show_default=True,
     help="For so long the source must stand still, to show that its producers are stopped.",
 )
-@click.option(
-    "--wait",
-    "wait_s",
-    type=Duration(),
-    default="60s",
-    show_default=True,
-    help="How long each step waits for what it needs, before it refuses.",
-)
+@moving.wait("each step waits for what it needs, before it refuses")
 @click.option(
     "--sample",
     type=click.FloatRange(0, 1, min_open=True),
     help="Compare only this fraction of the records, as `verify --sample` does: for topics too large to be compared meanwhile.",
 )
 @click.option("--seed", default=0, show_default=True, help="Chooses the windows of --sample.")
-@click.option(
-    "--accept-redelivery",
-    is_flag=True,
-    help="Groups whose offsets can't be translated exactly may read some records again. None is ever skipped.",
-)
+@moving.accept_redelivery
 @click.option(
     "--memory",
     type=click.Path(dir_okay=False, path_type=Path),
     help="File that keeps the result of the comparison, so that another run need not repeat it. [default: <link>.cutover.json]",
 )
-@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@moving.output
 @click.pass_context
 def cutover(
     context: click.Context,
@@ -95,11 +83,7 @@ def cutover(
     if output == "text":
         options = replace(options, tell=lambda step: click.echo(step.line()))
     run = Cutover(settings, options)
-    error: VerbatimError | KafkaException | None = None
-    try:
-        run.run()
-    except (VerbatimError, KafkaException) as caught:
-        error = caught
+    error = moving.refusal(run.run)
     if output == "json":
         echo_json(as_json(run, error))
     elif error is None:
@@ -111,8 +95,7 @@ def cutover(
         click.echo(
             "REFUSED: consumers and producers stay where they are; mend what is named, and run it again"
         )
-    if error is not None:
-        context.exit(error.exit_code if isinstance(error, VerbatimError) else 1)
+    moving.end(context, error)
 
 
 def as_json(run: Cutover | Failover, error: Exception | None) -> dict[str, Any]:

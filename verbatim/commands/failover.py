@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 from confluent_kafka import KafkaException
 
-from common.app.cli import Duration, echo_json, settings_options
+from common.app.cli import echo_json, settings_options
 from common.errors import PartitionsHalted, VerbatimError
 from offsets.commit_rule import MEANINGS
-from verbatim.commands import cutover
+from verbatim.commands import cutover, moving
 from verbatim.moves.failover import Failover, Missing, Options
 
 if TYPE_CHECKING:
@@ -22,15 +22,8 @@ if TYPE_CHECKING:
 
 @click.command("failover")
 @settings_options
-@click.option(
-    "--wait",
-    "wait_s",
-    type=Duration(),
-    default="60s",
-    show_default=True,
-    help="How long each step waits for what it needs, before it refuses.",
-)
-@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@moving.wait("each step waits for what it needs, before it refuses")
+@moving.output
 @click.pass_context
 def failover(context: click.Context, settings: Settings, wait_s: float, output: str) -> None:
     """Let consumers go on at the target when the source is gone, and tell what may be missing. Never connects
@@ -55,19 +48,14 @@ def failover(context: click.Context, settings: Settings, wait_s: float, output: 
     if output == "text":
         options = replace(options, tell=lambda step: click.echo(step.line()))
     run = Failover(settings, options)
-    error: VerbatimError | KafkaException | None = None
-    try:
-        run.run()
-        if still := [m for m in run.missing if m.why is not None]:
-            error = PartitionsHalted(f"{len(still)} partitions stand still")
-    except (VerbatimError, KafkaException) as caught:
-        error = caught
+    error = moving.refusal(run.run)
+    if error is None and (still := [m for m in run.missing if m.why is not None]):
+        error = PartitionsHalted(f"{len(still)} partitions stand still")
     if output == "json":
         echo_json(as_json(run, error))
     else:
         click.echo("\n".join(as_text(run, error)))
-    if error is not None:
-        context.exit(error.exit_code if isinstance(error, VerbatimError) else 1)
+    moving.end(context, error)
 
 
 def as_json(run: Failover, error: VerbatimError | KafkaException | None) -> dict[str, Any]:

@@ -7,13 +7,13 @@ import re
 from typing import TYPE_CHECKING, Any
 
 import click
-from confluent_kafka import KafkaException
 
-from common.app.cli import Duration, echo_json, settings_options
-from common.errors import SettingsError, VerbatimError
+from common.app.cli import echo_json, settings_options
+from common.errors import SettingsError
 from offsets.failback import Back
 from offsets.groups import shown
 from offsets.survey import Row
+from verbatim.commands import moving
 from verbatim.commands.cutover import group_line
 from verbatim.moves.group_back import GroupsBack
 from verbatim.moves.group_move import GroupMoves
@@ -32,22 +32,11 @@ if TYPE_CHECKING:
     metavar="EXPRESSION",
     help="Groups whose whole name the regular expression matches, too.",
 )
-@click.option(
-    "--wait",
-    "wait_s",
-    type=Duration(),
-    default="60s",
-    show_default=True,
-    help="How long each step of a group waits for what it needs, before the group is refused.",
-)
+@moving.wait("each step of a group waits for what it needs, before the group is refused")
 @click.option("--dry-run", is_flag=True, help="Show the plan, and change nothing.")
 @click.option("--back", is_flag=True, help="Move the groups back to the source.")
-@click.option(
-    "--accept-redelivery",
-    is_flag=True,
-    help="Groups whose offsets can't be translated exactly may read some records again. None is ever skipped.",
-)
-@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@moving.accept_redelivery
+@moving.output
 @click.pass_context
 def move_group(
     context: click.Context,
@@ -90,17 +79,12 @@ def move_group(
         options.planned = lambda ways: click.echo("\n".join(map(plan_line, ways)))
         options.tell = _tell
     run = (GroupsBack if back else GroupMoves)(settings, options)
-    error: VerbatimError | KafkaException | None = None
-    try:
-        run.run()
-    except (VerbatimError, KafkaException) as caught:
-        error = caught
+    error = moving.refusal(run.run)
     if output == "json":
         echo_json(as_json(run, error))
     else:
         click.echo(last_line(run, error))
-    if error is not None:
-        context.exit(error.exit_code if isinstance(error, VerbatimError) else 1)
+    moving.end(context, error)
 
 
 def _tell(group: str, step: Step) -> None:

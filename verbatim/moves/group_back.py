@@ -67,24 +67,18 @@ class GroupsBack(Ways):
             if way.group in failed:
                 self.refuse(way, [f"its offsets can't be written at the source: {failed[way.group]}"])
         ways = [way for way in ways if way.state == "waiting"]
-        before = {way.group: [(row.key, row.target) for row in way.partitions] for way in ways}
         for way in ways:
             way.over("write", f"{len(way.partitions)} offsets at the source")
-        verdicts, good = self.look(ways), list[Way]()
-        for way in ways:
-            now = [(row.key, row.target) for row in way.partitions]
-            if verdicts[way.group].obstacles:
-                continue  # the next look is the one that tells
-            if now != before[way.group] or any(row.outcome != "in-step" for row in way.partitions):
-                way.doubt = "its offsets do not stand still"
-            else:
-                good.append(way)
+        good = self.standing(ways, lambda row: (row.key, row.target))
         if good:
             moves = [GroupMove(way.group, FOLLOWED) for way in good]
             self.survey.control.append_all(moves, Deadline(CALL_S))
         for way in good:
             way.state = "done"
             way.over("check", "its consumers may be started at the source")
+
+    def in_step(self, partition: Back) -> bool:
+        return partition.outcome == "in-step"
 
     def _level(self, row: Back) -> Back:
         """In step, too, is a source's group that stands behind the last record which the target's has read,

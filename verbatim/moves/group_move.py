@@ -195,6 +195,9 @@ class GroupMoves(Ways):
             )
         return notes
 
+    def in_step(self, partition: Row) -> bool:
+        return partition.record.outcome == "in-step"
+
     # the steps
 
     def _hold(self, ways: Sequence[Way]) -> list[Way]:
@@ -251,18 +254,9 @@ class GroupMoves(Ways):
         if not ways:
             return
         self.survey.only = {way.group for way in ways}
-        before = {way.group: {row.key: row.record.source_offset for row in way.partitions} for way in ways}
         for way in ways:
             way.over("write", f"{len(way.partitions)} offsets at the target")
-        verdicts, good = self.look(ways), list[Way]()
-        for way in ways:
-            now = {row.key: row.record.source_offset for row in way.partitions}
-            if verdicts[way.group].obstacles:
-                continue  # the next look is the one that tells
-            if now != before[way.group] or any(row.record.outcome != "in-step" for row in way.partitions):
-                way.doubt = "its offsets do not stand still"
-            else:
-                good.append(way)
+        good = self.standing(ways, lambda row: (row.key, row.record.source_offset))
         if good:
             moves = [GroupMove(way.group, MOVED) for way in good]
             self.survey.control.append_all(moves, Deadline(CALL_S))

@@ -27,6 +27,11 @@ class Verdict:
     copy: list[str] = field(default_factory=list)
     never: list[str] = field(default_factory=list)
 
+    def stop(self, side: str) -> None:
+        """Members where none may be: told once, whichever partition shows it."""
+        if (line := f"it has members at the {side}: stop them") not in self.members:
+            self.members.append(line)
+
     @property
     def obstacles(self) -> list[str]:
         return self.never or [*self.members, *self.copy]
@@ -70,9 +75,7 @@ def _judge_row(
     record, outcome = row.record, row.record.outcome
     name = f"{row.key.topic}-{row.key.partition}"
     if outcome == "active":
-        line = "it has members at the target: stop them"
-        if line not in verdict.members:
-            verdict.members.append(line)
+        verdict.stop("target")
     elif outcome.startswith("several-"):
         verdict.never.append(f"{name}: {outcome}: {MEANINGS[outcome]}")
     elif active:
@@ -114,9 +117,7 @@ def judge_back(
     for row in rows:
         name = f"{row.key.topic}-{row.key.partition}"
         if row.outcome == "active":
-            line = "it has members at the source: stop them"
-            if line not in verdict.members:
-                verdict.members.append(line)
+            verdict.stop("source")
         elif row.outcome == "target-ahead":
             verdict.never.append(f"{name}: the source's group is ahead, at offset {row.committed}")
         elif row.outcome not in ("written", "in-step"):

@@ -136,6 +136,26 @@ class Ways:
         """What the operator should know of a group, from the last look."""
         return []
 
+    def standing(self, ways: Sequence[Way], place: Callable[[Any], object]) -> list[Way]:
+        """After a write: those that stand where it has put them, and have not moved where they come from,
+        by `place` of each partition. The others wait for the next look, which tells more."""
+        before = {way.group: set(map(place, way.partitions)) for way in ways}
+        verdicts, good = self.look(ways), list[Way]()
+        for way in ways:
+            if verdicts[way.group].obstacles:
+                continue
+            if set(map(place, way.partitions)) != before[way.group] or not all(
+                map(self.in_step, way.partitions)
+            ):
+                way.doubt = "its offsets do not stand still"
+            else:
+                good.append(way)
+        return good
+
+    def in_step(self, partition: Any) -> bool:
+        """Whether a partition stands as the last look would put it."""
+        raise NotImplementedError
+
     # all of them
 
     def waiting(self) -> list[Way]:

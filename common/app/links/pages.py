@@ -94,9 +94,8 @@ class LinksCollector(Collector):
             failed.add_metric([self._links.application, runner.link], runner.failed is not None)
             if (health := _health(runner)) is not None:
                 for family in HealthCollector(health).collect():
-                    families.setdefault(family.name, family)
-                    if families[family.name] is not family:
-                        families[family.name].samples.extend(family.samples)
+                    if (known := families.setdefault(family.name, family)) is not family:
+                        known.samples.extend(family.samples)
         yield failed
         yield from families.values()
 

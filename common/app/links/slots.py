@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from common.app import traces
 from common.app.role import Role
 from common.errors import SettingsError
 from common.spark import java
 from common.spark.master import parse_master
-from common.spark.session import build_session, check_state_writers, jvm_ended, stop_session
+from common.spark.session import check_state_writers, jvm_ended, stop_session
 from common.spark.usage import usage
 
 if TYPE_CHECKING:
@@ -35,14 +34,8 @@ class Slots:
     def open(self) -> None:
         """Start the session; takes seconds. Raises SettingsError."""
         java.check()
-        role = self._role
-        self._spark = build_session(
-            self._settings,
-            lanes=MOST_LANES if parse_master(self._settings.spark_master).local else None,
-            extra_slots=role.extra_slots,
-            delta=role.uses_delta,
-            worker_imports=",".join([role.run_lane.__module__, *traces.modules(self._settings)]),
-        )
+        local = parse_master(self._settings.spark_master).local
+        self._spark = self._role.session(self._settings, MOST_LANES if local else None)
 
     def lend(self, instance: Instance, taken: int) -> int:
         """Give it the session, and say how many lanes it has then; `taken`: by all others. Raises

@@ -10,12 +10,7 @@ import pytest
 from common.app.links.folder import LinkFolder
 from common.config import loading
 from common.errors import SettingsError
-
-LINK = """\
-KAFKA_CLUSTERS_SOURCE_BOOTSTRAP_SERVERS: source:9092
-KAFKA_CLUSTERS_SOURCE_TOPIC: orders
-KAFKA_CLUSTERS_DESTINATION_BOOTSTRAP_SERVERS: target:9092
-"""
+from tests.support.made_up_links import LINK
 
 
 def folder_of(path: Path, **flags: str) -> LinkFolder:

@@ -1,0 +1,46 @@
+"""What the commands that move consumers share: options, and how they end. No command of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+from confluent_kafka import KafkaException
+
+from common.app.cli import Duration
+from common.errors import VerbatimError
+
+Option = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def wait(words: str) -> Option:
+    """`words`: what is waited for, and what then."""
+    return click.option(
+        "--wait", "wait_s", type=Duration(), default="60s", show_default=True, help=f"How long {words}."
+    )
+
+
+accept_redelivery: Option = click.option(
+    "--accept-redelivery",
+    is_flag=True,
+    help="Groups whose offsets can't be translated exactly may read some records again. None is ever skipped.",
+)
+output: Option = click.option(
+    "--output", type=click.Choice(["text", "json"]), default="text", show_default=True
+)
+
+
+def refusal(run: Callable[[], object]) -> VerbatimError | KafkaException | None:
+    """Run it: why it has refused, if it has."""
+    try:
+        run()
+    except (VerbatimError, KafkaException) as error:
+        return error
+    return None
+
+
+def end(context: click.Context, error: VerbatimError | KafkaException | None) -> None:
+    """Exit with what the error says, if there is one."""
+    if error is not None:
+        context.exit(error.exit_code if isinstance(error, VerbatimError) else 1)
