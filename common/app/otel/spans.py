@@ -121,13 +121,19 @@ class Spans:
         )
 
     def close(self) -> None:
-        """Send what is left. Where that does not work nobody waits for it."""
+        """Send what is left. Where that does not work nobody waits for it, and it is not tried for long."""
         late = self._exporter.late()
-        ending = threading.Thread(target=self._processor.shutdown, name="spans", daemon=True)
+        ending = threading.Thread(target=self._end, args=(late,), name="spans", daemon=True)
         ending.start()
         if not late:
             ending.join(LAST_S)
         self._exporter.over = True
+
+    def _end(self, late: bool) -> None:
+        if late:
+            # It would wait for its next try.
+            self._exporter.shutdown()
+        self._processor.shutdown()
 
 
 def _context(trace: int, frame: Frame, name: str, remote: bool = False) -> SpanContext:

@@ -7,6 +7,7 @@ import logging
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing
@@ -33,9 +34,14 @@ SECRET = "s3cr3t-hunter2"  # noqa: S105 - nobody's
 
 @pytest.fixture(autouse=True)
 def logging_of_the_sdk() -> Iterator[None]:
+    """What it says reaches no test's log, this one's or a later one's."""
     sdk = logging.getLogger("opentelemetry")
     before = sdk.handlers, sdk.propagate
     yield
+    for thread in threading.enumerate():
+        if thread.name == "spans":
+            thread.join(10)
+            assert not thread.is_alive()
     sdk.handlers, sdk.propagate = before
 
 
