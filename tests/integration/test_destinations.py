@@ -10,7 +10,7 @@ import time
 import pytest
 from click.testing import CliRunner
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from common.kafka.client import topics as production_topics
 from common.ports import Deadline
@@ -252,3 +252,40 @@ def test_a_record_without_a_key_halts_where_the_destination_has_become_compacted
     assert link.copy() == (0, 0)
     assert_copied(link, once, there=there)
     assert link.halted() == {}
+
+
+def test_many_destinations_are_made_together_and_what_is_wrong_with_one_is_told_of_that_one(
+    source: Kafka, target: Kafka, names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Promise: they are made by few requests, not by one each; two that would meet are not let in both; none
+    is held up by one that can't be."""
+    at, to = source.bootstrap_servers, target.bootstrap_servers
+    topics = [names.topic(f"t{i:02}") for i in range(12)]
+    for topic in topics:
+        create_topic(at, topic, 2)
+        produce(at, topic, records(0, 3))
+    taken, short, *sound = topics
+    create_topic(to, taken, 2)
+    produce(to, taken, [Record(FOREIGN)])
+    create_topic(to, short, 1)
+    meeting = f"{sound[1]}.a"
+    create_topic(at, meeting, 2)
+    link = link_of(source, target, names, KAFKA_CLUSTERS_DESTINATION_TOPIC_MAP=f"{meeting}={sound[1]}")
+    assert link.replicate() == 0
+    asked: list[int] = []
+    create = AdminClient.create_topics
+
+    def counting(self: AdminClient, new: list[NewTopic], **how: object) -> object:
+        asked.append(len(new))
+        return create(self, new, **how)
+
+    monkeypatch.setattr(AdminClient, "create_topics", counting)
+    assert link.deduplicate() == 3
+    assert sum(asked) == len(sound) and len(asked) <= 4, "where one can't be, half of them at a time"
+    refused = {d.topic: d.refused for d in link.control().destinations.values() if d.refused}
+    assert refused.keys() == {taken, short, sound[1]}
+    assert "records that this link has not written" in (refused[taken] or "")
+    assert "with 1 partitions" in (refused[short] or "")
+    assert "is copied there already" in (refused[sound[1]] or "")
+    for topic in sound[2:]:
+        assert link.arrived(topic)[0] == 3

@@ -142,7 +142,8 @@ class PretendingAdmin(AdminClient):
     ) -> dict[str, Future[Any]]:
         made = self.pretended.topics
         real = [name for name in topics.topic_names if name not in made]
-        out: dict[str, Future[Any]] = super().describe_topics(TopicCollection(real), **kwargs) if real else {}
+        # The client goes by its own dictionary until it is answered.
+        out = dict(super().describe_topics(TopicCollection(real), **kwargs)) if real else {}
         for number, name in enumerate(made, 1):
             if name in topics.topic_names:
                 count = self.pretended.partitions.get(name, made[name].num_partitions)
@@ -176,7 +177,7 @@ class PretendingAdmin(AdminClient):
     ) -> dict[TopicPartition, Future[Any]]:
         made = self.pretended.topics
         real = {at: spec for at, spec in topic_partition_offsets.items() if at.topic not in made}
-        out: dict[TopicPartition, Future[Any]] = super().list_offsets(real, **kwargs) if real else {}
+        out = dict(super().list_offsets(real, **kwargs)) if real else {}
         for at in topic_partition_offsets:
             if at not in out:
                 out[at] = now(ListOffsetsResultInfo(0, -1, -1))

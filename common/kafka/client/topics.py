@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -32,6 +32,7 @@ from common.ports import Deadline
 NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 """The zero UUID: what brokers before 2.8 answer, since they have no topic ids."""
 _BATCH = 500
+_MOST_PARTITIONS = 2000
 LAST_TRY_S = 1.5
 """Before the deadline, what may pass is tried again; in its last seconds it is an answer."""
 
@@ -152,9 +153,9 @@ def configs(client: AdminClient, topics: list[str], deadline: Deadline) -> dict[
     return {name: {key: value.value for key, value in found[name].items()} for name in found}
 
 
-def settings_of(client: AdminClient, topic: str, deadline: Deadline) -> dict[str, Value]:
-    """The settings of a topic that is there, or was just made: waited for where it does not show yet."""
-    return _configs(client, ResourceType.TOPIC, [topic], deadline)[topic]
+def settings_of(client: AdminClient, topics: list[str], deadline: Deadline) -> dict[str, dict[str, Value]]:
+    """The settings of topics that are there, or were just made: waited for where one does not show yet."""
+    return _configs(client, ResourceType.TOPIC, topics, deadline)
 
 
 def topic_settings(
@@ -224,31 +225,62 @@ def create(
     deadline: Deadline,
 ) -> bool:
     """Make a topic and wait until it is there; False if it was there already."""
-    new = NewTopic(
-        name,
-        num_partitions=partitions,
-        replication_factor=-1 if replication_factor is None else replication_factor,
-        config=config,
-    )
+    return bool(create_all(client, {name: (partitions, config)}, replication_factor, deadline))
 
-    def make(timeout: float) -> bool:
-        try:
-            future_result(client.create_topics([new], request_timeout=timeout)[name], timeout + 1)
-            return True
-        except KafkaException as exception:
-            error = kafka_error(exception)
-            if error is not None and error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
-                return False
-            if error is not None and not retriable(error) and error.code() not in NO_RIGHTS:
-                raise LinkRefused(f"topic {name} can't be made: {error.str()}") from None
-            raise
 
-    made = retrying(f"making topic {name}", make, deadline)
-    while name not in describe(client, [name], deadline):
+def create_all(
+    client: AdminClient,
+    wanted: Mapping[str, tuple[int, dict[str, str]]],
+    replication_factor: int | None,
+    deadline: Deadline,
+) -> set[str]:
+    """Make topics of so many partitions and with such a configuration each, and wait until they are there;
+    those that were not there already."""
+    made: set[str] = set()
+    factor = -1 if replication_factor is None else replication_factor
+
+    def make(names: list[str], timeout: float) -> None:
+        new = [NewTopic(name, wanted[name][0], factor, config=wanted[name][1]) for name in names]
+        for name, future in client.create_topics(new, request_timeout=timeout).items():
+            try:
+                future_result(future, timeout + 1)
+                made.add(name)
+            except KafkaException as exception:
+                error = kafka_error(exception)
+                if error is not None and error.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                    continue
+                if error is not None and not retriable(error) and error.code() not in NO_RIGHTS:
+                    raise LinkRefused(f"topic {name} can't be made: {error.str()}") from None
+                raise
+
+    for names in _at_once(wanted):
+        what = f"topic {names[0]}" if len(names) == 1 else f"{len(names)} topics, {names[0]} and others"
+        retrying(f"making {what}", partial(make, names), deadline)
+    missing, pause_s = list(wanted), 0.05
+    while True:
+        there = describe(client, missing, deadline)
+        missing = [name for name in missing if name not in there]
+        if not missing:
+            return made
         if deadline.passed():
-            raise LinkRefused(f"topic {name} was made but does not show up")
-        ports.sleep(0.05)
-    return made
+            raise LinkRefused(f"topic {missing[0]} was made but does not show up")
+        # Of many, a broker makes a hundred partitions a second or several.
+        ports.sleep(pause_s)
+        pause_s = min(1.0, 2 * pause_s)
+
+
+def _at_once(wanted: Mapping[str, tuple[int, dict[str, str]]]) -> Iterator[list[str]]:
+    """The topics that one request makes: a controller refuses one that writes more than 10,000 records."""
+    names: list[str] = []
+    partitions = 0
+    for name, (count, _) in wanted.items():
+        if names and partitions + count > _MOST_PARTITIONS:
+            yield names
+            names, partitions = [], 0
+        names.append(name)
+        partitions += count
+    if names:
+        yield names
 
 
 def add_partitions(client: AdminClient, name: str, partitions: int, deadline: Deadline) -> None:

@@ -58,7 +58,7 @@ def test_topics_meet_only_where_that_is_asked_for_and_heartbeats_never(
     checked = destinations(copied, **variables)
     source = SourceTopic(topic, topic, 1, {})
     if refused is None:
-        checked._check_name(source, "x")
+        checked.verdicts._check_name(source, "x")
         return
     with pytest.raises(LinkRefused, match=refused):
-        checked._check_name(source, "x")
+        checked.verdicts._check_name(source, "x")
