@@ -73,8 +73,9 @@ def _measure(
         yield {"kind": kind, "copier": name, "cores": cpu, **judged(phase, arrivals)}
 
 
-def judged(phase: Phase, arrivals: Arrivals) -> dict[str, Any]:
-    """What a phase's arrivals say, in ms and s; pure."""
+def judged(phase: Phase, arrivals: Arrivals, partitions: int = 1, read: int = 1) -> dict[str, Any]:
+    """What a phase's arrivals say, in ms and s; pure. `read`: of so many partitions, those that arrivals were
+    noted of, the first ones."""
     counted_from = phase.begin_ns + round(SETTLE_S * 1e9)
     seen: set[int] = set()
     repeated = 0
@@ -96,7 +97,8 @@ def judged(phase: Phase, arrivals: Arrivals) -> dict[str, Any]:
         "sent_per_s": phase.sent / ((phase.end_ns - phase.begin_ns) / 1e9),
         "seconds": (phase.end_ns - counted_from) / 1e9,
         "counted": len(waits),
-        "missing": phase.sent - len(seen),
+        "missing": sum(n % partitions < read for n in range(phase.first, phase.first + phase.sent))
+        - len(seen),
         "repeated": repeated,
         **{f"p{percent:g}_ms": percentile(ordered, percent) if ordered else None for percent in PERCENTILES},
         "longest_ms": ordered[-1] if ordered else None,

@@ -9,7 +9,7 @@ import json
 import sys
 import time
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,16 +49,26 @@ class Arrivals:
 
 
 class Paced:
-    """A topic, a reader of its copy, and producers one after the other."""
+    """Topics of so many partitions each, a reader of copies, and producers one after the other."""
 
-    def __init__(self, folder: Path, source: Broker, topic: str, reader: Broker, copy: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        source: Broker,
+        topics: Sequence[str],
+        partitions: int,
+        reader: Broker,
+        copies: Sequence[str],
+    ) -> None:
         self._folder = folder
-        self._source, self._topic = source, topic
+        self._source, self._topics, self._partitions = source, topics, partitions
         self._runs = itertools.count(1)
         self._numbers = 0
         self._file = folder / "arrivals"
         self._newest = folder / "arrivals.newest"
-        self._reader = self._program("read", "read", reader.bootstrap_servers, copy, str(self._file))
+        self._reader = self._program(
+            "read", "read", reader.bootstrap_servers, ",".join(copies), str(self._file)
+        )
 
     def start(self) -> None:
         self._reader.start()
@@ -112,7 +122,8 @@ class Paced:
         """A producer at this rate, stopped at the end of the `with`."""
         run = next(self._runs)
         file = self._folder / f"produced{run}"
-        arguments = [self._topic, PARTITIONS, rate, seconds, SIZE, self._numbers, file]
+        names = ",".join(self._topics)
+        arguments = [names, self._partitions, rate, seconds, SIZE, self._numbers, file]
         producer = self._program(
             f"produce{run}", "produce", self._source.bootstrap_servers, *map(str, arguments)
         )
@@ -166,7 +177,8 @@ def through(pair: Pair, link: str, copier: Copier | None, topic: str) -> Iterato
     folder.mkdir()
     before = set(pair.source.topics()) - {topic}
     source = pair.source if copier else pair.target
-    paced = Paced(folder, source, topic, pair.target, copier.destination if copier else topic)
+    copy = copier.destination if copier else topic
+    paced = Paced(folder, source, [topic], PARTITIONS, pair.target, [copy])
     try:
         with copier or contextlib.nullcontext():
             if copier is not None:

@@ -1,11 +1,12 @@
 """The two programs that measure latency, each a process of its own: a producer that keeps a pace, a
 read-committed reader that notes arrivals.
 
-    python probe.py produce SERVERS TOPIC PARTITIONS RATE SECONDS SIZE FIRST FILE
-    python probe.py read SERVERS TOPIC FILE
+    python probe.py produce SERVERS TOPICS PARTITIONS RATE SECONDS SIZE FIRST FILE
+    python probe.py read SERVERS TOPICS FILE
 
-A value begins with the moment it was made (the monotonic clock, which all processes of a machine share; ns)
-and a running number, 8 bytes each, which also chooses the partition. Both programs end on SIGTERM too and
+TOPICS are names with commas between them, of so many PARTITIONS each. A value begins with the moment it was
+made (the monotonic clock, which all processes of a machine share; ns) and a running number, 8 bytes each,
+which also chooses the partition, topic by topic. Both programs end on SIGTERM too and
 write what they know to FILE: the producer JSON; the reader three arrays of int64 one after the other, made
 at, arrived at, number. While it runs, the reader keeps the newest `made at` of each partition in FILE.newest.
 """
@@ -23,6 +24,7 @@ from array import array
 from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import TopicMetadata
 
 _HEAD = struct.Struct("<qq")
 # A record alone costs more than its share of a batch: at thousands a second a client that sends them one by
@@ -34,11 +36,20 @@ _ended = False
 
 
 def produce(
-    servers: str, topic: str, partitions: int, rate: float, seconds: float, size: int, first: int, file: Path
+    servers: str,
+    topics: list[str],
+    partitions: int,
+    rate: float,
+    seconds: float,
+    size: int,
+    first: int,
+    file: Path,
 ) -> None:
     """Make `rate` records/s, those due in a tick together, numbered from `first`."""
     producer = Producer({"bootstrap.servers": servers, "linger.ms": _LINGER_MS})
-    producer.list_topics(topic, timeout=30)
+    for topic in topics:
+        producer.list_topics(topic, timeout=30)
+    places = [(topic, partition) for topic in topics for partition in range(partitions)]
     padding = b"v" * (size - _HEAD.size)
     begin = planned = time.monotonic_ns()
     total = round(rate * seconds)
@@ -49,7 +60,8 @@ def produce(
         due = min(total, int((now - begin) * rate / 1e9) + 1)
         for number in range(sent, due):
             value = _HEAD.pack(now, first + number) + padding
-            producer.produce(topic, value, partition=(first + number) % partitions)
+            topic, partition = places[(first + number) % len(places)]
+            producer.produce(topic, value, partition=partition)
         sent = due
         producer.poll(0)
         planned = max(planned + _TICK_NS, now)
@@ -61,8 +73,8 @@ def produce(
     )
 
 
-def read(servers: str, topic: str, file: Path) -> None:
-    """Note every record of a topic from its beginning, once there is such a topic."""
+def read(servers: str, topics: list[str], file: Path) -> None:
+    """Note every record of topics from their beginning, once there are such topics."""
     consumer = Consumer(
         {
             "bootstrap.servers": servers,
@@ -72,15 +84,13 @@ def read(servers: str, topic: str, file: Path) -> None:
             "fetch.wait.max.ms": 100,
         }
     )
-    partitions: list[int] = []
-    while not partitions and not _ended:
-        partitions = (
-            list(consumer.list_topics(timeout=30).topics[topic].partitions)
-            if _exists(consumer, topic)
-            else []
-        )
+    there = dict[str, TopicMetadata]()
+    while not there.keys() >= set(topics) and not _ended:
+        there = consumer.list_topics(timeout=30).topics
         time.sleep(0.05)
-    consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
+    partitions = [(topic, partition) for topic in topics for partition in sorted(there[topic].partitions)]
+    place = {at: number for number, at in enumerate(partitions)}
+    consumer.assign([TopicPartition(topic, partition, 0) for topic, partition in partitions])
     made, arrived, numbers = array("q"), array("q"), array("q")
     newest_file = os.open(f"{file}.newest", os.O_CREAT | os.O_WRONLY)
     newest = array("q", [0] * len(partitions))
@@ -99,8 +109,8 @@ def read(servers: str, topic: str, file: Path) -> None:
             made.append(at)
             arrived.append(now)
             numbers.append(number)
-            partition = message.partition() or 0
-            newest[partition] = max(newest[partition], at)
+            where = place[message.topic() or "", message.partition() or 0]
+            newest[where] = max(newest[where], at)
         # Also when nothing came: the last of a phase may have come right after a note.
         if noted != newest and now - written > _NEWEST_EVERY_NS:
             os.pwrite(newest_file, newest.tobytes(), 0)
@@ -108,10 +118,6 @@ def read(servers: str, topic: str, file: Path) -> None:
     with file.open("wb") as output:
         for values in (made, arrived, numbers):
             values.tofile(output)
-
-
-def _exists(consumer: Consumer, topic: str) -> bool:
-    return topic in consumer.list_topics(timeout=30).topics
 
 
 def _end(*_: object) -> None:
@@ -122,10 +128,11 @@ def _end(*_: object) -> None:
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, _end)
     if sys.argv[1] == "produce":
-        servers, topic, partitions, rate, seconds, size, first, file = sys.argv[2:]
+        servers, names, partitions, rate, seconds, size, first, file = sys.argv[2:]
+        topics = names.split(",")
         produce(
-            servers, topic, int(partitions), float(rate), float(seconds), int(size), int(first), Path(file)
+            servers, topics, int(partitions), float(rate), float(seconds), int(size), int(first), Path(file)
         )
     else:
-        servers, topic, file = sys.argv[2:]
-        read(servers, topic, Path(file))
+        servers, names, file = sys.argv[2:]
+        read(servers, names.split(","), Path(file))

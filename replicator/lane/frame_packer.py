@@ -18,6 +18,9 @@ from common.link import batch_frame, frame
 
 CODECS = ("lz4", "zstd")
 """What Arrow compresses with too."""
+PLAIN_BYTES = 1 << 10
+"""Of so little, compression would not save what it costs."""
+_ANY_BYTES = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +44,20 @@ class FramePacker:
         return frame.pack(rows, self.codec), False
 
 
-def whole_codecs(config: Mapping[str, Any], provenance: bool) -> frozenset[int]:
-    """Which codecs a batch may have to go as it is, with a producer of these properties.
+def whole_codecs(config: Mapping[str, Any], provenance: bool) -> dict[int, int]:
+    """Which codecs a batch may have to go as it is, with a producer of these properties, and how many bytes
+    at most.
 
     None where each record gets a header. What an operator asks for is what is written: a codec that is given
-    is the only one, and by default nothing goes uncompressed.
+    is the only one, and by default nothing of some size goes uncompressed.
     """
     if provenance:
-        return frozenset()
+        return {}
     if (name := config.get("compression.type")) is not None:
-        return frozenset({record_batch.CODECS[str(name)]})
-    return frozenset(record_batch.CODECS.values()) - {record_batch.CODECS["none"]}
+        return {record_batch.CODECS[str(name)]: _ANY_BYTES}
+    return dict.fromkeys(record_batch.CODECS.values(), _ANY_BYTES) | {
+        record_batch.CODECS["none"]: PLAIN_BYTES
+    }
 
 
 def frame_codec(config: Mapping[str, Any]) -> pa.Codec | None:

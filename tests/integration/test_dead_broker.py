@@ -68,7 +68,7 @@ def test_whoever_reads_or_fences_waits_for_no_broker_that_is_stopped_and_listed_
     three.pause(1)
     try:
         begun = time.monotonic()
-        reader = BatchConsumer({"bootstrap.servers": at}, frozenset())
+        reader = BatchConsumer({"bootstrap.servers": at}, {})
         reader.assign([(topic, its_id, partition, 0, None) for partition in (0, 1)])
         came = 0
         while came < 10:

@@ -37,7 +37,7 @@ def test_a_reader_reads_from_its_own_rack_and_from_the_leader_when_that_is_gone(
     at, topic = racks.bootstrap_servers, names.topic()
     its_id = create_on_nodes(at, topic, [1, 2])
     produce(at, topic, [Record(b"%d" % i) for i in range(10)])
-    reader = BatchConsumer({"bootstrap.servers": at, "client.rack": "rack-2"}, frozenset())
+    reader = BatchConsumer({"bootstrap.servers": at, "client.rack": "rack-2"}, {})
     reader.assign([(topic, its_id, 0, 0, None)])
     got = values(read(reader, 10))
     (position,) = reader._positions.values()

@@ -13,7 +13,7 @@ from __future__ import annotations
 import bisect
 import struct
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, TypeVar
@@ -445,7 +445,7 @@ class Position:
 class BatchConsumer(Client):
     """Reads partitions from given positions on, committed records only."""
 
-    def __init__(self, world: Surroundings, config: Config, whole_codecs: Collection[int]) -> None:
+    def __init__(self, world: Surroundings, config: Config, whole_codecs: Mapping[int, int]) -> None:
         super().__init__(world, config)
         self._whole = bool(whole_codecs)
         self.readings: dict[tuple[str, int], Position] = {}
@@ -573,6 +573,7 @@ class BatchConsumer(Client):
                 records = [e for e in some if not e.marker and (e.txn is None or e.txn.state == "committed")]
                 if records and self._whole and pick(2, "whole"):
                     chunk.wholes = list(self._wholes(records))
+                    chunk.alone = len(chunk.wholes) == 1 and bool(pick(2, "alone"))
                 elif records:
                     chunk.rows = _rows(records, [e.offset for e in records])
                 yield chunk

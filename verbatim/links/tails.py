@@ -58,7 +58,7 @@ def read(
     failed |= {name: words for (name, _), words in unknown.items()}
     found: dict[str, list[Entry]] = {name: [] for name, _ in bounds}
     left = {name: end for (name, _), (low, end) in bounds.items() if low < end}
-    with closing(BatchConsumer({**config, "fetch.wait.max.ms": 50}, ())) as consumer:
+    with closing(BatchConsumer({**config, "fetch.wait.max.ms": 50}, {})) as consumer:
         for name, end in left.items():
             begin = first(bounds[name, 0][0], end, most, since.get((name, 0), 0))
             consumer.assign([(name, there[name].id, 0, begin, None)])

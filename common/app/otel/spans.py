@@ -133,7 +133,7 @@ class Spans:
         if late:
             # It would wait for its next try.
             self._exporter.shutdown()
-        self._processor.shutdown()
+        self._processor.shutdown()  # type: ignore[no-untyped-call]
 
 
 def _context(trace: int, frame: Frame, name: str, remote: bool = False) -> SpanContext:

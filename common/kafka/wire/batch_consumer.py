@@ -12,7 +12,7 @@ For one thread: `read` sends, waits (common/kafka/wire/fetch_sessions.py) and ta
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,8 +30,8 @@ from common.kafka.wire.record_batch import BatchError
 from common.partitions import PartitionName
 
 WHOLE_BYTES = 64 << 10
-"""From this size on a batch stays whole. Smaller ones become records, which phase 2 makes larger batches of:
-each costs a request there."""
+"""From this size on a batch stays whole. Smaller ones become records, of which a frame makes a larger batch,
+unless one comes alone: each costs phase 2 a request."""
 JUST_ASKED_S = 0.004
 """How long to wait at least for an answer to what was just asked: who does not wait at all has waited before,
 and cuts what there is now."""
@@ -62,8 +62,8 @@ class Event:
 class BatchConsumer:
     """Reads partitions from given positions on."""
 
-    def __init__(self, config: Mapping[str, Any], whole_codecs: Collection[int]) -> None:
-        """`whole_codecs`: batches of these may be handed out whole."""
+    def __init__(self, config: Mapping[str, Any], whole_codecs: Mapping[int, int]) -> None:
+        """`whole_codecs`: batches of these, up to so many bytes of each, may be handed out whole."""
         self._sessions = FetchSessions(config)
         self._codecs = whole_codecs
         self._positions = self._sessions.positions

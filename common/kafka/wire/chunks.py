@@ -3,6 +3,7 @@ columns. Pure."""
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from dataclasses import dataclass, field
 from typing import cast
@@ -11,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from common.kafka.wire.record_batch import BatchHeader
+from common.kafka.wire.record_batch import BatchError, BatchHeader
 from common.kafka.wire.record_decoder import UNPACKED_BYTES, leading
 from common.kafka.wire.records import MAX_RECORDS
 
@@ -32,6 +33,8 @@ class Chunk:
     leader_epoch: int
     wholes: list[Whole] = field(default_factory=list)
     rows: pa.RecordBatch | None = None
+    alone: bool = False
+    """Whether it is a small batch, which stays whole only while no other chunk is with it."""
     apart: int = field(default=0, compare=False)
     """Up to where the records of its first batch are rows of another chunk, before it."""
     left: int = field(default=0, compare=False)
@@ -84,9 +87,11 @@ class Chunks:
 
     def cut(self, most_records: int, most_bytes: int, whole: bool) -> FrameContents:
         """Take so much from the front, and a record or a whole batch at least. Without `whole`, batches are
-        taken apart."""
+        taken apart. Raises BatchError where that can't be, and then has taken nothing."""
         if not whole or self._chunks[0].apart:
             self._take_apart()
+        elif len(self._chunks) > 1:
+            self._rows_come()
         first = self._chunks[0]
         if first.wholes:
             return self._cut_wholes(most_bytes)
@@ -113,6 +118,14 @@ class Chunks:
             self._chunks.popleft()
         self._chunks.appendleft(first)
 
+    def _rows_come(self) -> bool:
+        """Whether the first chunk is rows; what came alone is taken apart for that, or goes as it is where
+        that can't be."""
+        if self._chunks[0].alone:
+            with contextlib.suppress(BatchError):
+                self._take_apart()
+        return self._chunks[0].rows is not None
+
     def _cut_wholes(self, most_bytes: int) -> FrameContents:
         chunk = self._chunks[0]
         size = taken = count = 0
@@ -137,10 +150,11 @@ class Chunks:
         count = size = 0
         end = epoch = -1
         while self._chunks and count < most_records:
+            if parts and (self._chunks[0].leader_epoch != epoch or not self._rows_come()):
+                break
             chunk = self._chunks[0]
             rows = chunk.rows
-            if rows is None or (parts and chunk.leader_epoch != epoch):
-                break
+            assert rows is not None
             bounds = _bounds(rows)
             fits = int(np.searchsorted(bounds, most_bytes - size, "right")) - 1
             fits = min(len(rows), most_records - count, max(fits, 0 if parts else 1))

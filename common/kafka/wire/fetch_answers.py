@@ -10,7 +10,7 @@ once more, with room for the batch behind it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -89,11 +89,12 @@ class _Group:
 
 
 def chunks(
-    at: Place, part: Part, whole_codecs: Collection[int], whole_bytes: int, budget: Budget
+    at: Place, part: Part, whole_codecs: Mapping[int, int], whole_bytes: int, budget: Budget
 ) -> Iterator[Chunk]:
     """What of an answer is believed, in order. Raises BatchError behind that, where something is wrong.
 
-    Batches of `whole_codecs` and so many bytes stay whole, the others become rows, as far as the budget goes.
+    Batches of `whole_bytes` and more stay whole, and smaller ones that came alone; those of `whole_codecs`,
+    that is, up to so many bytes of each. The others become rows, as far as the budget goes.
     """
     data = pa.py_buffer(part.records)
     most = max(part.high_watermark, part.last_stable_offset)
@@ -103,7 +104,7 @@ def chunks(
         at.doubted = header.base_offset, header.crc
         at.room = 2 * header.size + ROOM_BYTES
     for group in _groups(at, found.batches, part.aborted, data, whole_codecs, whole_bytes):
-        chunk, all_of_it = _chunk(at, group, data, budget)
+        chunk, all_of_it = _chunk(at, group, data, whole_codecs, budget)
         if chunk is None:
             return
         at.offset, at.epoch = chunk.next, chunk.leader_epoch
@@ -227,7 +228,7 @@ def _groups(
     batches: list[Found],
     aborted: Iterable[Aborted],
     data: pa.Buffer,
-    whole_codecs: Collection[int],
+    whole_codecs: Mapping[int, int],
     whole_bytes: int,
 ) -> Iterator[_Group]:
     group: _Group | None = None
@@ -257,7 +258,7 @@ def _groups(
         yield group
 
 
-def _whole(header: BatchHeader, position: int, codecs: Collection[int]) -> bool:
+def _whole(header: BatchHeader, position: int, codecs: Mapping[int, int]) -> bool:
     """Whether a batch may be handed on as it is: nothing is missing in it, its times are its producer's, and
     a frame may have as many records."""
     return (
@@ -267,16 +268,22 @@ def _whole(header: BatchHeader, position: int, codecs: Collection[int]) -> bool:
         and header.base_offset >= position
         and not header.log_append_time
         and not header.attributes & _DELETE_HORIZON
-        and header.codec in codecs
+        and header.size <= codecs.get(header.codec, 0)
     )
 
 
-def _chunk(at: Place, group: _Group, data: pa.Buffer, budget: Budget) -> tuple[Chunk | None, bool]:
+def _chunk(
+    at: Place, group: _Group, data: pa.Buffer, whole_codecs: Mapping[int, int], budget: Budget
+) -> tuple[Chunk | None, bool]:
     """A group as a chunk, or as much of it as the budget has room for (None: nothing), and whether that is
     all."""
     chunk = Chunk(at.topic, at.partition, group.next, group.epoch, group.wholes)
     aligned, at.aligned = at.aligned, True
     if not group.small:
+        return chunk, True
+    begin, only = group.small[0]
+    if len(group.small) == 1 and isinstance(only, BatchHeader) and _whole(only, at.offset, whole_codecs):
+        chunk.wholes, chunk.alone = [(only, data.slice(begin, only.size))], True
         return chunk, True
     if budget.spent():
         at.aligned = aligned

@@ -126,6 +126,11 @@ def test_lost_and_repeated_records_of_a_phase_are_told() -> None:
     assert (found["missing"], found["repeated"], found["counted"]) == (1, 1, 2)
 
 
+def test_of_partitions_that_are_not_read_nothing_is_missing() -> None:
+    rows = [(104.0, 104.1, 0), (104.0, 104.2, 1), (104.1, 104.2, 10)]
+    assert judged(_phase(12), _arrivals(rows), partitions=10, read=2)["missing"] == 1
+
+
 def test_a_phase_of_which_nothing_arrived_has_no_latency() -> None:
     found = judged(_phase(3), Arrivals(array("q"), array("q"), array("q")))
     assert (found["p50_ms"], found["longest_pause_s"], found["missing"]) == (None, None, 3)
@@ -140,7 +145,7 @@ def test_recovery_waits_for_a_record_made_after_the_kill() -> None:
 
 def test_all_has_arrived_when_it_has_from_the_partition_furthest_behind(tmp_path: Path) -> None:
     broker = cast("Broker", SimpleNamespace(bootstrap_servers="localhost:1"))
-    paced = Paced(tmp_path, broker, "topic", broker, "copy")
+    paced = Paced(tmp_path, broker, ["topic"], 4, broker, ["copy"])
     assert paced.arrived_ns() == 0
     (tmp_path / "arrivals.newest").write_bytes(array("q", [7, 5, 9, 6]).tobytes())
     assert paced.arrived_ns() == 5

@@ -15,7 +15,7 @@ from common.kafka.wire.records import Rows, crc32, encode_rows
 from common.link import batch_frame
 from common.link.batch_frame import BatchFrame
 from common.link.frame import Frame, decode_rows
-from replicator.lane.frame_packer import FramePacker, frame_codec, whole_codecs
+from replicator.lane.frame_packer import PLAIN_BYTES, FramePacker, frame_codec, whole_codecs
 from tests.support.strategies import INT64, Record, chunk_of, records
 
 CONFIGS = st.sampled_from(
@@ -94,7 +94,8 @@ def test_columns_are_compressed_with_what_arrow_knows(config: dict[str, str], co
 
 
 def test_which_codecs_go_as_they_are_is_what_an_operator_has_asked_for() -> None:
-    assert whole_codecs({}, False) == {1, 2, 3, 4}
-    assert whole_codecs({"compression.type": "zstd"}, False) == {4}
-    assert whole_codecs({"compression.type": "none"}, False) == {0}
-    assert whole_codecs({}, True) == frozenset(), "each record gets a header"
+    any_size = 1 << 31
+    assert whole_codecs({}, False) == {0: PLAIN_BYTES} | dict.fromkeys((1, 2, 3, 4), any_size)
+    assert whole_codecs({"compression.type": "zstd"}, False) == {4: any_size}
+    assert whole_codecs({"compression.type": "none"}, False) == {0: any_size}
+    assert whole_codecs({}, True) == {}, "each record gets a header"

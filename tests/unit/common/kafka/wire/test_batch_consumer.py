@@ -31,7 +31,7 @@ from common.partitions import PartitionId
 ID = "ASNFZ4mrze8BI0VniavN7w"
 KEY: PartitionId = (fetch_protocol.canonical(ID), 0)
 AT = TopicPartition("orders", 0)
-ANY = frozenset(CODECS.values())
+ANY = dict.fromkeys(CODECS.values(), 1 << 31)
 
 
 def batch(
@@ -102,7 +102,7 @@ def test_batches_that_end_before_the_position_and_those_that_compaction_emptied_
 class Fixed(BatchConsumer):
     """Without brokers: takes what it is told they have sent."""
 
-    def __init__(self, codecs: frozenset[int] = ANY) -> None:
+    def __init__(self, codecs: dict[int, int] = ANY) -> None:
         super().__init__({"bootstrap.servers": "b:1"}, codecs)
 
     def got(
@@ -129,17 +129,19 @@ def shown(items: list[Any]) -> list[tuple[int, int, str, list[int]]]:
         if chunk.rows is not None:
             kind, offsets = "rows", chunk.rows.column(0).to_pylist()
         else:
-            kind = "whole" if chunk.wholes else "nothing"
+            kind = "alone" if chunk.alone else "whole" if chunk.wholes else "nothing"
             offsets = [o for h, _ in chunk.wholes for o in range(h.base_offset, h.next_offset)]
         out.append((chunk.next, chunk.leader_epoch, kind, offsets))
     return out
 
 
-def test_large_batches_stay_whole_and_small_ones_become_records_in_order(consumer: Fixed) -> None:
-    large = batch(2, 3, size=500)
-    got = consumer.got(batch(0, 1) + batch(1, 1) + large + marker(5, 1) + batch(6, 1))
-    assert shown(got) == [(2, 0, "rows", [0, 1]), (6, 0, "whole", [2, 3, 4]), (7, 0, "rows", [6])]
-    assert bytes(got[1].wholes[0][1]) == large, "to the byte"
+def test_large_batches_stay_whole_and_so_does_a_small_one_that_comes_alone_others_become_records_in_order(
+    consumer: Fixed,
+) -> None:
+    large, alone = batch(2, 3, size=500), batch(6, 1)
+    got = consumer.got(batch(0, 1) + batch(1, 1) + large + marker(5, 1) + alone)
+    assert shown(got) == [(2, 0, "rows", [0, 1]), (6, 0, "whole", [2, 3, 4]), (7, 0, "alone", [6])]
+    assert [bytes(chunk.wholes[0][1]) for chunk in got[1:]] == [large, alone], "to the byte"
     assert consumer._positions[KEY].offset == 7
     assert consumer.get_watermark_offsets(AT, cached=True) == (OFFSET_INVALID, 1000)
 
@@ -165,7 +167,7 @@ def test_a_batch_in_whose_middle_the_position_is_becomes_the_records_from_there_
 
 def test_a_chunk_is_of_one_leader_epoch(consumer: Fixed) -> None:
     got = consumer.got(batch(0, 1, epoch=1) + batch(1, 1, epoch=2) + batch(2, 1, epoch=2))
-    assert shown(got) == [(1, 1, "rows", [0]), (3, 2, "rows", [1, 2])]
+    assert shown(got) == [(1, 1, "alone", [0]), (3, 2, "rows", [1, 2])]
     assert consumer._positions[KEY].wanted(9) == fetch_protocol.Wanted(3, 2, 9)
 
 
@@ -178,7 +180,7 @@ def test_what_would_unpack_into_too_much_at_once_comes_in_parts(
     for _ in range(3):
         consumer._budget = Budget(1100)
         got += consumer.got(log)
-    assert shown(got) == [(2, 0, "rows", [0, 1]), (4, 0, "rows", [2, 3]), (6, 0, "rows", [4])]
+    assert shown(got) == [(2, 0, "rows", [0, 1]), (4, 0, "rows", [2, 3]), (6, 0, "alone", [4])]
 
 
 def test_what_has_no_records_moves_the_position_all_the_same(consumer: Fixed) -> None:
@@ -186,9 +188,13 @@ def test_what_has_no_records_moves_the_position_all_the_same(consumer: Fixed) ->
 
 
 def test_codecs_that_are_not_asked_for_are_not_handed_on(consumer: Fixed) -> None:
-    other = Fixed(frozenset({CODECS["zstd"]}))
+    other = Fixed({CODECS["zstd"]: 1 << 31})
     other.assign([("orders", ID, 0, 0, None)])
     assert shown(other.got(batch(0, 3, size=500)))[0][2] == "rows"
+    plain = Fixed({CODECS["none"]: len(batch(0, 1, size=100))})
+    plain.assign([("orders", ID, 0, 0, None)])
+    assert shown(plain.got(batch(0, 1, size=100)))[0][2] == "alone"
+    assert shown(plain.got(batch(1, 1, size=101)))[0][2] == "rows", "nor what is larger than is asked for"
 
 
 @pytest.mark.parametrize("spoil", [30, 70, 1000])
@@ -234,7 +240,7 @@ def test_another_leader_is_looked_for(consumer: Fixed) -> None:
     )
     assert consumer.got(error=KafkaError.NOT_LEADER_FOR_PARTITION) == []
     assert consumer._sessions.brokers.leader(("orders", 0)) is None
-    assert shown(consumer.got(batch(0, 1))) == [(1, 0, "rows", [0])], "and what comes from it goes on"
+    assert shown(consumer.got(batch(0, 1))) == [(1, 0, "alone", [0])], "and what comes from it goes on"
 
 
 class Line:
@@ -361,7 +367,7 @@ def test_a_session_is_told_only_what_has_changed(consumer: Fixed, line: Line) ->
     assert told(line.bodies[0])[:2] == (0, 0)
     assert len(line.bodies) == 1, "one request at a time"
     line.answers.append(answer(77, records=batch(5, 1)))
-    assert shown(consumer.read(0)) == [(6, 0, "rows", [5])]
+    assert shown(consumer.read(0)) == [(6, 0, "alone", [5])]
     line.answers.append(answer(77))
     consumer.read(0)
     consumer.read(0)
@@ -441,7 +447,7 @@ def test_an_answer_that_has_begun_is_waited_for(
     monkeypatch.setattr(batch_consumer, "JUST_ASKED_S", 60.0)
     line.answers.append(answer(77, records=batch(5, 1)))
     line.begun = 3
-    assert shown(consumer.read(0)) == [(6, 0, "rows", [5])]
+    assert shown(consumer.read(0)) == [(6, 0, "alone", [5])]
 
 
 def test_a_session_that_the_broker_has_given_up_is_begun_anew(consumer: Fixed, line: Line) -> None:

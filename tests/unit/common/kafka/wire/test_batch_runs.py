@@ -17,7 +17,16 @@ from common.kafka.wire.fetch_answers import LEAST_BYTES, Budget
 from common.kafka.wire.fetch_protocol import Aborted, Part
 from common.kafka.wire.record_batch import CODECS, BatchError, decode, headers
 from tests.support.old_format import message
-from tests.unit.common.kafka.wire.test_fetch_answers import OLD, WHOLE, At, batch, emptied, stamped
+from tests.unit.common.kafka.wire.test_fetch_answers import (
+    COMPRESSED,
+    OLD,
+    WHOLE,
+    At,
+    batch,
+    emptied,
+    stamped,
+    taken_apart,
+)
 
 PRODUCER = 7
 
@@ -166,8 +175,9 @@ def read(data: bytes, position: int, aborted: list[Aborted], aligned: bool) -> l
     came: list[Any] = []
     part = Part(0, 1 << 40, 1 << 40, aborted, memoryview(data), None)
     try:
-        for chunk in fetch_answers.chunks(at, part, {1, 2, 3, 4}, WHOLE, Budget()):
+        for chunk in fetch_answers.chunks(at, part, COMPRESSED, WHOLE, Budget()):
             came.append((chunk.next, chunk.leader_epoch))
+            taken_apart(chunk)
             if chunk.rows is not None:
                 came += chunk.rows.to_pylist()
             for header, whole in chunk.wholes:
@@ -224,7 +234,7 @@ def test_what_a_look_has_no_room_for_comes_with_the_next(codec: str) -> None:
         rest = memoryview(b"".join(pieces[at.offset :]))
         part = Part(0, 100, 100, [], rest, None)
         before = at.offset
-        for chunk in fetch_answers.chunks(at, part, (), 1 << 20, Budget(LEAST_BYTES)):
+        for chunk in fetch_answers.chunks(at, part, {}, 1 << 20, Budget(LEAST_BYTES)):
             assert chunk.rows is not None
             offsets += chunk.rows.column(0).to_pylist()
         assert at.offset > before

@@ -69,6 +69,8 @@ def of(first: int, count: int, kind: str, gap: int = 0, epoch: int = 0) -> Chunk
     chunk = Chunk("orders", 0, first + count + gap, epoch)
     if kind == "whole":
         chunk.wholes = [whole(first + i, min(3, count - i)) for i in range(0, count, 3)]
+    elif kind == "alone" and count:
+        chunk.wholes, chunk.alone = [whole(first, count)], True
     elif count:
         chunk.rows = rows(first, count)
     return chunk
@@ -89,7 +91,10 @@ def expected(first: int, count: int) -> list[tuple[int, int, bytes | None, bytes
 @given(
     st.lists(
         st.tuples(
-            st.integers(0, 8), st.sampled_from(["whole", "rows"]), st.integers(0, 2), st.integers(0, 1)
+            st.integers(0, 8),
+            st.sampled_from(["whole", "alone", "rows"]),
+            st.integers(0, 2),
+            st.integers(0, 1),
         ),
         max_size=6,
     ),
@@ -126,6 +131,36 @@ def test_batches_travel_as_they_are() -> None:
     assert cut.frame.batches and (cut.frame.start, cut.frame.next, cut.frame.count) == (0, 6, 5)
     assert bytes(cut.value) == b"".join(bytes(data) for _, data in batches)
     assert cut.leader_epoch == 4
+
+
+def test_a_small_batch_that_came_alone_travels_as_it_is_unless_others_are_with_it() -> None:
+    copy = make()
+    copy.take_chunk(of(0, 2, "alone", gap=1))
+    ((_, batch),) = copy.chunks._chunks[0].wholes
+    (cut,) = copy.cut(True)
+    assert cut.frame.batches and (cut.frame.next, bytes(cut.value)) == (3, bytes(batch))
+    for at in (3, 5, 7):
+        copy.take_chunk(of(at, 2, "alone"))
+    copy.take_chunk(of(9, 3, "rows"))
+    copy.take_chunk(of(12, 3, "whole"))
+    copy.take_chunk(of(15, 1, "alone"))
+    cuts = copy.cut(True)
+    assert [(cut.frame.start, cut.frame.next) for cut in cuts] == [(3, 12), (12, 15), (15, 16)]
+    assert [r for cut in cuts for r in records_of(cut)] == expected(3, 13)
+    assert (copy.waiting, copy.pending_bytes) == (0, 0)
+
+
+def test_a_small_batch_that_can_t_be_taken_apart_goes_as_it_is_and_holds_up_nothing() -> None:
+    copy = make()
+    for at, kind in enumerate(["rows", "bad", "alone", "bad", "bad"]):
+        chunk = of(at, 1, kind)
+        if kind == "bad":
+            chunk.rows, chunk.wholes, chunk.alone = None, [unreadable(at)], True
+        copy.take_chunk(chunk)
+    cuts = copy.cut(True)
+    assert [(cut.frame.start, cut.frame.next) for cut in cuts] == [(at, at + 1) for at in range(5)]
+    for at in (1, 3, 4):
+        assert bytes(cuts[at].value) == bytes(unreadable(at)[1])
 
 
 def test_a_piece_has_the_leader_epoch_of_its_last_record() -> None:

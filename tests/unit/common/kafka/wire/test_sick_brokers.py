@@ -36,7 +36,7 @@ from tests.support.listeners import Asked, Broker, coordinator, metadata, nobody
 from tests.unit.common.kafka.wire.test_batch_consumer import batch
 
 ID = "ASNFZ4mrze8BI0VniavN7w"
-ALL_CODECS = frozenset(range(5))
+ALL_CODECS = dict.fromkeys(range(5), 1 << 31)
 
 
 @pytest.fixture(autouse=True)

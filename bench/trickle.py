@@ -1,0 +1,72 @@
+"""A trickle over very many partitions: latency, CPU and memory. Run: uv run python -m bench.trickle
+
+Topics of ten partitions each, and in each partition so many records a second. What arrives is noted of the
+first topics only: a client that reads ten thousand partitions would be what is measured.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from pathlib import Path
+
+import click
+
+from bench import copiers, latency
+from bench.clusters import two_brokers
+from bench.figures import value_at
+from bench.paced import Paced
+from bench.usage import Watch
+
+PARTITIONS = 10
+"""Of each topic."""
+READ_TOPICS = 20
+_LINK = "trickle"
+
+
+@click.command()
+@click.option("--partitions", default=10_000, show_default=True, help="In all.")
+@click.option("--rate", default=1.0, show_default=True, help="Records a second in each of them.")
+@click.option("--seconds", default=60.0, show_default=True, help="How long is measured.")
+@click.option("--warm", default=60.0, show_default=True, help="Seconds before that.")
+@click.option("--copier", "name", type=click.Choice(copiers.NAMES), default=copiers.VERBATIM)
+def main(partitions: int, rate: float, seconds: float, warm: float, name: str) -> None:
+    """Start a copier, let records trickle, and say what they waited and what that took."""
+    topics = [f"few-{i:04}" for i in range(max(1, partitions // PARTITIONS))]
+    read = topics[:READ_TOPICS]
+    in_all = rate * PARTITIONS * len(topics)
+    with tempfile.TemporaryDirectory(prefix="verbatim-bench-") as folder, two_brokers(Path(folder)) as pair:
+        pair.source.create(topics, PARTITIONS)
+        copies = [copiers.destination(_LINK, topic) for topic in read]
+        paced = Paced(Path(folder), pair.source, topics, PARTITIONS, pair.target, copies)
+        try:
+            with copiers.make(name, pair, _LINK, "few-.*", PARTITIONS * len(topics)) as copier:
+                began = time.monotonic()
+                copier.start()
+                paced.start()
+                with paced.producing(in_all):
+                    paced.wait_until(lambda: paced.arrived_ns() > 0, 900.0, copier)
+                    click.echo(
+                        f"{len(topics)} topics: the first records are there after {time.monotonic() - began:.0f} s"
+                    )
+                    paced.wait_until(paced.keeps_up, 300.0, copier)
+                    click.echo(f"in step after {time.monotonic() - began:.0f} s")
+                    time.sleep(warm)
+                eldest = copier.pids() | {"source broker": pair.source.pid, "target broker": pair.target.pid}
+                with Watch(eldest, pair.target.log_folder) as watch:
+                    phase = paced.phase(in_all, latency.SETTLE_S + seconds, copier)
+                    paced.settle()
+                found = latency.judged(
+                    phase, paced.arrivals(), PARTITIONS * len(topics), PARTITIONS * len(read)
+                )
+        finally:
+            paced.close()
+    click.echo(latency.line({"kind": "latency", "copier": name, "cores": 0.0, **found}))
+    begin, end = phase.begin_ns / 1e9, phase.end_ns / 1e9
+    for who, curve in watch.cpu.items():
+        cores = (value_at(curve, end) - value_at(curve, begin)) / (end - begin)
+        click.echo(f"{who:<14} {cores:5.2f} cores, {watch.peak_bytes[who] >> 20:,} MiB at most")
+
+
+if __name__ == "__main__":
+    main()
