@@ -73,7 +73,9 @@ class Coordinators:
             if deadline.left() <= pause:
                 raise KafkaException(KafkaError(error, f"{what}: {KafkaError(error).str()}"))
             ports.sleep(pause)
-            pause = min(MOST_PAUSE_S, 2 * pause)
+            # A transaction is completed within milliseconds; a coordinator is elected, or its topic made.
+            waits_for_markers = error == KafkaError.CONCURRENT_TRANSACTIONS
+            pause = min(MOST_PAUSE_S if waits_for_markers else UNREACHABLE_PAUSE_S, 2 * pause)
 
     def commit(self, number: int, epoch: int, timeout: float) -> None:
         """Commit what a producer of this transactional id has under way."""
