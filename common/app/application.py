@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient
 from common import log_lines, ports
 from common.app import traces
 from common.app.cluster_watch import ClusterWatch
-from common.app.election import TICK_S, wait_for_lead
+from common.app.election import wait_for_lead
 from common.app.instance import CALL_S
 from common.app.role import Role
 from common.app.signals import STOP_S
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 EPOCH_S = 3600.0
+TURN_S = 0.25
+"""How long a leader waits in one turn for the end of its epoch, which it hears of at once."""
 RETRY_S = 600.0
 """An epoch lasts so long where a partition is halted, which the next one tries again."""
 AT_ONCE_S = 0.5
@@ -243,7 +245,7 @@ class Application(Role):
         """What the lanes of the epoch that runs reported, if it has ended; waits a moment for that."""
         if self.bounded and not self.lanes_running:
             return []
-        said = self.reports.ended(self.epoch, TICK_S)
+        said = self.reports.ended(self.epoch, TURN_S)
         return None if said is None else [decode(text) for text in said]
 
     def _after_epoch(self, rows: list[Row]) -> int | None:

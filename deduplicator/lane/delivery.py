@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-IDLE_S = 0.2
-"""How long to wait for a frame before looking round."""
+LOOK_S, IDLE_S = 0.2, 1.0
+"""How long to wait for a frame before looking round, the second where there is nothing to look for."""
 RECOVERY_S = 60.0
 CALL_S = 30.0
 IDLE_POSITION_S = 5.0
@@ -200,7 +200,7 @@ class Delivery:
         if (hangs := self._watch.hangs(self._unavailable.aside, ports.monotonic())) is not None:
             raise Again(f"{hangs[0]}-{hangs[1]}: a transaction that has ended lacks its marker there")
         # A message with an empty value counts as false.
-        message = self._pending if self._pending is not None else self.inbox.take(IDLE_S)
+        message = self._pending if self._pending is not None else self.inbox.take(self._idle_s())
         self._pending = None
         begun = ports.monotonic()
         if message is None:
@@ -228,6 +228,10 @@ class Delivery:
                 self._when_idle(ports.monotonic())
         if self._pending is not None:
             ports.sleep(0.1)
+
+    def _idle_s(self) -> float:
+        waited_for = self.end is not None or self.stuck or self._unavailable.to_be_looked_at()
+        return LOOK_S if waited_for or self.state.position != self.state.committed else IDLE_S
 
     def _rest(self, took_s: float) -> None:
         # What slowed one down alone, such as a broker's garbage collection, is over.

@@ -37,7 +37,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-POLL_S = 0.05
+BEGIN_POLL_S, POLL_S, IDLE_POLL_S = 0.005, 0.05, 0.25
+"""How long to wait for a frame: before any partition is assigned, usually, and after QUIET_S without one. It
+comes as soon as it is there, and what turns take is all that a lane without traffic takes."""
+QUIET_S = 1.0
 CONSUME = 200
 INBOX_BYTES = 48 << 20
 """Frames that wait in all inboxes of a lane together: past this much nothing more is read."""
@@ -84,6 +87,8 @@ class Lane:
         self.generations: dict[int, int] = {}
         self._next: dict[PartitionName, int] = {}
         """The offset of each staging partition that is to come next."""
+        self._arrived = ports.monotonic()
+        """When something did last."""
         self._together_until = math.inf
         self._silence = StallDetector(self.admin, SILENCE_S)
 
@@ -165,9 +170,18 @@ class Lane:
             self.consumer.incremental_unassign([at for at in wanted if at.partition in known])
         self.consumer.incremental_assign(wanted)
 
+    def _wait(self) -> float:
+        """How long to wait for a frame now."""
+        if not self.generations:
+            return BEGIN_POLL_S
+        quiet = ports.monotonic() - self._arrived > QUIET_S
+        return IDLE_POLL_S if quiet and not self.bounded else POLL_S
+
     def _read(self) -> None:
         by_partition: dict[int, list[Received]] = {}
-        arrived = clients.read(self.consumer, POLL_S if self.generations else 0.005, CONSUME)
+        arrived = clients.read(self.consumer, self._wait(), CONSUME)
+        if arrived:
+            self._arrived = ports.monotonic()
         if not arrived:
             self._listen()
         for message in arrived:

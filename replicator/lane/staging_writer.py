@@ -123,6 +123,10 @@ class Writer:
         """Whether frames are held until those before them have arrived: `poll` sends them."""
         return any(way.held for way in self._ways.values())
 
+    def awaits(self) -> bool:
+        """Whether frames are on their way whose acknowledgement `poll` will take in."""
+        return any(way.messages for way in self._ways.values())
+
     def _send_held(self) -> None:
         for to, way in self._ways.items():
             while way.held and not way.full():

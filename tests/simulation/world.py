@@ -207,11 +207,11 @@ class World:
         slower: list[tuple[Any, dict[str, Any]]] = [
             (replicator.lane.partition_copy, {"MAX_FRAME_BYTES": 300, "MAX_FRAME_RECORDS": 3}),
             (replicator.lane.staging_writer, {"IN_FLIGHT": 3, "BATCH_BYTES": 0}),
-            (replicator.lane.lane, {"IDLE_POLL_S": 20.0, "MANY": 2}),
-            (deduplicator.lane.lane, {"POLL_S": 20.0}),
-            (common.app.application, {"TICK_S": 10.0}),
+            (replicator.lane.lane, {"POLL_S": 20.0, "IDLE_POLL_S": 20.0, "MANY": 2}),
+            (deduplicator.lane.lane, {"POLL_S": 20.0, "IDLE_POLL_S": 20.0}),
+            (common.app.application, {"TURN_S": 10.0}),
             (common.app.lane_term, {"LOOK_INTERVAL_S": 5.0, "tame_garbage_collector": lambda: None}),
-            (deduplicator.lane.delivery, {"IDLE_S": 10.0, "MAX_BATCH_BYTES": 100}),
+            (deduplicator.lane.delivery, {"LOOK_S": 10.0, "IDLE_S": 10.0, "MAX_BATCH_BYTES": 100}),
             *self._batches(),
         ]
         patches = [mock.patch.multiple(common.ports, **make)]

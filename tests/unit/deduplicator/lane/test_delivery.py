@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from common import ports
-from deduplicator.lane.delivery import LEAST_REST_S, MOST_REST_S, Delivery
+from deduplicator.lane.delivery import IDLE_S, LEAST_REST_S, LOOK_S, MOST_REST_S, Delivery
 from deduplicator.lane.inbox import Inbox
 from deduplicator.lane.transaction import MUCH_BYTES
 
@@ -52,10 +52,11 @@ def gathered(comes: list[str | None], waits: list[float]) -> tuple[list[str], li
     made = cast(Any, delivery(0))
     made.inbox = SimpleNamespace(bytes=0, take=take)
     made.restart, made.end, made._pending = False, None, None
-    made._blocked = SimpleNamespace(answer_asks=lambda: None, go_back_where_cleared=lambda: None)
+    made.state = SimpleNamespace(position=7, committed=7)
+    made._blocked = SimpleNamespace(answer_asks=lambda: None, go_back_where_cleared=lambda: None, stuck={})
     made._frame_handler = SimpleNamespace(take=done.append)
     made._watch = SimpleNamespace(hangs=lambda *_: None)
-    made._unavailable = SimpleNamespace(aside={}, gone_back=lambda: None)
+    made._unavailable = SimpleNamespace(aside={}, gone_back=lambda: None, to_be_looked_at=lambda: False)
     made._transaction = SimpleNamespace(open=True, full=lambda _: False, waits_s=lambda _: waits.pop(0))
     made._commit = lambda: done.append("commit")
     made._turn()
@@ -71,6 +72,20 @@ def test_where_the_transaction_waits_for_more_what_comes_goes_into_it(slept: lis
 def test_where_it_waits_for_nothing_it_ends_when_all_that_was_there_is_in_it(slept: list[float]) -> None:
     done, _ = gathered(["only", None], [0.0])
     assert done == ["only", "commit"]
+
+
+def test_it_looks_round_seldom_where_there_is_nothing_to_look_for() -> None:
+    made = cast(Any, delivery(0))
+
+    def idle_s(end: int | None, stuck: dict[str, int], inherited: bool, position: int) -> float:
+        made.end, made.state = end, SimpleNamespace(position=position, committed=7)
+        made._blocked = SimpleNamespace(stuck=stuck)
+        made._unavailable = SimpleNamespace(to_be_looked_at=lambda: inherited)
+        return float(made._idle_s())
+
+    assert idle_s(None, {}, False, 7) == IDLE_S > LOOK_S
+    assert idle_s(9, {}, False, 7) == idle_s(None, {"p": 1}, False, 7) == LOOK_S
+    assert idle_s(None, {}, True, 7) == idle_s(None, {}, False, 8) == LOOK_S
 
 
 def test_who_waits_for_nothing_is_not_held_up_by_an_empty_inbox(monkeypatch: pytest.MonkeyPatch) -> None:

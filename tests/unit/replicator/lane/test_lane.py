@@ -13,7 +13,7 @@ from common import ports
 from common.link.control_state import Control
 from replicator.lane.batching_delay import BatchingDelay
 from replicator.lane.halts import Halts
-from replicator.lane.lane import ANSWER_S, IDLE_POLL_S, Lane
+from replicator.lane.lane import ANSWER_S, IDLE_POLL_S, POLL_S, Lane
 from replicator.lane.partition_copy import CutFrame, Status
 from replicator.lane.source_reader import Source
 from replicator.lane.topic_id_check import PARTITION_S, TopicIdCheck
@@ -95,7 +95,10 @@ def test_after_frames_it_reads_when_it_has_rested_and_waits_for_a_record_only_if
     monkeypatch.setattr(ports, "monotonic", lambda: 7.0)
     sent: list[CutFrame] = []
     lane = cast(Any, object.__new__(Lane))
-    lane.writer = SimpleNamespace(send=lambda _, cut: sent.append(cut), holds=lambda: False)
+    lane.writer = SimpleNamespace(
+        send=lambda _, cut: sent.append(cut), holds=lambda: False, awaits=lambda: bool(sent)
+    )
+    lane.bounded = False
     lane.topic_id_check = TopicIdCheck(cast(Source, SimpleNamespace(by_id=lambda: True)), lane._send)
     lane.copies, lane.uncut = {("t", 0): None}, {}
     lane.rest, lane.many, lane.held_back, lane.flows = BatchingDelay(), False, False, False
@@ -110,6 +113,8 @@ def test_after_frames_it_reads_when_it_has_rested_and_waits_for_a_record_only_if
     lane.rest.rate.look(8.0)
     assert lane.rest.rate.per_s == 3.0
     assert (lane._wait(), slept) == (0.0, [0.25])
+    assert (lane._wait(), slept) == (POLL_S, [0.25]), "what was sent is to be acknowledged"
+    sent.clear()
     assert (lane._wait(), slept) == (IDLE_POLL_S, [0.25])
 
 
