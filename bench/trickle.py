@@ -9,11 +9,13 @@ from __future__ import annotations
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import click
 
 from bench import copiers, latency
-from bench.clusters import two_brokers
+from bench.clusters import Pair, two_brokers
+from bench.copiers import Copier
 from bench.figures import value_at
 from bench.paced import Paced
 from bench.usage import Watch
@@ -37,35 +39,60 @@ def main(partitions: int, rate: float, seconds: float, warm: float, name: str) -
     in_all = rate * PARTITIONS * len(topics)
     with tempfile.TemporaryDirectory(prefix="verbatim-bench-") as folder, two_brokers(Path(folder)) as pair:
         pair.source.create(topics, PARTITIONS)
-        copies = [copiers.destination(_LINK, topic) for topic in read]
-        paced = Paced(Path(folder), pair.source, topics, PARTITIONS, pair.target, copies)
+        places = [PARTITIONS * len(topics), PARTITIONS * len(read)]
+        # What the measuring clients and a broker take by themselves, as of a copy.
+        bare = Paced(_made(folder, "bare"), pair.source, topics, PARTITIONS, pair.source, read)
         try:
-            with copiers.make(name, pair, _LINK, "few-.*", PARTITIONS * len(topics)) as copier:
-                began = time.monotonic()
-                copier.start()
-                paced.start()
-                with paced.producing(in_all):
-                    paced.wait_until(lambda: paced.arrived_ns() > 0, 900.0, copier)
-                    click.echo(
-                        f"{len(topics)} topics: the first records are there after {time.monotonic() - began:.0f} s"
-                    )
-                    paced.wait_until(paced.keeps_up, 300.0, copier)
-                    click.echo(f"in step after {time.monotonic() - began:.0f} s")
-                    time.sleep(warm)
-                eldest = copier.pids() | {"source broker": pair.source.pid, "target broker": pair.target.pid}
-                with Watch(eldest, pair.target.log_folder) as watch:
-                    phase = paced.phase(in_all, latency.SETTLE_S + seconds, copier)
-                    paced.settle()
-                found = latency.judged(
-                    phase, paced.arrivals(), PARTITIONS * len(topics), PARTITIONS * len(read)
-                )
+            bare.start()
+            phase = bare.phase(in_all, latency.SETTLE_S + seconds / 2, None)
+            bare.settle()
+            _say(latency.BARE, latency.judged(phase, bare.arrivals(), *places))
+        finally:
+            bare.close()
+        copies = [copiers.destination(_LINK, topic) for topic in read]
+        paced = Paced(_made(folder, "copy"), pair.source, topics, PARTITIONS, pair.target, copies)
+        try:
+            with copiers.make(name, pair, _LINK, "few-.*", places[0]) as copier:
+                _measured(pair, paced, copier, in_all, seconds, warm, places)
         finally:
             paced.close()
-    click.echo(latency.line({"kind": "latency", "copier": name, "cores": 0.0, **found}))
+
+
+def _measured(
+    pair: Pair, paced: Paced, copier: Copier, in_all: float, seconds: float, warm: float, places: list[int]
+) -> None:
+    began = time.monotonic()
+    copier.start()
+    paced.start()
+    with paced.producing(in_all):
+        paced.wait_until(lambda: paced.arrived_ns() > 0, 900.0, copier)
+        click.echo(f"the first records of each partition are there after {time.monotonic() - began:.0f} s")
+        paced.wait_until(paced.keeps_up, 300.0, copier)
+        click.echo(f"in step after {time.monotonic() - began:.0f} s")
+        time.sleep(warm)
+    eldest = copier.pids() | {"source broker": pair.source.pid, "target broker": pair.target.pid}
+    with Watch(eldest, pair.target.log_folder) as watch:
+        phase = paced.phase(in_all, latency.SETTLE_S + seconds, copier)
+        paced.settle()
     begin, end = phase.begin_ns / 1e9, phase.end_ns / 1e9
-    for who, curve in watch.cpu.items():
-        cores = (value_at(curve, end) - value_at(curve, begin)) / (end - begin)
-        click.echo(f"{who:<14} {cores:5.2f} cores, {watch.peak_bytes[who] >> 20:,} MiB at most")
+    cores = {
+        who: (value_at(curve, end) - value_at(curve, begin)) / (end - begin)
+        for who, curve in watch.cpu.items()
+    }
+    own = sum(cores[who] for who in copier.pids())
+    _say(copier.name, latency.judged(phase, paced.arrivals(), *places), own)
+    for who, of in cores.items():
+        click.echo(f"{who:<14} {of:5.2f} cores, {watch.peak_bytes[who] >> 20:,} MiB at most")
+
+
+def _say(name: str, found: dict[str, Any], cores: float = 0.0) -> None:
+    click.echo(latency.line({"kind": "latency", "copier": name, "cores": cores, **found}))
+
+
+def _made(folder: str, name: str) -> Path:
+    made = Path(folder) / name
+    made.mkdir()
+    return made
 
 
 if __name__ == "__main__":
