@@ -237,6 +237,16 @@ class GroupMove(ControlRecord, kind="group-move"):
     answers: int | None = field(default=None, metadata=_SPARSE)
 
 
+@dataclass(frozen=True)
+class Pipeline(ControlRecord, kind="pipeline"):
+    """The link has another pipeline from here on: its number, from 1, and what
+    common/pipeline/definition.py says of it. The first record of a number counts."""
+
+    n: int
+    definition: str
+    sha256: str
+
+
 def encode(record: ControlRecord, link: str) -> bytes:
     """A record as it lies in the topic."""
     said = {

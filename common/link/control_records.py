@@ -9,6 +9,8 @@ REPLICATOR = "replicator"
 DEDUPLICATOR = "deduplicator"
 MOVING, HELD, MOVED, FOLLOWED = "moving", "held", "moved", "followed"
 """States of a group's move: as below, and that `offsets` keeps the group in step again."""
+NO_FLOWS = '{"flows":[],"keys":[],"version":1}'
+"""The definition of what a link has that has a pipeline no longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,3 +101,13 @@ class GroupMove:
 
     at: int
     state: str
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineVersion:
+    """A pipeline that the link has, or has had. `at`: the control offset of its record; `definition` as
+    common/pipeline/definition.py makes it, `sha256` its hash, in hex."""
+
+    at: int
+    definition: str
+    sha256: str

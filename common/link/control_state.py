@@ -30,6 +30,7 @@ from common.link.control_records import (
     GroupMove,
     Halt,
     Origin,
+    PipelineVersion,
     Request,
     Settled,
 )
@@ -90,6 +91,8 @@ class Control:
     """What operators have paused or limited."""
     group_moves: dict[str, GroupMove] = field(default_factory=dict)
     """Source group -> how far it is on its way to the target, if it is."""
+    pipelines: dict[int, PipelineVersion] = field(default_factory=dict)
+    """Number -> pipeline, oldest first."""
 
     def apply(self, offset: int, value: bytes | None) -> str | None:
         """Take in the record at `offset`; of one that is skipped, why, unless it is another link's.
@@ -165,6 +168,11 @@ class Control:
             and (to := self.destinations.get(source.topic_id)) is not None
             and to.refused is None
         }
+
+    @property
+    def pipeline(self) -> int:
+        """The number of the newest pipeline; 0: there was never one."""
+        return next(reversed(self.pipelines), 0)
 
     def has_several_sources(self, destination: str) -> bool:
         """Whether a destination holds, or may come to hold, the records of several source topics."""
@@ -312,3 +320,8 @@ class Control:
         elif before == GroupMove(r.answers if r.answers is not None else -1, MOVING):
             # An answer to an earlier question says nothing of this one.
             self.group_moves[r.group] = GroupMove(before.at, HELD)
+
+    def _on_pipeline(self, offset: int, r: kinds.Pipeline) -> None:
+        # A paused leader may wake up and write the number that its successor has written.
+        if r.n > self.pipeline:
+            self.pipelines[r.n] = PipelineVersion(offset, r.definition, r.sha256)

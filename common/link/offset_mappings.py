@@ -24,7 +24,7 @@ T = TypeVar("T")
 class Mapping:
     """`[start, next)` is the source range covered; `staging_offset` the position in staging after the
     transaction; `runs` list [source offset, destination offset, length]; `lost` counts offsets skipped with
-    an operator's consent."""
+    an operator's consent; `pipeline`: the version by which all of the range was copied, 0 without one."""
 
     cluster: str
     topic: str
@@ -39,6 +39,7 @@ class Mapping:
     duplicates: int
     lost: int
     runs: list[list[int]]
+    pipeline: int = 0
 
 
 def encode(mapping: Mapping) -> tuple[bytes, bytes]:
@@ -59,6 +60,8 @@ def encode(mapping: Mapping) -> tuple[bytes, bytes]:
     }
     if mapping.lost:
         value["lost"] = mapping.lost
+    if mapping.pipeline:
+        value["pipeline"] = mapping.pipeline
     value["runs"] = mapping.runs
     return orjson.dumps({"topic": mapping.topic, "partition": mapping.partition}), orjson.dumps(value)
 
@@ -68,10 +71,10 @@ def decode(value: bytes | None) -> Mapping:
     return _understood(value, _mapping)
 
 
-def reached(value: bytes | None) -> tuple[PartitionId, int, int]:
-    """Of a mapping what recovery goes by: the source partition, its `next`, the staging offset. Raises
-    StateError as `decode` does, for what it looks at; there may be a hundred thousand to read before copying
-    goes on."""
+def reached(value: bytes | None) -> tuple[PartitionId, int, int, int]:
+    """Of a mapping what recovery goes by: the source partition, its `next`, its `pipeline`, the staging
+    offset. Raises StateError as `decode` does, for what it looks at; there may be a hundred thousand to read
+    before copying goes on."""
     return _understood(value, _reached)
 
 
@@ -100,16 +103,18 @@ def _mapping(r: dict[str, Any]) -> Mapping:
         r["duplicates"],
         r.get("lost", 0),
         r["runs"],
+        r.get("pipeline", 0),
     )
     _check(mapping)
     return mapping
 
 
-def _reached(r: dict[str, Any]) -> tuple[PartitionId, int, int]:
+def _reached(r: dict[str, Any]) -> tuple[PartitionId, int, int, int]:
     topic_id, partition, after, staging_offset = r["topic_id"], r["partition"], r["next"], r["staging_offset"]
+    pipeline = r.get("pipeline", 0)
     _must_be_texts(topic_id)
-    _must_be_numbers(partition, after, staging_offset)
-    return (topic_id, partition), after, staging_offset
+    _must_be_numbers(partition, after, pipeline, staging_offset)
+    return (topic_id, partition), after, pipeline, staging_offset
 
 
 def _check(m: Mapping) -> None:
@@ -123,6 +128,7 @@ def _check(m: Mapping) -> None:
         m.records,
         m.duplicates,
         m.lost,
+        m.pipeline,
     ]
     for source, destination, length in m.runs:
         numbers += (source, destination, length)

@@ -109,7 +109,7 @@ def recover(
         # what is read below counts.
         known = dict(snapshot.next) if reaches else {}
         staging_offset = snapshot.staging_offset
-        for key, after, staging_offset in read_mappings(  # noqa: B007 - the last one counts
+        for key, after, _, staging_offset in read_mappings(  # noqa: B007 - the last one counts
             reader,
             mappings_topic,
             partition,

@@ -189,8 +189,8 @@ def mapping(data: bytes) -> None:
     with suppress(StateError):
         offset_mappings.decode(data)
     with suppress(StateError):
-        key, following, staged = offset_mappings.reached(data)
-        assert type(key[1]) is type(following) is type(staged) is int
+        key, following, pipeline, staged = offset_mappings.reached(data)
+        assert type(key[1]) is type(following) is type(pipeline) is type(staged) is int
 
 
 def control(data: bytes) -> None:

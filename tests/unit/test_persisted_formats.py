@@ -9,6 +9,7 @@ writes the files that are missing; the state table Spark has written.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -69,10 +70,15 @@ CONTROL: list[kinds.ControlRecord] = [
 ]
 """Each kind of record, and each form that is written of it. golden/control has others, which early releases
 wrote, or might have."""
+PIPELINE = '{"flows":[],"keys":[],"version":1}'
+PIPELINES: list[kinds.ControlRecord] = [
+    kinds.Pipeline(1, PIPELINE, hashlib.sha256(PIPELINE.encode()).hexdigest())
+]
 MAPPINGS = [
     offset_mappings.Mapping("east", "orders", ID, 3, 17, 40, "copy.orders", 3, 99, 20, 1, 0, [[17, 5, 10], [30, 15, 10]]),
     offset_mappings.Mapping("east", "orders", ID, 3, 40, 60, "copy.orders", 3, 120, 0, 0, 20, []),
 ]  # fmt: skip
+PIPELINE_MAPPINGS = [dataclasses.replace(MAPPINGS[0], pipeline=2)]
 POSITIONS = [positions.Position(40, 7, 13), positions.Position(41, None, -1)]
 GROUPS = [
     (
@@ -150,12 +156,16 @@ def _counters() -> list[dict[str, Any]]:
     return [{"key": key.decode(), "value": value.decode()}]
 
 
+def _mapping_lines(mappings: list[offset_mappings.Mapping]) -> list[dict[str, Any]]:
+    encoded = [offset_mappings.encode(mapping) for mapping in mappings]
+    return [{"key": key.decode(), "value": value.decode()} for key, value in encoded]
+
+
 WRITTEN: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "control-kinds": lambda: [{"record": kinds.encode(record, "link").decode()} for record in CONTROL],
-    "mappings": lambda: [
-        dict(zip(("key", "value"), (part.decode() for part in offset_mappings.encode(m)), strict=True))
-        for m in MAPPINGS
-    ],
+    "control-pipelines": lambda: [{"record": kinds.encode(record, "link").decode()} for record in PIPELINES],
+    "mappings": lambda: _mapping_lines(MAPPINGS),
+    "mappings-pipeline": lambda: _mapping_lines(PIPELINE_MAPPINGS),
     "positions": lambda: [
         dict(zip(("key", "value"), (p.decode() for p in positions.encode("orders", (ID, 3), position)), strict=True))
         for position in POSITIONS
@@ -195,17 +205,20 @@ def test_the_golden_control_topic_adds_up_to_what_it_always_did() -> None:
     wanted["led_by"] = {"replicator": "host/1", "deduplicator": "host/2"}
     # And which groups were moved.
     wanted["group_moves"] = {}
+    # And which pipelines there were.
+    wanted["pipelines"] = {}
     assert _plain(state) == wanted
 
 
 def test_each_kind_of_golden_control_record_is_read_as_what_was_written() -> None:
-    found = [kinds.decode(orjson.loads(line["record"])) for line in _golden("control-kinds")]
-    assert found == CONTROL
-    assert {record.kind for record in CONTROL} == kinds.KINDS.keys()
+    lines = [*_golden("control-kinds"), *_golden("control-pipelines")]
+    assert [kinds.decode(orjson.loads(line["record"])) for line in lines] == CONTROL + PIPELINES
+    assert {record.kind for record in CONTROL + PIPELINES} == kinds.KINDS.keys()
 
 
 def test_golden_mappings_positions_and_group_offsets_are_read() -> None:
-    assert [offset_mappings.decode(line["value"].encode()) for line in _golden("mappings")] == MAPPINGS
+    lines = [*_golden("mappings"), *_golden("mappings-pipeline")]
+    assert [offset_mappings.decode(line["value"].encode()) for line in lines] == MAPPINGS + PIPELINE_MAPPINGS
     found = [positions.decode(line["key"].encode(), line["value"].encode()) for line in _golden("positions")]
     assert found == [((ID, 3), position) for position in POSITIONS]
     groups = [

@@ -28,6 +28,7 @@ from common.link.control_records import (
     GroupMove,
     Halt,
     Origin,
+    PipelineVersion,
     Request,
     Settled,
 )
@@ -485,6 +486,23 @@ def test_a_group_is_held_only_by_the_answer_to_what_was_asked_last() -> None:
     assert moves(asked, late, {"state": MOVED}, {"state": FOLLOWED}) == {}
     with pytest.raises(ControlError, match="parked"):
         moves({"state": "parked"})
+
+
+def test_the_first_record_of_a_pipelines_number_counts() -> None:
+    """Promise: a paused leader that wakes up and writes the number which its successor has written changes
+    nothing."""
+
+    def said(n: int, name: str) -> tuple[str, dict[str, Any]]:
+        return "pipeline", {"n": n, "definition": name, "sha256": name}
+
+    assert (control().pipeline, control().pipelines) == (0, {})
+    state = control(said(1, "a"), said(2, "b"), said(2, "c"), said(1, "d"), said(3, "a"))
+    assert state.pipeline == 3
+    assert state.pipelines == {
+        1: PipelineVersion(0, "a", "a"),
+        2: PipelineVersion(1, "b", "b"),
+        3: PipelineVersion(4, "a", "a"),
+    }
 
 
 class Growing(dict[Any, Any]):

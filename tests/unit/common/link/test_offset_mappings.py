@@ -23,7 +23,7 @@ N = strategies.OFFSETS
 @given(
     st.builds(
         Mapping, strategies.TEXT, strategies.TEXT, strategies.TEXT, N, N, N, strategies.TEXT, N, N, N, N, N,
-        st.lists(st.lists(N, min_size=3, max_size=3), max_size=4),
+        st.lists(st.lists(N, min_size=3, max_size=3), max_size=4), N,
     )
 )  # fmt: skip
 def test_a_mapping_is_read_back(mapping: Mapping) -> None:
@@ -32,6 +32,7 @@ def test_a_mapping_is_read_back(mapping: Mapping) -> None:
     assert offset_mappings.reached(value) == (
         (mapping.topic_id, mapping.partition),
         mapping.next,
+        mapping.pipeline,
         mapping.staging_offset,
     )
 
@@ -55,6 +56,7 @@ def test_the_record_does_not_change() -> None:
         "runs": [[5, 100, 2], [8, 102, 1]],
     }
     assert orjson.loads(offset_mappings.encode(dataclasses.replace(SOME, lost=2))[1])["lost"] == 2
+    assert orjson.loads(offset_mappings.encode(dataclasses.replace(SOME, pipeline=2))[1])["pipeline"] == 2
 
 
 READERS = pytest.mark.parametrize("read", [offset_mappings.decode, offset_mappings.reached])
@@ -72,16 +74,16 @@ TEXTS = ["cluster", "topic", "topic_id", "destination_topic"]
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_a_field_that_is_missing_or_of_another_type_is_refused(name: str) -> None:
-    good = orjson.loads(offset_mappings.encode(dataclasses.replace(SOME, lost=1))[1])
+    good = orjson.loads(offset_mappings.encode(dataclasses.replace(SOME, lost=1, pipeline=2))[1])
     wrong: list[Any] = [None, {"a": 1}, 1.5, True, [[1]], [[1, 2, "x"]], [[1, 2, 3, 4]], [1], -1]
     wrong.append(7 if name in TEXTS else "x")
     cases = [{**good, name: value} for value in wrong]
-    if name != "lost":
+    if name not in ("lost", "pipeline"):
         cases.append({k: v for k, v in good.items() if k != name})
     for case in cases:
         with pytest.raises(StateError):
             offset_mappings.decode(orjson.dumps(case))
-        if name in ("topic_id", "partition", "next", "staging_offset"):
+        if name in ("topic_id", "partition", "next", "pipeline", "staging_offset"):
             with pytest.raises(StateError):
                 offset_mappings.reached(orjson.dumps(case))
 
