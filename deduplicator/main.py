@@ -194,12 +194,19 @@ class Deduplicator(Application):
         self._folded_at = max(self._folded_at, self._last_fold(snapshot))
         count = self.settings.staging_partitions
         reached: list[dict[PartitionId, int]] = [{} for _ in range(count)]
+        pipelines: list[dict[PartitionId, int]] = [{} for _ in range(count)]
         for (cluster, topic_id, partition), state in snapshot.states.items():
             if cluster == self.link.source_cluster and not state.stale:
                 reached[state.mappings_partition][topic_id, partition] = state.next
+                if state.pipeline:
+                    pipelines[state.mappings_partition][topic_id, partition] = state.pipeline
         return {
             p: recovery.Snapshot(
-                snapshot.folded.get(p, 0), p not in snapshot.holes, snapshot.staging.get(p), reached[p]
+                snapshot.folded.get(p, 0),
+                p not in snapshot.holes,
+                snapshot.staging.get(p),
+                reached[p],
+                pipelines[p],
             )
             for p in range(count)
         }

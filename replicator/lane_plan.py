@@ -26,16 +26,27 @@ class SourcePartition:
     same_name: bool
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelinePlan:
+    """The link's newest pipeline. `keys`: name -> where it is, as the pipeline's file says: a lane reads them
+    where it runs."""
+
+    n: int
+    definition: str
+    keys: dict[str, str]
+
+
 @dataclass(frozen=True, kw_only=True)
 class ReplicatorShare(LaneShare):
-    """`partitions_of` and `partitions_in_all`, partitions of each topic and of the link, are what each limit
-    is shared out by."""
+    """`pipeline`: None where the link never had one. `partitions_of` and `partitions_in_all`, partitions of
+    each topic and of the link, are what each limit is shared out by."""
 
     source_consumer: Config
     source_admin: Config
     staging_producer: Config
     partitions_of: dict[str, int]
     partitions_in_all: int
+    pipeline: PipelinePlan | None
     partitions: list[SourcePartition]
 
 
@@ -45,4 +56,6 @@ class ReplicatorPlan(LanePlan, ReplicatorShare):
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> ReplicatorPlan:
-        return cls(**{**data, "partitions": [SourcePartition(**p) for p in data["partitions"]]})
+        partitions = [SourcePartition(**p) for p in data["partitions"]]
+        pipeline = data["pipeline"] and PipelinePlan(**data["pipeline"])
+        return cls(**{**data, "partitions": partitions, "pipeline": pipeline})

@@ -16,11 +16,13 @@ from common.log_lines import said_of_link, tell_error
 from common.ports import Deadline
 from common.spark.lane_jobs import Behind
 from replicator.driver.heartbeats import Heartbeats
+from replicator.driver.pipeline_file import PipelineFile
 from replicator.driver.planner import Planner
 from replicator.lane import lane
 from replicator.lane_plan import ReplicatorShare
 
 if TYPE_CHECKING:
+    from common.config.live_reload import LiveFile
     from common.config.settings import Settings
     from common.link.throttling import Steering
 
@@ -37,13 +39,22 @@ class Replicator(Application):
     heartbeats: Heartbeats | None = None
     _shown: tuple[Steering, list[str]] | None = None
 
+    def __init__(self, settings: Settings, until_caught_up: bool, live: LiveFile | None = None) -> None:
+        """Raises SettingsError."""
+        super().__init__(settings, until_caught_up, live)
+        self.pipeline = PipelineFile(settings)
+
+    def _look_at_file(self, at_once: bool = False) -> bool:
+        pipeline = not self.bounded and self.pipeline.changed(at_once)
+        return super()._look_at_file(at_once) or pipeline
+
     def take_over(self, settings: Settings) -> bool:
         return not hasattr(self, "planner") or self.planner.take_over(settings)
 
     def became_leader(self) -> None:
         if self.settings.heartbeats_interval_s and not self.bounded:
             self.heartbeats = Heartbeats(self.settings, self.control, self.health, self.instance)
-        self.planner = Planner(self.settings, self.control, self.bounded, self.source)
+        self.planner = Planner(self.settings, self.control, self.bounded, self.source, pipeline=self.pipeline)
 
     def plan(self) -> list[ReplicatorShare]:
         return self.planner.plan(self.lanes_wanted)

@@ -226,6 +226,10 @@ class Fields(BaseModel):
         "default or the `target`'s; never one that would delete or refuse what the source keeps",
         live=True,
     )  # fmt: skip
+    pipeline: str | None = _setting(
+        "PIPELINE", None, "`replicator`: the file of a pipeline, which says what is done with records on their way "
+        "(docs/guides/pipelines.md); followed while it changes", "none",
+    )  # fmt: skip
     acl_sync: Literal["off", "read", "all"] = _setting(
         "ACL_SYNC", "off", "copy the access rules of copied topics: `off`; `read`, rights to read and what is denied of them; `all`, rights "
         "to write and alter too",

@@ -22,34 +22,54 @@ LOOK_S = 2.0
 Load = Callable[[], Settings]
 
 
+class WatchedFile:
+    """A file that somebody may write while it is looked at."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._known = self._seen = self._content()
+        self._looked = 0.0
+
+    def changed(self, at_once: bool = False) -> bool:
+        """Whether there is something new in it. Told once.
+
+        Looks every LOOK_S, and believes what it has seen twice: a file may be looked at while it is written,
+        and a list of topics that ends in the middle is a list of topics. `at_once`: this time it does not
+        wait.
+        """
+        now = ports.monotonic()
+        if not at_once and now - self._looked < LOOK_S:
+            return False
+        self._looked = now
+        content, before = self._content(), self._seen
+        self._seen = content
+        if content == self._known or (content != before and not at_once):
+            return False
+        self._known = content
+        return True
+
+    def _content(self) -> bytes | None:
+        try:
+            return self._path.read_bytes()
+        except OSError:
+            return None
+
+
 class LiveFile:
     """The file of one process. `load` reads all settings anew, flags and environment over the file."""
 
     def __init__(self, path: Path, load: Load) -> None:
         self._path = path
         self._load = load
-        self._known = self._content()
-        self._seen = self._known
-        self._looked = 0.0
+        self._watched = WatchedFile(path)
         self.waiting: set[str] = set()
         """Variables that have changed and take a restart."""
 
     def look(self, settings: Settings, at_once: bool = False) -> Settings | None:
-        """The settings with what has changed in the file since, if anything has that can be taken over now.
-
-        Looks every LOOK_S, and believes what it has seen twice: a file may be looked at while it is written,
-        and a list of topics that ends in the middle is a list of topics. `at_once`: this time it does not
-        wait. A file that is no good is one warning, and changes nothing.
-        """
-        now = ports.monotonic()
-        if not at_once and now - self._looked < LOOK_S:
+        """The settings with what has changed in the file since, if anything has that can be taken over now. A
+        file that is no good is one warning, and changes nothing. `at_once`: see WatchedFile."""
+        if not self._watched.changed(at_once):
             return None
-        self._looked = now
-        content, before = self._content(), self._seen
-        self._seen = content
-        if content == self._known or (content != before and not at_once):
-            return None
-        self._known = content
         try:
             found = self._load()
         except SettingsError as error:
@@ -69,12 +89,6 @@ class LiveFile:
             return None
         log.info("%s has changed: %s", self._path, ", ".join(sorted(live)))
         return settings.model_copy(update={FIELDS[name]: getattr(found, FIELDS[name]) for name in live})
-
-    def _content(self) -> bytes | None:
-        try:
-            return self._path.read_bytes()
-        except OSError:
-            return None
 
 
 def changed(settings: Settings, found: Settings) -> tuple[set[str], set[str]]:

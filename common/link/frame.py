@@ -50,7 +50,8 @@ class Frame:
 
     `start` and `next` are positions at the source, before and after. `origin` marks the first frame of a
     partition on a link, `gap` a loss that an operator accepted, with its `reason`. `batches`: its value is
-    record batches as they were at the source.
+    record batches as they were at the source. `pipeline`: the number of the pipeline that has decided what it
+    holds, 0 where the link never had one.
     """
 
     cluster: str
@@ -65,6 +66,7 @@ class Frame:
     gap: bool = False
     reason: str | None = None
     batches: bool = False
+    pipeline: int = 0
 
     @property
     def source(self) -> tuple[str, str, int]:
@@ -112,6 +114,8 @@ def encode_headers(frame: Frame, value: pa.Buffer | bytes) -> list[Header]:
         headers.append(("flags", flags))
     if frame.reason is not None:
         headers.append(("reason", frame.reason.encode()))
+    if frame.pipeline:
+        headers.append(("pipeline", b"%d" % frame.pipeline))
     return headers
 
 
@@ -144,6 +148,7 @@ def decode_headers(headers: Sequence[Header] | None) -> tuple[Frame, int]:
             gap=b"gap" in flags,
             reason=fields["reason"].decode() if "reason" in fields else None,
             batches=version == BATCHES_VERSION,
+            pipeline=_number(fields["pipeline"], MAX_OFFSET, 1) if "pipeline" in fields else 0,
         )
         crc = _checksum(fields["crc"])
     except (KeyError, ValueError) as error:
@@ -270,9 +275,9 @@ def _unpacked_bytes(message: pa.Message) -> int:
     return total
 
 
-def _number(text: bytes, most: int) -> int:
-    if not text.isdigit() or len(text) > 19 or int(text) > most:
-        raise ValueError(f"{text[:32]!r} is no number between 0 and {most}")
+def _number(text: bytes, most: int, least: int = 0) -> int:
+    if not text.isdigit() or len(text) > 19 or not least <= int(text) <= most:
+        raise ValueError(f"{text[:32]!r} is no number between {least} and {most}")
     return int(text)
 
 

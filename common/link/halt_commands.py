@@ -47,6 +47,13 @@ WAYS: dict[str, tuple[Way, ...]] = {
     HaltReason.STAGING_REFUSED: (
         Way("Let staging take larger frames; it goes on within ten minutes", _RAISE.format("$staging")),
     ),
+    HaltReason.STAGE_FAILED: (
+        Way(
+            "Change the pipeline: it goes on with the new one. Try that first",
+            "verbatim pipeline test -f FILE",
+        ),
+        _SKIP,
+    ),
     HaltReason.UNREADABLE: (
         Way("Restore the topic, have the producer mended, or leave the topic out"),
         Way("Once the source no longer has the batch, go on behind it", _ACCEPT_LOSS),

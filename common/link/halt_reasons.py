@@ -14,6 +14,7 @@ class HaltReason(StrEnum):
     NOT_AUTHORIZED = "not-authorized"
     LOOP = "loop"
     STAGING_REFUSED = "staging-refused"
+    STAGE_FAILED = "stage-failed"
     # said by both
     UNREADABLE = "unreadable-batch"
     INTERNAL = "internal-error"

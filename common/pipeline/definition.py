@@ -26,6 +26,15 @@ def definition(pipeline: Pipeline) -> bytes:
     return json.dumps(told, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
 
 
+def defined(definition: str, keys: Mapping[str, str]) -> Pipeline:
+    """The pipeline of a definition. `keys`: name -> where, as the file says it. Raises SettingsError."""
+    try:
+        return Pipeline.model_validate({**json.loads(definition), "keys": dict(keys)})
+    except (ValueError, TypeError) as error:
+        why = str(error).splitlines()[0]
+        raise SettingsError(f"a pipeline's definition is not understood: {why}") from None
+
+
 def sha256(pipeline: Pipeline) -> str:
     """Of the definition, in hex."""
     return hashlib.sha256(definition(pipeline)).hexdigest()

@@ -5,12 +5,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, model_validator
 
 from common.config.topic_names import check_topic_name, is_name
 from common.pipeline.conditions import Formats
 from common.pipeline.options import Model, checked, expression, located, wrong
 from common.pipeline.stages import Stage
+
+TO_RUN = "to-run"
+"""In a validation's context: whether the applications are to run it. Then what they do not run yet is
+refused."""
 
 
 def _topic(text: str) -> object:
@@ -33,7 +37,9 @@ class Flow(Formats):
     """in order"""
 
     @model_validator(mode="after")
-    def _fits(self) -> Flow:
+    def _fits(self, info: ValidationInfo) -> Flow:
+        if self.on_error == "dead-letter" and info.context and info.context[TO_RUN]:
+            raise wrong("dead-letter is not run yet", "onError")
         for number, stage in enumerate(self.stages):
             with located("stages", number):
                 stage.check(self)

@@ -3,7 +3,8 @@
 The state of a source partition is one number, `next`: every offset from the origin up to it is at the
 destination. Why that is enough: a writer appends the frames of a partition in order and without gaps, from a
 position below which earlier writers had already appended everything; so the first occurrence of an offset in
-staging stands behind the first occurrence of every earlier one.
+staging stands behind the first occurrence of every earlier one. With it goes the number of the newest
+pipeline that has decided any of these offsets: no older one decides another.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ class Action(Enum):
     """Deliver its rows at or above `from_offset`; then the partition's next is `next`."""
     HOLE = "hole"
     """Frames before it are missing: drop it, and ask for them again from the partition's next."""
+    OUTDATED = "outdated"
+    """It is of an older pipeline than what was delivered: as HOLE."""
     UNKNOWN = "unknown"
     """Nothing is known of the partition, and it can't be taken for new: ask its replicator, or halt."""
 
@@ -39,11 +42,12 @@ class Decision:
     lost: int = 0
 
 
-def decide(next_offset: int | None, frame: Frame, complete: bool) -> Decision:
+def decide(next_offset: int | None, frame: Frame, complete: bool, pipeline: int = 0) -> Decision:
     """Decide about a frame.
 
     `next_offset` is the partition's next, None when the state has none; `complete` says whether the state is
-    known to hold every partition ever delivered, so that an unknown one is new.
+    known to hold every partition ever delivered, so that an unknown one is new; `pipeline` is the number of
+    the newest pipeline delivered of the partition, 0 without one.
     """
     if next_offset is None:
         if frame.gap:
@@ -56,5 +60,7 @@ def decide(next_offset: int | None, frame: Frame, complete: bool) -> Decision:
         return Decision(Action.HOLE, next=next_offset)
     if frame.next <= next_offset:
         return Decision(Action.SEEN, next=next_offset)
+    if frame.pipeline < pipeline:
+        return Decision(Action.OUTDATED, next=next_offset)
     lost = frame.next - next_offset if frame.gap else 0
     return Decision(Action.DELIVER, next_offset, frame.next, lost=lost)

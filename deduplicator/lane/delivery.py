@@ -171,7 +171,7 @@ class Delivery:
         if self._transaction.open or not self._transaction.has_producer():
             return None
         folded, staging_offset = self._transaction.mappings_known
-        return Snapshot(folded, self.state.complete, staging_offset, self.state.next)
+        return Snapshot(folded, self.state.complete, staging_offset, self.state.next, self.state.pipelines)
 
     def _ride_out(self, error: Exception) -> None:
         reason = kafka_error(error)
@@ -305,6 +305,7 @@ class Delivery:
         self._transaction.use(fencing, (until + 1, found.staging_offset))
         self._watch = Watch(fencing)
         self.state.next = found.next
+        self.state.pipelines = found.pipelines
         self.state.reached = dict(found.next)
         self.state.complete = found.complete
         self._blocked.inherit_holds(found.position)

@@ -44,6 +44,10 @@ class Waiting(Exception):
     """The destination of a frame is not made yet."""
 
 
+class CommitFirst(Waiting):
+    """What was gathered of the frame's partition is of another pipeline, and a mapping is of one."""
+
+
 class GoBack(Exception):
     """Commit what was gathered, then read again from `position`: what was skipped comes now, in order."""
 
@@ -145,7 +149,8 @@ class FrameHandler:
         offset, trace = message.offset(), self._transaction.trace
         if trace is not None:
             trace.taken(frame)
-        decision = decide(self.state.next.get(key), frame, self.state.complete)
+        delivered = self.state.pipelines.get(key, 0)
+        decision = decide(self.state.next.get(key), frame, self.state.complete, delivered)
         if decision.action is Action.SEEN:
             self.state.count(frame.topic, frame.partition, duplicates=frame.count)
             if key in self._transaction.moved:
@@ -161,13 +166,20 @@ class FrameHandler:
                 f"frames before source offset {frame.start} are missing from staging",
             )
             return
+        if decision.action is Action.OUTDATED:
+            why = f"a frame of pipeline {frame.pipeline} came after one of pipeline {delivered} was delivered"
+            self._blocked.skip(key, frame, offset, HaltReason.MISSING, why)
+            return
         if decision.action is Action.UNKNOWN:
             self._unknown(key, frame, offset)
             return
+        under_way = self._transaction.moved.get(key)
+        if under_way is not None and under_way.frame.pipeline != frame.pipeline:
+            raise CommitFirst
         destination = self._destination(key, frame, offset)
         if destination is None:
             return
-        if (under_way := self._transaction.moved.get(key)) is not None:
+        if under_way is not None:
             # Its mapping names one destination: another name counts from the next transaction on.
             destination = under_way.destination
         try:
@@ -265,7 +277,7 @@ class FrameHandler:
             if (unsettled := self._unavailable.unsettled.get(at)) is not None:
                 raise Unsettled(at, unsettled)
         if destination is None or frame.partition >= destination.partitions:
-            if self._described(frame):
+            if _described(self.term, frame):
                 raise Waiting
             log.error(
                 "%s offset %d: frame of %s-%d (topic id %s), which the replicator never described; left out",
@@ -279,16 +291,6 @@ class FrameHandler:
         if batch_within(destination.max_message_bytes) < self._transaction.batch_bytes:
             raise Again(f"{destination.topic} takes only smaller batches")
         return destination
-
-    def _described(self, frame: Frame) -> bool:
-        """Whether the replicator has said that there is such a partition: it does so before the first
-        frame."""
-
-        def there(state: Control) -> bool:
-            source = state.topics.get(frame.topic_id)
-            return source is not None and frame.partition < source.partitions
-
-        return there(self.term.state) or there(self.term.control.refresh(Deadline(CALL_S)))
 
     def _deliver(
         self,
@@ -320,6 +322,8 @@ class FrameHandler:
                 self.state.count(frame.topic, frame.partition, duplicates=frame.count - rows.count)
             moved.lost += decision.lost
             self.state.next[key] = reached
+            if frame.pipeline:
+                self.state.pipelines[key] = frame.pipeline
             if rows.count:
                 self._transaction.produce(moved, rows)
         if bad is not None:
@@ -350,6 +354,16 @@ class FrameHandler:
     def _close_gap(self, key: PartitionId) -> None:
         moved = self._transaction.moved.get(key)
         self._blocked.close_gap(key, moved.frame.topic if moved is not None else "")
+
+
+def _described(term: LaneTerm, frame: Frame) -> bool:
+    """Whether the replicator has said that there is such a partition: it does so before the first frame."""
+
+    def there(state: Control) -> bool:
+        source = state.topics.get(frame.topic_id)
+        return source is not None and frame.partition < source.partitions
+
+    return there(term.state) or there(term.control.refresh(Deadline(CALL_S)))
 
 
 def _missing_key(frame: Frame, rows: Rows, destination: Destination) -> Bad | None:

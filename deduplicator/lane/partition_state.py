@@ -11,10 +11,11 @@ from common.partitions import PartitionId, PartitionName
 
 @dataclass(slots=True)
 class StagingPartitionState:
-    """`next`, `complete`, `position` and `committed` are loaded together, by recovery alone; frames move them
-    on.
+    """`next`, `pipelines`, `complete`, `position` and `committed` are loaded together, by recovery alone;
+    frames move them on.
 
-    `next` says of each source partition how far it is delivered, `complete` whether an unknown one is new.
+    `next` says of each source partition how far it is delivered, `pipelines` by which pipeline last, if by
+    any, `complete` whether an unknown one is new.
     `position` is the staging offset of the next frame, `committed` the group's offset. The rest is for
     metrics.
     """
@@ -25,6 +26,7 @@ class StagingPartitionState:
     complete: bool = False
     position: int = -1
     committed: int = -1
+    pipelines: dict[PartitionId, int] = field(default_factory=dict)
     reached: dict[PartitionId, int] = field(default_factory=dict)
     """As `next`, of what is committed."""
     done: dict[PartitionName, Counter[str]] = field(default_factory=dict)

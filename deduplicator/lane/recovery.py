@@ -12,7 +12,7 @@ it is fenced.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, TopicPartition
@@ -30,11 +30,12 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Recovered:
-    """`next` of each source partition; whether the state is known to hold all of them; the staging offset
-    that the mappings reach (None if there is none); where to read staging from, and where staging began when
-    that was found."""
+    """`next` of each source partition, and the number of its newest pipeline where it has any; whether the
+    state is known to hold all of them; the staging offset that the mappings reach (None if there is none);
+    where to read staging from, and where staging began when that was found."""
 
     next: dict[PartitionId, int]
+    pipelines: dict[PartitionId, int]
     complete: bool
     staging_offset: int | None
     position: int
@@ -51,6 +52,7 @@ class Snapshot:
     complete: bool
     staging_offset: int | None
     next: dict[PartitionId, int]
+    pipelines: dict[PartitionId, int] = field(default_factory=dict)
 
     @classmethod
     def from_plan(cls, plan: dict[str, Any]) -> Snapshot:
@@ -58,7 +60,8 @@ class Snapshot:
             plan["folded"],
             plan["complete"],
             plan["staging_offset"],
-            {(t, p): n for t, p, n in plan["states"]},
+            _by_partition(plan["states"]),
+            _by_partition(plan["pipelines"]),
         )
 
     def to_plan(self) -> dict[str, Any]:
@@ -66,8 +69,17 @@ class Snapshot:
             "folded": self.folded,
             "complete": self.complete,
             "staging_offset": self.staging_offset,
-            "states": [[t, p, n] for (t, p), n in self.next.items()],
+            "states": _plain(self.next),
+            "pipelines": _plain(self.pipelines),
         }
+
+
+def _plain(of: dict[PartitionId, int]) -> list[list[Any]]:
+    return [[topic_id, partition, number] for (topic_id, partition), number in of.items()]
+
+
+def _by_partition(plain: list[list[Any]]) -> dict[PartitionId, int]:
+    return {(topic_id, partition): number for topic_id, partition, number in plain}
 
 
 def recover(
@@ -94,7 +106,14 @@ def recover(
         # Where nothing is known, nothing of staging is delivered yet.
         at = snapshot.staging_offset if snapshot.next else staging[0]
         if at is not None and staging[0] <= at <= staging[1]:
-            return Recovered(dict(snapshot.next), snapshot.complete, snapshot.staging_offset, at, staging[0])
+            return Recovered(
+                dict(snapshot.next),
+                dict(snapshot.pipelines),
+                snapshot.complete,
+                snapshot.staging_offset,
+                at,
+                staging[0],
+            )
     reader = clients.reader(config, group_id=group)
     try:
         of_group = committed(reader, group, staging_topic, partition, deadline)
@@ -108,8 +127,9 @@ def recover(
         # With mappings missing between the table and the log start, a row of the table may be stale: only
         # what is read below counts.
         known = dict(snapshot.next) if reaches else {}
+        pipelines = dict(snapshot.pipelines) if reaches else {}
         staging_offset = snapshot.staging_offset
-        for key, after, _, staging_offset in read_mappings(  # noqa: B007 - the last one counts
+        for key, after, pipeline, staging_offset in read_mappings(  # noqa: B007 - the last one counts
             reader,
             mappings_topic,
             partition,
@@ -119,8 +139,10 @@ def recover(
             offset_mappings.reached,
         ):
             known[key] = after
+            if pipeline:
+                pipelines[key] = pipeline
         position = _position(staging, of_group, staging_offset)
-        return Recovered(known, complete, staging_offset, position, staging[0])
+        return Recovered(known, pipelines, complete, staging_offset, position, staging[0])
     finally:
         reader.close()
 

@@ -104,6 +104,7 @@ def _mapping(moved: Moved, runs: list[Run], position: int) -> Mapping:
         moved.duplicates,
         moved.lost,
         merge(runs),
+        f.pipeline,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from common.config import state_path
 from common.errors import StateError
@@ -29,9 +30,14 @@ def made_table(
     partitioned_by: str | None = None,
 ) -> DeltaTable:
     """The table at `path`, made if missing: by a commit without data, so that data without a log means
-    damage."""
+    damage. One of an earlier release gets the columns that it lacks."""
     if exists(spark, path):
-        return open_table(spark, path)
+        found = open_table(spark, path)
+        there = set(found.toDF().columns)
+        if lacking := [of for of in struct(ddl).fields if of.name not in there]:
+            empty = spark.createDataFrame([], StructType(lacking))
+            empty.write.format("delta").mode("append").option("mergeSchema", "true").save(path)
+        return found
     from delta.tables import DeltaTable
 
     # Delta remembers the log of a table that was deleted under this session.

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 STATE_DDL = (
     "kind string, mappings_partition int, cluster string, topic string, topic_id string, partition int, "
     "next bigint, destination_topic string, destination_partition int, records bigint, duplicates bigint, "
-    "lost bigint, mappings_offset bigint, folded bigint, staging_offset bigint, hole bigint, updated timestamp"
+    "lost bigint, mappings_offset bigint, folded bigint, staging_offset bigint, hole bigint, updated timestamp, pipeline bigint"
 )
 """kind "source": a source partition; mappings_offset is the last mapping folded into it. kind "mappings": a
 partition of the mappings topic (`partition` too is its number; cluster and topic_id are ""): folded is M,

@@ -27,7 +27,7 @@ from common.kafka.wire import oauth_tokens
 SCHEMA = (
     "mappings_partition int, mappings_offset bigint, timestamp timestamp, cluster string, topic string, "
     "topic_id string, partition int, start bigint, next bigint, destination_topic string, "
-    "destination_partition int, staging_offset bigint, records bigint, duplicates bigint, lost bigint, "
+    "destination_partition int, staging_offset bigint, records bigint, duplicates bigint, lost bigint, pipeline bigint, "
     "runs array<struct<source:bigint,destination:bigint,length:bigint>>"
 )
 """One row per mapping record; `timestamp` is the record's, `runs` is [source offset, destination offset,
@@ -50,6 +50,7 @@ ARROW_SCHEMA = pa.schema(
         ("records", pa.int64()),
         ("duplicates", pa.int64()),
         ("lost", pa.int64()),
+        ("pipeline", pa.int64()),
         (
             "runs",
             pa.list_(
@@ -179,6 +180,7 @@ def row(message: Received) -> dict[str, Any]:
             "timestamp": message.timestamp()[1] * 1000,
             **{name: value[name] for name in _AS_THEY_ARE},
             "lost": value.get("lost", 0),
+            "pipeline": value.get("pipeline", 0),
             "runs": [{"source": s, "destination": d, "length": n} for s, d, n in value["runs"]],
         }
     except (ValueError, KeyError, TypeError) as error:

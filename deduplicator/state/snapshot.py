@@ -13,7 +13,7 @@ from typing import Any
 @dataclass(frozen=True)
 class PartitionState:
     """What the table holds of one source partition. `stale`: a mapping of it may have been lost before it was
-    folded."""
+    folded. `pipeline`: the newest one of its mappings."""
 
     next: int
     topic: str
@@ -24,6 +24,7 @@ class PartitionState:
     duplicates: int
     lost: int
     stale: bool
+    pipeline: int = 0
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,8 @@ class Snapshot:
                     duplicates=row["duplicates"],
                     lost=row["lost"],
                     stale=row["mappings_offset"] < holes.get(row["mappings_partition"], 0),
+                    # A table of an earlier release has none.
+                    pipeline=row.get("pipeline") or 0,
                 )
                 for row in rows
                 if row["kind"] == "source"

@@ -236,6 +236,7 @@ class StateTable:
             f.sum("records").alias("records"),
             f.sum("duplicates").alias("duplicates"),
             f.sum("lost").alias("lost"),
+            f.max("pipeline").alias("pipeline"),
             f.max("mappings_offset").alias("mappings_offset"),
             f.max("staging_offset").alias("staging_offset"),
             f.count("*").alias("mappings"),
@@ -262,6 +263,7 @@ class StateTable:
             "lost": "t.lost + s.lost",
             "staging_offset": "greatest(t.staging_offset, s.staging_offset)",
             "hole": "greatest(t.hole, s.hole)",
+            "pipeline": "greatest(t.pipeline, s.pipeline)",
         }
         table = made_table(self.spark, self.state_path, STATE_DDL, STATE_PROPERTIES)
         key = " AND ".join(f"t.{name} = s.{name}" for name in ("kind", "cluster", "topic_id", "partition"))

@@ -30,8 +30,9 @@ from common.link.positions import Position
 from common.partitions import PartitionId, PartitionName
 from common.ports import Deadline
 from replicator.driver.origins import Origins
+from replicator.driver.pipeline_file import PipelineFile
 from replicator.driver.topic_reporter import TopicReporter
-from replicator.lane_plan import ReplicatorShare, SourcePartition
+from replicator.lane_plan import PipelinePlan, ReplicatorShare, SourcePartition
 
 if TYPE_CHECKING:
     from common.config.settings import Settings
@@ -115,8 +116,8 @@ def selected(settings: Settings, source: AdminClient, deadline: Deadline) -> lis
 
 
 class Planner:
-    """Makes the replicator's plans while it leads. `source`, `target` and `positions` are its own unless
-    given."""
+    """Makes the replicator's plans while it leads. `source`, `target`, `positions` and `pipeline` are its own
+    unless given."""
 
     def __init__(
         self,
@@ -126,8 +127,11 @@ class Planner:
         source: AdminClient | None = None,
         target: AdminClient | None = None,
         positions: PositionLog | None = None,
+        pipeline: PipelineFile | None = None,
     ) -> None:
         self.settings = settings
+        self.pipeline = pipeline or PipelineFile(settings)
+        self._planned_pipeline: PipelinePlan | None = None
         self.control = control
         self.bounded = bounded
         # A client with nothing in its queue counts as false.
@@ -179,6 +183,7 @@ class Planner:
         self.topic_reporter.describe(found, state, deadline)
         self.topic_reporter.look_for_missing(found, state, deadline)
         self.origins.decide(found, state, deadline)
+        self._planned_pipeline = self.pipeline.plan(self.pipeline.make_newest(self.control, deadline))
         known = self.positions.refresh(deadline)
         ends = self._ends(found, deadline) if self.bounded else {}
         for key in self._due():
@@ -218,6 +223,7 @@ class Planner:
                 staging_producer=for_plan(s, "destination", "producer"),
                 partitions_of=dict(of_topics),
                 partitions_in_all=len(partitions),
+                pipeline=self._planned_pipeline,
                 partitions=[partitions[i] for i in share],
             )
             for share in spread(len(partitions), lanes)
@@ -233,9 +239,12 @@ class Planner:
         }
 
     def changed(self) -> bool:
-        """Whether the topics to copy are others than planned. Where only their configuration is, that is
-        told, and no reason to plan."""
+        """Whether the topics to copy, or the pipeline, are others than planned. Where only topics'
+        configuration is, that is told, and no reason to plan."""
         deadline = Deadline(PLAN_S)
+        state = self.control.state
+        if not self.pipeline.is_newest(state) or self.pipeline.plan(state) != self._planned_pipeline:
+            return True
         found = self.selected(deadline)
         led = {(i.name, p) for i in found for p in range(i.partitions) if p not in i.leaderless}
         if self._due() or set(found) != self.planned or self.origins.undecided & led:

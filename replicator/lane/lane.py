@@ -37,10 +37,11 @@ from common.link.lane_work import Work
 from common.partitions import PartitionName
 from common.ports import Deadline
 from replicator.lane.batching_delay import BatchingDelay
+from replicator.lane.flows import Flows
 from replicator.lane.frame_packer import FramePacker
 from replicator.lane.frame_trace import FrameTrace
 from replicator.lane.halts import Halts
-from replicator.lane.partition_copy import CutFrame, Loop, PartitionCopy, Status
+from replicator.lane.partition_copy import CutFrame, Loop, PartitionCopy, StageFailed, Status
 from replicator.lane.resend_requests import ResendRequests, no_longer_there
 from replicator.lane.source_reader import Source
 from replicator.lane.staging_writer import Writer, WriterFailed
@@ -65,6 +66,8 @@ is asked for at first."""
 POSITION_INTERVAL_S = 1.0
 STOP_S = 5.0
 CALL_S = 30.0
+_SUMMED = ("records", "left_out", "filtered", "skipped", "lag")
+"""What partitions add up to."""
 
 
 def run(plan: dict[str, Any]) -> Iterator[str]:
@@ -84,6 +87,7 @@ class Lane:
         self.counters = Counters(REPLICATOR, plan.term, plan.epoch, plan.lane, plan.positions_topic)
         mark = provenance.header(plan.target_cluster)
         packer = FramePacker.of(plan.staging_producer, plan.provenance)
+        self.pipeline = Flows(plan.pipeline, plan.link)
         writer = f"{plan.instance}/{plan.term}.{plan.epoch}.{plan.lane}.{uuid.uuid4().hex[:6]}"
         self.copies = {
             (p.topic, p.partition): PartitionCopy(
@@ -100,6 +104,8 @@ class Lane:
                 mark if plan.provenance else None,
                 mark if p.same_name else None,
                 packer,
+                self.pipeline.number,
+                self.pipeline.of(p.topic, p.partition),
             )
             for p in plan.partitions
         }
@@ -312,14 +318,11 @@ class Lane:
                     cuts = copy.cut(all_of_it, most)
                 except BatchError as error:
                     self.unreadable.found(copy, str(error), copy.cut_at)
+                except StageFailed as failed:
+                    self.unreadable.stage_failed(copy, failed)
                 except Loop as error:
-                    self.halts.halt(
-                        copy,
-                        HaltReason.LOOP,
-                        f"{error}; set PROVENANCE_HEADERS on both links",
-                        copy.cut_at,
-                        None,
-                    )
+                    why = f"{error}; set PROVENANCE_HEADERS on both links"
+                    self.halts.halt(copy, HaltReason.LOOP, why, copy.cut_at, None)
                 except Exception as error:  # noqa: BLE001 - whatever it is, it is about this partition
                     self._confine(copy, error)
                 for cut in cuts:
@@ -364,11 +367,18 @@ class Lane:
     def _work(self) -> Work:
         ends, found = self.source.ends(), Work(self.throttle.counts())
         for at, copy in self.copies.items():
-            of = found.of[at] = Counter(records=copy.records, staged_offset=copy.acked)
-            if self.plan.provenance:
-                of["left_out"] = copy.left_out
-            if at in ends:
-                of.update(end_offset=ends[at], lag=max(0, ends[at] - copy.acked))
+            of = found.of[at] = _counts(copy, ends.get(at), self.plan.provenance)
             found.counts.update(frames=copy.frames, bytes=copy.frame_bytes)
-            found.counts.update({name: of[name] for name in ("records", "left_out", "lag") if name in of})
+            found.counts.update({name: of[name] for name in _SUMMED if name in of})
         return found
+
+
+def _counts(copy: PartitionCopy, end: int | None, provenance: bool) -> Counter[str]:
+    found = Counter(records=copy.records, staged_offset=copy.acked)
+    if provenance:
+        found["left_out"] = copy.left_out
+    if copy.flow is not None:
+        found.update(filtered=copy.filtered, skipped=copy.skipped)
+    if end is not None:
+        found.update(end_offset=end, lag=max(0, end - copy.acked))
+    return found

@@ -13,9 +13,12 @@ partition's position.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from enum import Enum
+from typing import TYPE_CHECKING, cast
 
+import numpy as np
 import pyarrow as pa
 
 from common.kafka.wire.chunks import Chunk, Chunks, Whole
@@ -26,6 +29,9 @@ from common.link.frame import Frame
 from common.link.provenance import came_from
 from common.partitions import PartitionId
 from replicator.lane.frame_packer import FramePacker
+
+if TYPE_CHECKING:
+    from common.pipeline.engine import Applied
 
 MAX_FRAME_RECORDS = 10_000
 MAX_FRAME_BYTES = 400 << 10
@@ -38,6 +44,14 @@ class Loop(Exception):
     to."""
 
 
+class StageFailed(Exception):
+    """A stage of the pipeline has failed on the record at `offset`, and nothing may pass that."""
+
+    def __init__(self, offset: int, why: str) -> None:
+        super().__init__(f"record {offset}: {why}")
+        self.offset = offset
+
+
 class Status(Enum):
     RUNNING = "running"
     ASKING = "asking"
@@ -47,8 +61,9 @@ class Status(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CutFrame:
-    """A frame ready to go, its value, and the leader epoch of its last record (None if unknown). `unpacked`:
-    the value's bytes before compression."""
+    """A frame ready to go, its value, and the leader epoch of its last record (None if unknown). `left_out`,
+    `filtered`, `skipped`: records that are not in it, since they have been at the target, for a stage of the
+    pipeline, and since one failed on them. `unpacked`: the value's bytes before compression."""
 
     frame: Frame
     value: pa.Buffer | bytes
@@ -56,7 +71,21 @@ class CutFrame:
     generation: int
     handled: int
     left_out: int = 0
+    filtered: int = 0
+    skipped: int = 0
     unpacked: int = 0
+
+
+@dataclass(slots=True)
+class _Kept:
+    """What goes into a frame of what was read, and what does not, as in CutFrame. `failed`: what was read
+    from there on does not, either."""
+
+    rows: pa.RecordBatch
+    left_out: int = 0
+    filtered: int = 0
+    skipped: int = 0
+    failed: StageFailed | None = None
 
 
 @dataclass(slots=True)
@@ -84,6 +113,10 @@ class PartitionCopy:
     refuse: Header | None = None
     """A record with this provenance header shows that the link is part of a loop."""
     packer: FramePacker = field(default_factory=FramePacker)
+    pipeline: int = 0
+    """The number of the link's pipeline, which each frame says."""
+    flow: Callable[[pa.RecordBatch], Applied] | None = None
+    """What the pipeline does with its records; None: they are not looked at."""
     status: Status = Status.RUNNING
     paused: bool = False
     """Whether an operator has paused its topic: it is not read, whatever its status."""
@@ -102,9 +135,13 @@ class PartitionCopy:
     recorded: int | None = None
     chunks: Chunks = field(default_factory=Chunks)
     """What was read that is in no frame yet."""
+    failed: StageFailed | None = None
+    """Why nothing more may be cut: everything before that is."""
     asked_since: float = 0.0
     records: int = 0
     left_out: int = 0
+    filtered: int = 0
+    skipped: int = 0
     frames: int = 0
     frame_bytes: int = 0
 
@@ -136,16 +173,20 @@ class PartitionCopy:
         self.generation += 1
         self.read = self.cut_at = self.acked = position
         self.leader_epoch = self.read_epoch = self.cut_epoch = leader_epoch
-        self.chunks.clear()
+        self._drop_read()
 
     def put_back(self) -> None:
         """Read again what is in no frame yet. All frames keep their meaning."""
         self.read, self.read_epoch = self.cut_at, self.cut_epoch
+        self._drop_read()
+
+    def _drop_read(self) -> None:
         self.chunks.clear()
+        self.failed = None
 
     def take_chunk(self, chunk: Chunk) -> None:
         """Take in what was just read."""
-        if self.status is not Status.RUNNING or chunk.next <= self.read:
+        if self.status is not Status.RUNNING or self.failed is not None or chunk.next <= self.read:
             return
         if chunk.count:
             self.chunks.add(chunk)
@@ -156,18 +197,22 @@ class PartitionCopy:
 
     def cut(self, all_of_it: bool, most: int | None = None) -> list[CutFrame]:
         """Cut pending records into frames: the full ones, or `all_of_it`, then with an empty frame for a tail
-        without records. `most`: no more records than that (None: any number). Raises Loop, and BatchError
-        where a batch can't be taken apart."""
-        cuts = []
+        without records. `most`: no more records than that (None: any number). Raises Loop, BatchError
+        where a batch can't be taken apart, and StageFailed."""
+        if self.failed is not None:
+            raise self.failed
+        cuts: list[CutFrame] = []
         left = self.waiting if most is None else most
         while self.waiting and left > 0 and (all_of_it or self.full()):
             try:
                 cuts.append(self._cut_chunks(left, most is None))
-            except BatchError:
-                # Nothing was taken of it: it is met again, behind those that are cut already.
+            except (BatchError, StageFailed):
+                # It is met again, behind those that are cut already.
                 if cuts:
                     return cuts
                 raise
+            if self.failed is not None:
+                return cuts
             left -= cuts[-1].frame.count
         if all_of_it and not self.waiting and self.cut_at < self.read:
             cuts.append(self._cut(self.read, 0, b"", None))
@@ -196,6 +241,8 @@ class PartitionCopy:
         """The staging topic holds this frame, and all that were cut before it."""
         self.records += cut.frame.count
         self.left_out += cut.left_out
+        self.filtered += cut.filtered
+        self.skipped += cut.skipped
         self.frames += 1
         self.frame_bytes += len(cut.value)
         if cut.generation != self.generation:
@@ -212,16 +259,25 @@ class PartitionCopy:
         return self.end is not None and self.acked >= self.end and not self.waiting
 
     def _cut_chunks(self, most: int, whole: bool) -> CutFrame:
-        piece = self.chunks.cut(min(most, MAX_FRAME_RECORDS), MAX_FRAME_BYTES, whole)
+        piece = self.chunks.cut(min(most, MAX_FRAME_RECORDS), MAX_FRAME_BYTES, whole and self.flow is None)
         if piece.rows is None:
             self._look_for_a_loop(piece.wholes)
             batches = [batch for _, batch in piece.wholes]
             value = batches[0] if len(batches) == 1 else pa.py_buffer(b"".join(batches))
             count = sum(header.count for header, _ in piece.wholes)
             return self._cut(piece.next, count, value, piece.leader_epoch, unpacked=len(value), batches=True)
-        rows, left_out = self._kept(piece.rows)
-        value, sealed = self.packer.pack(rows)
-        return self._cut(piece.next, len(rows), value, piece.leader_epoch, left_out, rows.nbytes, sealed)
+        kept = self._through_flow(self._not_from_target(piece.rows))
+        end, epoch = piece.next, cast("int | None", piece.leader_epoch)
+        if (failed := kept.failed) is not None:
+            self.chunks.clear()
+            self.failed, end = failed, failed.offset
+            if end == self.cut_at:
+                raise failed
+            if end <= piece.rows.column(0)[0].as_py():
+                epoch = None  # of offsets without records
+        value, sealed = self.packer.pack(kept.rows)
+        cut = self._cut(end, len(kept.rows), value, epoch, unpacked=kept.rows.nbytes, batches=sealed)
+        return replace(cut, left_out=kept.left_out, filtered=kept.filtered, skipped=kept.skipped)
 
     def _look_for_a_loop(self, wholes: list[Whole]) -> None:
         """Raises Loop. In a loop all records come by, so those of a frame now and then will do: to look at
@@ -236,17 +292,33 @@ class PartitionCopy:
             at = rows.column(0)[-1].as_py()
             raise Loop(f"record {at} of {self.name} came from the target cluster, and would go round")
 
-    def _kept(self, rows: pa.RecordBatch) -> tuple[pa.RecordBatch, int]:
-        """The rows that go into a frame, and how many are left out of it. Raises Loop."""
+    def _not_from_target(self, rows: pa.RecordBatch) -> _Kept:
+        """Raises Loop."""
         if not len(rows) or rows.column(5).null_count == len(rows):
-            return rows, 0
+            return _Kept(rows)
         if (mark := self.leave_out) is None:
             self._refuse(rows)
-            return rows, 0
+            return _Kept(rows)
         # Whether a record is left out depends on nothing but the record and the link: sent again, a frame
         # leaves out the same.
         kept = [not came_from(own, mark) for own in headers_of(rows)]
-        return rows.filter(pa.array(kept, pa.bool_())), kept.count(False)
+        return _Kept(rows.filter(pa.array(kept, pa.bool_())), kept.count(False))
+
+    def _through_flow(self, given: _Kept) -> _Kept:
+        """What a pipeline makes of a record depends on nothing but the record and the pipeline, as above."""
+        if self.flow is None or not len(given.rows):
+            return given
+        applied = self.flow(given.rows)
+        rows, before = applied.rows, len(given.rows)
+        if not applied.failures or applied.on_error == "skip":
+            given.skipped = len(applied.failures)
+        else:
+            first = min(applied.failures, key=lambda failure: failure.offset)
+            given.failed = StageFailed(first.offset, f"{first.stage} fails: {first.reason}")
+            rows, before = _below(rows, first.offset), len(_below(given.rows, first.offset))
+        given.filtered = before - len(rows) - given.skipped
+        given.rows = rows
+        return given
 
     def _cut(
         self,
@@ -254,14 +326,13 @@ class PartitionCopy:
         count: int,
         value: pa.Buffer | bytes,
         leader_epoch: int | None,
-        left_out: int = 0,
         unpacked: int = 0,
         batches: bool = False,
     ) -> CutFrame:
         frame = self._frame(self.cut_at, end, count, batches=batches)
         self.cut_at = end
         self.cut_epoch = leader_epoch
-        return CutFrame(frame, value, leader_epoch, self.generation, self.handled, left_out, unpacked)
+        return CutFrame(frame, value, leader_epoch, self.generation, self.handled, unpacked=unpacked)
 
     def _frame(self, start: int, end: int, count: int, **flags: bool | str) -> Frame:
         return Frame(
@@ -273,5 +344,10 @@ class PartitionCopy:
             end,
             count,
             self.writer,
+            pipeline=self.pipeline,
             **flags,  # type: ignore[arg-type]
         )
+
+
+def _below(rows: pa.RecordBatch, offset: int) -> pa.RecordBatch:
+    return rows.slice(0, int(np.searchsorted(rows.column(0).to_numpy(), offset)))

@@ -67,7 +67,8 @@ class Source:
         self.held = {}
         running = [c for c in self.copies if c.status is Status.RUNNING and not c.paused]
         codecs = whole_codecs(self.plan.staging_producer, self.plan.provenance)
-        consumer = self._consumer = BatchConsumer(self.plan.source_consumer, codecs)
+        apart = frozenset(c.topic for c in self.copies if c.flow is not None)
+        consumer = self._consumer = BatchConsumer(self.plan.source_consumer, codecs, apart)
         consumer.assign((c.topic, c.topic_id, c.partition, c.read, c.read_epoch) for c in running)
 
     def hold(self, copies: Collection[PartitionCopy]) -> None:

@@ -8,16 +8,19 @@ from typing import NamedTuple
 from common.link.halt_reasons import HaltReason
 from common.partitions import PartitionName
 from replicator.lane.halts import Halts
-from replicator.lane.partition_copy import PartitionCopy, Status
+from replicator.lane.partition_copy import PartitionCopy, StageFailed, Status
 from replicator.lane.source_reader import Source
 
 
 class _Found(NamedTuple):
-    """`at`: the position before it; `generation` and `begun` as they were when it was found."""
+    """`at`: the position before it; `reason` and `available` as in Halt; `generation` and `begun` as they
+    were when it was found."""
 
     copy: PartitionCopy
     what: str
     at: int
+    reason: HaltReason
+    available: int | None
     generation: int
     begun: int
 
@@ -30,8 +33,22 @@ class Unreadable:
         self._halts = halts
         self._found: dict[PartitionName, _Found] = {}
 
-    def found(self, copy: PartitionCopy, what: str, at: int) -> None:
-        self._found[copy.topic, copy.partition] = _Found(copy, what, at, copy.generation, self._source.begun)
+    def found(
+        self,
+        copy: PartitionCopy,
+        what: str,
+        at: int,
+        reason: HaltReason = HaltReason.UNREADABLE,
+        available: int | None = None,
+    ) -> None:
+        begun = self._source.begun
+        self._found[copy.topic, copy.partition] = _Found(
+            copy, what, at, reason, available, copy.generation, begun
+        )
+
+    def stage_failed(self, copy: PartitionCopy, failed: StageFailed) -> None:
+        at = failed.offset
+        self.found(copy, str(failed), at, HaltReason.STAGE_FAILED, at + 1)
 
     def next_of(self, copy: PartitionCopy) -> bool:
         """Whether it comes next of what was read of this copy."""
@@ -52,4 +69,4 @@ class Unreadable:
                     # Batches of a topic that was made again don't fit behind the old one's.
                     self._halts.recreated(copy.topic)
                     continue
-                self._halts.halt(copy, HaltReason.UNREADABLE, f"{copy.name}: {bad.what}", bad.at, None)
+                self._halts.halt(copy, bad.reason, f"{copy.name}: {bad.what}", bad.at, bad.available)

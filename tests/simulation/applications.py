@@ -209,7 +209,16 @@ class Table:
                 m = decode(entry.value)
                 key = (m.cluster, m.topic_id, m.partition)
                 self.states[key] = PartitionState(
-                    m.next, m.topic, m.destination_topic, m.destination_partition, p, 0, 0, 0, False
+                    m.next,
+                    m.topic,
+                    m.destination_topic,
+                    m.destination_partition,
+                    p,
+                    0,
+                    0,
+                    0,
+                    False,
+                    m.pipeline,
                 )
                 self.last[key] = entry.offset
                 self.staging[p] = reached[p] = m.staging_offset

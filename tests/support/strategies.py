@@ -71,6 +71,7 @@ def frames(draw: st.DrawFn) -> Frame:
         draw(st.booleans()),
         gap,
         draw(st.none() | TEXT),
+        pipeline=draw(st.sampled_from([0, 0, 1, 2**40])),
     )
 
 
@@ -99,6 +100,7 @@ CONTROL_KINDS = [
     "halted",
     "resumed",
     "accept-loss",
+    "pipeline",
 ]
 _CONTROL_FIELDS = {
     "source_cluster": st.sampled_from(["s1", "s2"]),
@@ -126,6 +128,9 @@ _CONTROL_FIELDS = {
     "available": st.none() | st.integers(0, 5),
     "held": st.none() | st.tuples(st.integers(0, 2), st.integers(0, 9)).map(list),
     "held_start": st.none() | st.integers(0, 5),
+    "n": st.integers(0, 3),
+    "definition": st.just("{}"),
+    "sha256": st.just("00"),
 }
 
 

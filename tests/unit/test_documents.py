@@ -87,6 +87,7 @@ def metrics() -> set[str]:
 def test_whatever_lanes_count_is_a_metric() -> None:
     lanes = (
         replicator_lane.Lane._work,
+        replicator_lane._counts,
         Throttle.counts,
         deduplicator_lane.Lane._work,
         deduplicator_lane._work_of,

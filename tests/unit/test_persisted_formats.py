@@ -109,6 +109,9 @@ FRAMES = [
 ]
 
 
+PIPELINE_FRAMES = [dataclasses.replace(of, pipeline=12) for of in FRAMES]
+
+
 def _plain(value: Any) -> Any:
     return orjson.loads(
         orjson.dumps(
@@ -177,6 +180,9 @@ WRITTEN: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "frames-1": lambda: [
         _frame_line(of, frame.pack(_ROWS).to_pybytes() if of.count else b"") for of in FRAMES
     ],
+    "frames-pipeline": lambda: [
+        _frame_line(of, frame.pack(_ROWS).to_pybytes() if of.count else b"") for of in PIPELINE_FRAMES
+    ],
     "frames-2": lambda: [
         _frame_line(frame.Frame("east", "orders", ID, 3, 0, 1, 1, "host/1.0.0.ab", batches=True), _batch())
     ],
@@ -229,7 +235,8 @@ def test_golden_mappings_positions_and_group_offsets_are_read() -> None:
 
 
 def test_golden_frames_are_read() -> None:
-    for line, wanted in zip(_golden("frames-1"), FRAMES, strict=True):
+    lines = [*_golden("frames-1"), *_golden("frames-pipeline")]
+    for line, wanted in zip(lines, FRAMES + PIPELINE_FRAMES, strict=True):
         found, crc = frame.decode_headers([(name, bytes.fromhex(what)) for name, what in line["headers"]])
         assert found == wanted
         rows = frame.decode_rows(found, crc, bytes.fromhex(line["value"]))

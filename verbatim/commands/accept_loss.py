@@ -69,8 +69,10 @@ def resolve(
 
 
 def _end(halt: Halt, log_start: int) -> int:
-    if halt.application == DEDUPLICATOR and halt.available is not None:
-        return halt.available  # one record that can't be delivered
+    if halt.available is not None and (
+        halt.application == DEDUPLICATOR or halt.reason == HaltReason.STAGE_FAILED
+    ):
+        return halt.available  # one record that can't be delivered, or that a stage fails on
     return log_start
 
 

@@ -12,7 +12,7 @@ For one thread: `read` sends, waits (common/kafka/wire/fetch_sessions.py) and ta
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,10 +62,14 @@ class Event:
 class BatchConsumer:
     """Reads partitions from given positions on."""
 
-    def __init__(self, config: Mapping[str, Any], whole_codecs: Mapping[int, int]) -> None:
-        """`whole_codecs`: batches of these, up to so many bytes of each, may be handed out whole."""
+    def __init__(
+        self, config: Mapping[str, Any], whole_codecs: Mapping[int, int], apart: Collection[str] = ()
+    ) -> None:
+        """`whole_codecs`: batches of these, up to so many bytes of each, may be handed out whole, but for
+        those of the topics `apart`."""
         self._sessions = FetchSessions(config)
         self._codecs = whole_codecs
+        self._apart = apart
         self._positions = self._sessions.positions
         self._named: dict[PartitionName, Position] = {}
         """The same by the topics' names."""
@@ -187,7 +191,8 @@ class BatchConsumer:
             return
         at.unknown_since = None
         try:
-            yield from fetch_answers.chunks(at, part, self._codecs, WHOLE_BYTES, self._budget)
+            codecs = {} if at.topic in self._apart else self._codecs
+            yield from fetch_answers.chunks(at, part, codecs, WHOLE_BYTES, self._budget)
         except BatchError as wrong:
             at.stopped = True
             words = f"{wrong} (read up to {at.offset})"

@@ -224,10 +224,10 @@ def _no_dedup(module: ModuleType) -> None:
     """Frames that were delivered before are delivered again."""
 
     def forgetting(decide: Callable[..., Any]) -> Callable[..., Any]:
-        def forgetful(next_offset: int | None, frame: Any, complete: bool) -> Any:
+        def forgetful(next_offset: int | None, frame: Any, *rest: Any) -> Any:
             if next_offset is not None and frame.start < next_offset and frame.count:
                 next_offset = frame.start
-            return decide(next_offset, frame, complete)
+            return decide(next_offset, frame, *rest)
 
         return forgetful
 

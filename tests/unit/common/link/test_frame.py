@@ -125,7 +125,7 @@ def test_a_missing_header_is_refused(name: str) -> None:
         decode_headers(changed(name))
 
 
-@pytest.mark.parametrize("name", [*REQUIRED, "flags", "reason", "unheard-of"])
+@pytest.mark.parametrize("name", [*REQUIRED, "flags", "reason", "pipeline", "unheard-of"])
 def test_a_repeated_or_null_header_is_refused(name: str) -> None:
     value = dict(encode_headers(frame(1), b"value")).get(name, b"")
     with pytest.raises(FrameError, match="repeated"):
@@ -156,12 +156,19 @@ NUMBERS = [
 ]
 
 
-@pytest.mark.parametrize("name", ["partition", "start", "next", "count"])
+@pytest.mark.parametrize("name", ["partition", "start", "next", "count", "pipeline"])
 @pytest.mark.parametrize("value", [*NUMBERS, b"9" * 19, b"9223372036854775808", b"1" + b"0" * 100_000])
 def test_what_is_no_number_or_too_large_is_refused(name: str, value: bytes) -> None:
     with pytest.raises(FrameError) as refused:
         decode_headers(changed(name, value))
     assert len(str(refused.value)) < 300
+
+
+def test_the_pipeline_is_said_only_where_there_is_one_and_none_is_never_said() -> None:
+    assert ("pipeline", b"7") in encode_headers(frame(1, pipeline=7), b"")
+    assert "pipeline" not in dict(encode_headers(frame(1), b""))
+    with pytest.raises(FrameError, match="no number between 1"):
+        decode_headers(changed("pipeline", b"0"))
 
 
 @pytest.mark.parametrize(

@@ -78,15 +78,17 @@ def test_an_accepted_loss_stands_in_for_lost_state() -> None:
     st.booleans(),
     st.booleans(),
     st.booleans(),
+    st.integers(0, 2),
 )
 def test_no_offset_is_passed_over_and_none_comes_twice(
-    next_offset: int | None, start: int, length: int, origin: bool, gap: bool, complete: bool
+    next_offset: int | None, start: int, length: int, origin: bool, gap: bool, complete: bool, pipeline: int
 ) -> None:
-    what = frame(start, start + length, 0 if gap else length, origin=origin, gap=gap)
-    decision = decide(next_offset, what, complete)
+    what = frame(start, start + length, 0 if gap else length, origin=origin, gap=gap, pipeline=pipeline)
+    decision = decide(next_offset, what, complete, 1)
     if decision.action is not Action.DELIVER:
         assert decision.next == next_offset and not decision.first and not decision.lost
         return
+    assert next_offset is None or pipeline >= 1, "an older pipeline than what was delivered"
     assert decision.next == what.next
     assert decision.first == (next_offset is None)
     assert not decision.first or gap or (origin and complete)
@@ -95,3 +97,14 @@ def test_no_offset_is_passed_over_and_none_comes_twice(
     assert not before & delivered
     skipped = set(range(what.next)) - before - delivered
     assert len(skipped) == decision.lost and (gap or not skipped)
+
+
+def test_what_an_older_pipeline_would_decide_counts_as_missing() -> None:
+    """Promise: once a version of the pipeline has decided an offset, no older one decides another: with
+    records, without any, or as an operator's accepted loss."""
+    for more in ({}, {"count": 0}, {"count": 0, "gap": True}):
+        assert decide(10, frame(8, 15, pipeline=1, **more), True, 2) == Decision(Action.OUTDATED, next=10)
+        assert decide(10, frame(8, 15, pipeline=2, **more), True, 2).action is Action.DELIVER
+        assert decide(10, frame(8, 15, pipeline=3, **more), True, 2).action is Action.DELIVER
+    assert decide(10, frame(8, 10, pipeline=1), True, 2) == Decision(Action.SEEN, next=10)
+    assert decide(10, frame(11, 12, pipeline=1), True, 2) == Decision(Action.HOLE, next=10)

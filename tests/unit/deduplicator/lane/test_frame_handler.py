@@ -16,7 +16,7 @@ from common.link.control_records import Destination
 from common.link.control_state import Control
 from common.link.frame import Frame, encode_headers, pack
 from common.link.halt_reasons import HaltReason
-from deduplicator.lane.frame_handler import FrameHandler
+from deduplicator.lane.frame_handler import CommitFirst, FrameHandler
 from deduplicator.lane.partition_state import StagingPartitionState
 from deduplicator.lane.transaction import Again
 from tests.support.control_json import encode
@@ -29,11 +29,11 @@ KEY = ("id", 0)
 class Message:
     """A frame as staging holds it."""
 
-    def __init__(self, offset: int, start: int, keys: list[bytes | None]) -> None:
+    def __init__(self, offset: int, start: int, keys: list[bytes | None], pipeline: int = 0) -> None:
         at = list(range(start, start + len(keys)))
         rows = encode_rows(at, [1] * len(at), [1] * len(at), keys, [b"v"] * len(at), None)
         self._value = pack(rows, pa.Codec("lz4")).to_pybytes()
-        frame = Frame("c", "orders", "id", 0, start, start + len(keys), len(keys), "w")
+        frame = Frame("c", "orders", "id", 0, start, start + len(keys), len(keys), "w", pipeline=pipeline)
         self._headers = encode_headers(frame, self._value)
         self._offset = offset
 
@@ -116,6 +116,25 @@ def test_a_transaction_goes_to_one_destination_though_its_name_is_changed_meanwh
     recorder.moved.clear()
     take(judge, Message(2, 2, [b"k"]))
     assert recorder.produced == [("old", [0]), ("old", [1]), ("new", [2])]
+
+
+def test_a_mapping_is_of_one_pipeline_and_an_older_one_is_asked_for_again() -> None:
+    """Promise: what a version has delivered of a partition is told exactly, and it never goes back."""
+    judge, recorder, control = judgement()
+    go_to(control, "copy")
+    take(judge, Message(0, 0, [b"k"], 1))
+    take(judge, Message(1, 1, [b"k"], 1))
+    with pytest.raises(CommitFirst):
+        take(judge, Message(2, 2, [b"k"], 2))
+    assert judge.state.position == 2, "it is judged again"
+    recorder.moved.clear()
+    take(judge, Message(2, 1, [b"k", b"k"], 2))
+    take(judge, Message(3, 2, [b"k", b"k"], 1))
+    take(judge, Message(4, 1, [b"k", b"k"], 1))
+    assert recorder.skipped == [(HaltReason.MISSING, None)], "but what is seen is seen"
+    assert recorder.produced == [("copy", [0]), ("copy", [1]), ("copy", [2])]
+    assert (judge.state.next[KEY], judge.state.pipelines[KEY]) == (3, 2)
+    assert [moved.frame.pipeline for moved in recorder.moved.values()] == [2]
 
 
 def test_records_without_a_key_stop_a_partition_at_a_compacted_destination_and_nowhere_else() -> None:

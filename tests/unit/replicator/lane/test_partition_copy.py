@@ -12,9 +12,12 @@ from hypothesis import strategies as st
 
 from common.kafka.wire.records import Rows
 from common.link.frame import COMPRESSED_FROM_BYTES, decode_rows
+from common.pipeline.batch import Origin
+from common.pipeline.engine import Engine
 from replicator.lane import partition_copy
 from replicator.lane.frame_packer import FramePacker
-from replicator.lane.partition_copy import CutFrame, PartitionCopy, Status
+from replicator.lane.partition_copy import CutFrame, PartitionCopy, StageFailed, Status
+from tests.support.pipelines import pipeline
 from tests.support.strategies import Record, chunk_of
 
 
@@ -366,3 +369,90 @@ def test_what_is_put_back_is_read_again_and_the_frames_before_it_keep_their_mean
     copy.rewind(1, 3)
     copy.put_back()
     assert (copy.read, copy.read_epoch) == (1, 3)
+
+
+def flowing(*stages: object, **flow: object) -> PartitionCopy:
+    """A copy of a topic that a flow of pipeline 3 takes."""
+    copy = make()
+    ready = Engine(pipeline(*stages, **flow), {}).flow_of("orders")
+    assert ready is not None
+    copy.pipeline = 3
+    copy.flow = lambda rows: ready.apply(rows, Origin("link", "orders", 0))
+    return copy
+
+
+def with_values(*values: bytes, start: int = 0) -> list[Record]:
+    return [Record(at, v=value) for at, value in enumerate(values, start)]
+
+
+ODD = [b'{"a":%d}' % (n % 2) for n in range(10)]
+
+
+def test_each_frame_says_its_pipeline_whatever_it_holds() -> None:
+    copy = make()
+    copy.pipeline = 3
+    take(copy, dense(0, 2))
+    nothing(copy, 4)
+    frames = [*copy.cut(True), copy.origin_frame(), copy.position_frame(), copy.gap_frame(1, 2, "why")]
+    assert [cut.frame.pipeline for cut in frames] == [3] * 5
+
+
+def test_what_a_flow_leaves_out_is_a_gap_and_counted(small: None) -> None:
+    copy = flowing({"filter": {"keep": {"a": 1}}})
+    take(copy, with_values(*ODD))
+    cuts = copy.cut(True)
+    assert ranges(cuts) == [(0, 4, 2), (4, 8, 2), (8, 10, 1)]
+    assert [list(rows(cut).offsets) for cut in cuts] == [[1, 3], [5, 7], [9]]
+    take(copy, with_values(b'{"a":0}', b'{"a":0}', start=10))
+    cuts += copy.cut(True)
+    assert ranges(cuts)[-1] == (10, 12, 0) and cuts[-1].value == b""
+    for cut in cuts:
+        copy.acknowledge(cut)
+    assert (copy.records, copy.filtered, copy.skipped, copy.acked) == (5, 7, 0, 12)
+
+
+def test_a_record_that_a_stage_fails_on_stops_the_partition_behind_what_is_before_it() -> None:
+    """Promise: all before it goes; nothing behind it, and nothing that claims to cover it."""
+    copy = flowing({"mask": {"fields": {"a": "redact"}}})
+    take(copy, with_values(b'{"a":1}', b'{"a":2}', b"secret {", b'{"a":3}', b"{"))
+    (cut,) = copy.cut(True)
+    assert ranges([cut]) == [(0, 2, 2)] and rows(cut).values == [b'{"a":"***"}'] * 2
+    for _ in range(2):
+        with pytest.raises(StageFailed) as failed:
+            copy.cut(True)
+        take(copy, with_values(b"{}", start=5))
+    assert failed.value.offset == 2
+    assert str(failed.value) == "record 2: stage 1 (mask) fails: the value is no JSON"
+    assert (copy.cut_at, copy.read, copy.waiting) == (2, 5, 0)
+    copy.acknowledge(cut)
+    assert (copy.acked, copy.filtered, copy.skipped) == (2, 0, 0)
+    copy.rewind(copy.acked)
+    take(copy, with_values(b"{", b"{}", start=2))
+    with pytest.raises(StageFailed):
+        copy.cut(True)
+    copy.rewind(3)
+    take(copy, with_values(b"{}", start=3))
+    assert ranges(copy.cut(True)) == [(3, 4, 1)], "once it is given up"
+
+
+def test_offsets_without_records_before_one_that_a_stage_fails_on_go_first() -> None:
+    copy = flowing({"mask": {"fields": {"a": "redact"}}})
+    take(copy, with_values(b"{", start=4), epoch=6)
+    (cut,) = copy.cut(True)
+    assert (ranges([cut]), cut.leader_epoch) == ([(0, 4, 0)], None)
+    with pytest.raises(StageFailed, match="record 4"):
+        copy.cut(True)
+
+
+def test_what_was_filtered_before_a_record_that_a_stage_fails_on_is_counted_once() -> None:
+    copy = flowing({"filter": {"keep": {"a": 1}}})
+    take(copy, with_values(*ODD[:3], b"{", *ODD[:3]))
+    (cut,) = copy.cut(True)
+    assert (ranges([cut]), cut.filtered) == ([(0, 3, 1)], 2)
+
+
+def test_records_that_a_stage_fails_on_are_skipped_where_the_flow_says_so() -> None:
+    copy = flowing({"filter": {"keep": {"a": 1}}}, onError="skip")
+    take(copy, with_values(*ODD[:3], b"{", b'{"a":1}'))
+    (cut,) = copy.cut(True)
+    assert (list(rows(cut).offsets), cut.filtered, cut.skipped) == ([1, 4], 2, 1)

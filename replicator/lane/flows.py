@@ -1,0 +1,46 @@
+"""What the pipeline of a lane's plan does with the records of each topic. Only where one is given: the engine
+takes its time to be imported."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from common.link.control_records import NO_FLOWS
+from replicator.lane_plan import PipelinePlan
+
+if TYPE_CHECKING:
+    from common.pipeline.engine import Applied, Engine
+
+Flow = Callable[[pa.RecordBatch], "Applied"]
+
+
+class Flows:
+    """Of one lane. Raises SettingsError where a key is not there, or a stage can't run here."""
+
+    def __init__(self, plan: PipelinePlan | None, link: str) -> None:
+        self.number = 0 if plan is None else plan.n
+        self._link = link
+        self._engine = None if plan is None or plan.definition == NO_FLOWS else ready(plan)
+
+    def of(self, topic: str, partition: int) -> Flow | None:
+        """None: no flow takes the topic."""
+        ready = None if self._engine is None else self._engine.flow_of(topic)
+        if ready is None:
+            return None
+        from common.pipeline.batch import Origin
+
+        return partial(ready.apply, origin=Origin(self._link, topic, partition))
+
+
+def ready(plan: PipelinePlan) -> Engine:
+    """With the keys that this machine has. Raises SettingsError."""
+    from common.pipeline.definition import defined, read_keys
+    from common.pipeline.engine import Engine
+
+    made = defined(plan.definition, plan.keys)
+    return Engine(made, read_keys(made, os.environ))
