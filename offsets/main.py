@@ -12,7 +12,7 @@ import click
 from common.app.cli import echo_json, link_folder, live_file, settings_options
 from common.app.entry import entry
 from common.app.links.links import Links
-from common.errors import GroupRefused, GroupsFailed, SettingsError
+from common.errors import GroupRefused, GroupsFailed, LinkRefused, SettingsError
 from offsets import failback
 from offsets.commit_rule import MEANINGS
 from offsets.describe import describe, table
@@ -101,6 +101,10 @@ def _dry_run(settings: Settings) -> None:
 
 def _fail_back(settings: Settings, dry_run: bool) -> None:
     with closing(read_only(settings, needs_source=True)) as survey:
+        if n := survey.control.state.pipeline:
+            raise LinkRefused(
+                f"--reverse: records of this link went through a pipeline ({n} is the newest); going back over what one has left out is not built yet"
+            )
         rows = failback.look(survey)
         where = f"the SOURCE cluster {survey.link.source_name} ({settings.source_bootstrap_servers})"
         click.echo(f"nothing is written: what would go to {where}" if dry_run else f"writing to {where}")

@@ -1,0 +1,244 @@
+"""Pipelines in the path of records, on real brokers: what arrives is what a second implementation makes of
+the source by the version that each mapping names, and nothing else does."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from common.app.health import Health
+from common.errors import LinkRefused
+from common.link.halt_reasons import HaltReason
+from offsets.group_offsets import GroupKey
+from tests.conftest import Names
+from tests.integration.test_batches import batches_of
+from tests.integration.test_offsets import commit, committed, group_offsets, once, run
+from tests.support.brokers import Record, create_topic, produce, read_all
+from tests.support.harness import Link, ThreadReplicator, assert_copied, eventually
+from tests.support.metrics import sample
+from verbatim.local.kafka_cluster import Cluster
+from verbatim.verify.pipeline import definition as second
+from verbatim.verify.pipeline.records import Record as Given
+
+KEY = "0123456789abcdef0123456789abcdef"
+SECRET, OPEN = b"born-in-1970-at-the-sea", b"rather-likes-green-tea"
+FIRST = """\
+version: 1
+keys: {pii: file:KEY}
+flows:
+  - topics: ['.*\\.customers']
+    value: json
+    stages:
+      - filter: {keep: {kind: {in: [order, refund]}}}
+      - mask: {key: pii, fields: {email: hmac, 'notes[*].secret': redact}}
+      - headers: {remove: ['x-.*'], set: {origin: '{topic}/{partition}@{offset}'}}
+"""
+SECOND = FIRST.replace("[order, refund]", "[order, other]").replace("email: hmac", "email: redact")
+
+
+@pytest.fixture(scope="module")
+def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str, Path]]:
+    """A source, a target, and the folder of the target's logs."""
+    folder = tmp_path_factory.mktemp("target")
+    source, target = Cluster(), Cluster(data_folder=folder)
+    try:
+        source.start()
+        target.start()
+        yield source.bootstrap_servers, target.bootstrap_servers, folder
+    finally:
+        target.stop()
+        source.stop()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "key").write_text(KEY)
+    path = tmp_path / "pipeline.yaml"
+    say(path, FIRST)
+    return path
+
+
+def say(file: Path, text: str) -> None:
+    file.write_text(text.replace("KEY", str(file.parent / "key")))
+
+
+def link_of(clusters: tuple[str, str, Path], name: str, file: Path, **more: str) -> Link:
+    # What a codec has packed could not be looked for.
+    source, target, _ = clusters
+    plain = {"KAFKA_CLUSTERS_DESTINATION_PRODUCER_COMPRESSION_TYPE": "none"}
+    return Link(source, target, name, rf"{name}\.t\..*", PIPELINE=str(file), **plain, **more)
+
+
+def customer(number: int, partition: int = 0) -> Record:
+    kind = ("order", "refund", "other")[number % 3]
+    value = b'{"kind":"%s", "n":1.10, "email":"%s%d@sea.org","likes":"%s","notes":[{"secret":"%s"}]}' % (
+        kind.encode(), SECRET, number, OPEN, SECRET,
+    )  # fmt: skip
+    return Record(value, b"k%d" % number, partition, headers=[("x-trace", SECRET), ("kept", b"1")])
+
+
+def keys(file: Path) -> dict[str, bytes]:
+    return {"pii": (file.parent / "key").read_bytes()}
+
+
+def assert_as_piped(link: Link, topic: str, file: Path) -> dict[int, list[int]]:
+    """Each source offset is covered by one mapping, and by its version arrives as it must or not at all. The
+    versions of each partition, in order."""
+    versions = {
+        n: second.Pipeline.of(v.definition.encode(), keys(file)) for n, v in link.control().pipelines.items()
+    }
+    there, here = read_all(link.source, topic), read_all(link.target, topic)
+    found: dict[int, list[int]] = {}
+    for partition, mappings in link.mappings(topic).items():
+        assert all(a.next == b.start for a, b in pairwise(mappings))
+        found[partition] = [mapping.pipeline for mapping in mappings]
+        arrived = {seen.offset: seen for seen in here[partition]}
+        wanted = []
+        for seen in there[partition]:
+            (mapping,) = [m for m in mappings if m.start <= seen.offset < m.next]
+            given = Given(
+                topic, partition, seen.offset, seen.timestamp, seen.key, seen.value,
+                tuple(seen.headers or ()), link.settings.application_name,
+            )  # fmt: skip
+            result = versions[mapping.pipeline].apply(given)
+            if result.outcome in ("kept", "tombstone"):
+                (at,) = [d + seen.offset - s for s, d, n in mapping.runs if s <= seen.offset < s + n]
+                copy = arrived[at]
+                assert result.is_copied_as(copy.timestamp, copy.key, copy.value, copy.headers), seen
+                wanted.append(at)
+        assert wanted == [*arrived]
+    return found
+
+
+def count(health: Health, what: str, topic: str, partition: int) -> float:
+    found = sample(health, f"verbatim_{what}_total", topic=topic, partition=str(partition))
+    assert found is not None
+    return found
+
+
+def logs_hold(folder: Path, what: bytes) -> set[str]:
+    """The folders of partitions in which these bytes lie."""
+    return {log.parent.name for log in folder.rglob("*.log") if what in log.read_bytes()}
+
+
+def test_a_pipeline_that_changes_while_records_flow(
+    clusters: tuple[str, str, Path], file: Path, names: Names
+) -> None:
+    """Promise: each record is copied once by exactly the version that its mapping names, or left out; what is
+    masked lies nowhere at the target; a topic that no flow takes goes as it always did."""
+    name = names.link
+    customers, plain = f"{name}.t.customers", f"{name}.t.plain"
+    link = link_of(clusters, name, file)
+    for topic, partitions in ((customers, 2), (plain, 1)):
+        create_topic(link.source, topic, partitions)
+    big = Producer({"bootstrap.servers": link.source, "batch.size": 900_000, "linger.ms": 500})
+    for i in range(3000):
+        big.produce(plain, b"%d " % i * 40 + OPEN, b"%d" % i, 0, headers=[("x-trace", b"1")])
+    big.flush(20)
+    produce(link.source, customers, [customer(i, i % 2) for i in range(100)])
+    with link.running() as (replicator, _):
+        eventually(lambda: sum(link.arrived(customers)) >= 60, "the first records", 60)
+        say(file, SECOND)
+        number = 100
+        while len(link.control().pipelines) < 2:
+            produce(link.source, customers, [customer(number, number % 2)])
+            number += 1
+            assert number < 2000
+        produce(link.source, customers, [customer(i, i % 2) for i in range(number, number + 100)])
+        say(file, "version: 1\nflows: []\n")
+
+        def all_there() -> bool:
+            reached = {p: m[-1].next for p, m in link.mappings(customers).items() if m}
+            return reached == {p: len(r) for p, r in enumerate(read_all(link.source, customers))}
+
+        eventually(all_there, "all to be delivered", 60)
+        health = replicator.application.health
+        time.sleep(4)
+        records, filtered = (
+            [count(health, what, customers, p) for p in (0, 1)] for what in ("records", "filtered")
+        )
+        assert sum(records + filtered) == number + 100 and min(filtered) > 0
+    versions = assert_as_piped(link, customers, file)
+    assert {p: sorted(set(v)) for p, v in versions.items()} == {0: [1, 2], 1: [1, 2]}
+    assert all(v == sorted(v) for v in versions.values()), "a version never goes back"
+    assert set(link.control().pipelines) == {1, 2}, "a bad file is no version"
+    for version in link.control().pipelines.values():
+        assert KEY not in version.definition and '"keys":["pii"]' in version.definition
+    assert_copied(link, plain)
+    assert {m.pipeline for m in link.mappings(plain)[0]} <= {1, 2}
+    there, here = (batches_of(at, plain, 3000) for at in (link.source, link.target))
+    wholes = [batch for header, batch in there if header.size >= 64 << 10]
+    assert wholes and set(wholes) <= {batch for _, batch in here}, "batches of a topic that no flow takes"
+    folder = clusters[2]
+    assert {customers, f"{name}.staging"} <= {log.rpartition("-")[0] for log in logs_hold(folder, OPEN)}
+    for hidden in (SECRET, KEY.encode()):
+        assert logs_hold(folder, hidden) == set()
+
+
+def test_a_stage_that_fails_halts_until_the_pipeline_is_another_or_the_record_is_given_up(
+    clusters: tuple[str, str, Path], file: Path, names: Names, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Promise: what is before the record arrives, nothing behind it does; an accepted loss skips that record
+    alone; a new version goes on with it; nothing of the record is shown."""
+    name = names.link
+    customers = f"{name}.t.customers"
+    link = link_of(clusters, name, file)
+    create_topic(link.source, customers)
+    bad = Record(b"{" + SECRET, b"bad")
+    produce(link.source, customers, [customer(0), customer(1), bad, customer(3), bad, customer(6)])
+    with link.running():
+        eventually(lambda: link.halted() == {(customers, 0): HaltReason.STAGE_FAILED}, "the halt", 60)
+        (halt,) = link.control().halts.values()
+        assert (halt.application, halt.next, halt.available) == ("replicator", 2, 3)
+        assert halt.detail == f"{customers}-0: record 2: stage 1 (filter) fails: the value is no JSON"
+        eventually(lambda: link.arrived(customers) == [2], "what is before it")
+        time.sleep(1)
+        assert link.arrived(customers) == [2]
+        link.accept_loss(customers, 0, 2, 3)
+        eventually(lambda: link.arrived(customers) == [3], "what is behind the first")
+        eventually(lambda: link.halted(), "the second halt")
+        assert next(iter(link.control().halts.values())).next == 4
+        say(file, FIRST.replace("    stages:", "    onError: skip\n    stages:"))
+        eventually(lambda: link.arrived(customers) == [4], "what is behind the second")
+        eventually(lambda: not link.halted(), "no halt")
+    assert [r.key for r in read_all(link.target, customers)[0]] == [b"k0", b"k1", b"k3", b"k6"]
+    assert [m.lost for m in link.mappings(customers)[0] if m.lost] == [1]
+    assert SECRET.decode() not in caplog.text and KEY not in caplog.text
+
+
+def test_without_a_pipeline_again_there_is_a_version_and_a_successor_without_its_key_says_so(
+    clusters: tuple[str, str, Path], file: Path, names: Names
+) -> None:
+    """Promise: what comes after a pipeline is taken away is told from what came before; groups are translated
+    over what was left out, and not back."""
+    name = names.link
+    customers = f"{name}.t.customers"
+    link = link_of(clusters, name, file, CONSUMER_GROUPS="g")
+    create_topic(link.source, customers)
+    produce(link.source, customers, [customer(i) for i in range(6)])
+    assert link.copy() == (0, 0)
+    (file.parent / "key").rename(file.parent / "no-key")
+    with pytest.raises(Exception, match="key pii: can't read"):
+        ThreadReplicator(link.settings, True)
+    del link.variables["PIPELINE"]
+    produce(link.source, customers, [customer(i) for i in range(6, 12)])
+    assert link.copy() == (0, 0)
+    (file.parent / "no-key").rename(file.parent / "key")
+    assert assert_as_piped(link, customers, file)[0] == sorted(assert_as_piped(link, customers, file)[0])
+    assert {m.pipeline for m in link.mappings(customers)[0]} == {1, 2}
+    assert json.loads(link.control().pipelines[2].definition)["flows"] == []
+    # 2 and 5 were left out, 8 was not.
+    for at, wanted in ((2, 3), (5, 6), (8, 8)):
+        commit(link.source, "g", customers, at)
+        once(link)
+        found = group_offsets(link)[GroupKey("g", customers, 0)]
+        copies = {s + i: d + i for m in link.mappings(customers)[0] for s, d, n in m.runs for i in range(n)}
+        assert found.offset == committed(link.target, "g", customers) == copies[wanted]
+    with pytest.raises(LinkRefused, match="--reverse: .*pipeline"):
+        run(link, "--reverse")
