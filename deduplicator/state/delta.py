@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
 
 from common.config import state_path
 from common.errors import StateError
@@ -32,10 +31,9 @@ def made_table(
     """The table at `path`, made if missing: by a commit without data, so that data without a log means
     damage. One of an earlier release gets the columns that it lacks."""
     if exists(spark, path):
-        found = open_table(spark, path)
-        there = set(found.toDF().columns)
-        if lacking := [of for of in struct(ddl).fields if of.name not in there]:
-            empty = spark.createDataFrame([], StructType(lacking))
+        found, wanted = open_table(spark, path), struct(ddl)
+        if not set(wanted.names) <= set(found.toDF().columns):
+            empty = spark.createDataFrame([], wanted)
             empty.write.format("delta").mode("append").option("mergeSchema", "true").save(path)
         return found
     from delta.tables import DeltaTable

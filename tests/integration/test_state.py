@@ -25,8 +25,17 @@ from pyspark.sql import SparkSession
 from common.errors import StateError
 from common.spark.session import build_session, stop_session
 from deduplicator.state import folding, local_reader
+from deduplicator.state.delta import made_table
+from deduplicator.state.delta_rows import HISTORY_PROPERTIES
 from deduplicator.state.folding import Folding
-from deduplicator.state.mappings_source import CONFIG_OPTION, bounds, consumer, options, range_options
+from deduplicator.state.mappings_source import (
+    CONFIG_OPTION,
+    SCHEMA,
+    bounds,
+    consumer,
+    options,
+    range_options,
+)
 from deduplicator.state.snapshot import FoldPlan, FoldResult, Snapshot
 from deduplicator.state.table import StateTable
 
@@ -176,20 +185,29 @@ def test_a_fold_moves_rows_and_m_in_one_commit_and_history_keeps_every_run(
 def test_a_fold_goes_on_from_a_table_that_an_earlier_version_wrote(
     table: StateTable, mappings: Mappings
 ) -> None:
-    """Promise: version N folds into the tables of version N-1; tests/unit/test_persisted_formats.py says what
-    this one holds."""
+    """Promise: version N folds into the tables of version N-1, which get the columns that they lack;
+    tests/unit/test_persisted_formats.py says what this one holds."""
     shutil.copytree(GOLDEN / "state-table", folder(table))
+    old = f"date date, {SCHEMA}".replace("pipeline bigint, ", "")
+    made_table(table.spark, table.history_path, old, HISTORY_PROPERTIES, "date")
     mappings.write(mapping(0, 10))
     mappings.write(*(mapping(0, 5, partition=1) for _ in range(8)), to=1)
-    mappings.write(mapping(10, 20))
+    mappings.write(mapping(10, 15, pipeline=3), mapping(15, 20))
 
     result = table.fold()
 
-    assert (result.start, result.end) == ({0: 2, 1: 9}, {0: 4, 1: 9})
+    assert (result.start, result.end) == ({0: 2, 1: 9}, {0: 5, 1: 9})
     snapshot = table.load()
-    assert (snapshot.folded, snapshot.holes) == ({0: 4, 1: 9}, {1: 5})
+    assert (snapshot.folded, snapshot.holes) == ({0: 5, 1: 9}, {1: 5})
     state = snapshot.states[KEY]
-    assert (state.next, state.records, state.duplicates) == (20, 20, 2)
+    assert (state.next, state.records, state.duplicates) == (20, 20, 3)
+    assert {key[2]: of.pipeline for key, of in snapshot.states.items()} == {0: 3, 1: 0}
+    rows = table.spark.read.format("delta").load(table.history_path).collect()
+    assert sorted((row.start, row.pipeline) for row in rows) == [(10, 3), (15, 0)]
+    before = version(table)
+    mappings.write(mapping(20, 21, pipeline=4))
+    table.fold()
+    assert table.load().states[KEY].pipeline == 4 and version(table) == before + 1
 
 
 def test_a_fold_with_nothing_new_commits_nothing(table: StateTable, mappings: Mappings) -> None:

@@ -27,6 +27,7 @@ def main() -> int:
     parser.add_argument(
         "--names", action="store_true", help="schedules in which topics are asked for by name"
     )
+    parser.add_argument("--pipelines", action="store_true", help="schedules in which the pipeline changes")
     parser.add_argument(
         "--exhaustive", type=int, choices=[1, 2], help="every departure, or every pair of departures"
     )
@@ -46,7 +47,7 @@ def main() -> int:
         failures += _all(
             "schedule",
             range(args.seed, args.seed + args.schedules),
-            partial(by_seed, merged=args.merged, names=args.names),
+            partial(by_seed, merged=args.merged, names=args.names, pipelines=args.pipelines),
             args.workers,
         )
     if args.exhaustive == 1:

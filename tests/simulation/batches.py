@@ -445,9 +445,12 @@ class Position:
 class BatchConsumer(Client):
     """Reads partitions from given positions on, committed records only."""
 
-    def __init__(self, world: Surroundings, config: Config, whole_codecs: Mapping[int, int]) -> None:
+    def __init__(
+        self, world: Surroundings, config: Config, whole_codecs: Mapping[int, int], apart: Collection[str]
+    ) -> None:
         super().__init__(world, config)
         self._whole = bool(whole_codecs)
+        self._apart = apart
         self.readings: dict[tuple[str, int], Position] = {}
         world.consumers.append(self)
 
@@ -571,7 +574,7 @@ class BatchConsumer(Client):
                 some, left = left[:size], left[size:]
                 chunk = Chunk(p.topic, p.partition, some[-1].offset + 1, epoch)
                 records = [e for e in some if not e.marker and (e.txn is None or e.txn.state == "committed")]
-                if records and self._whole and pick(2, "whole"):
+                if records and self._whole and p.topic not in self._apart and pick(2, "whole"):
                     chunk.wholes = list(self._wholes(records))
                     chunk.alone = len(chunk.wholes) == 1 and bool(pick(2, "alone"))
                 elif records:

@@ -1243,3 +1243,58 @@ def what_hangs_is_closed_though_nothing_comes() -> None:
         w.run_for(60.0)
         assert not _hangs(w)
         w.settle()
+
+
+def _holds_back(process: Process, staging: str | None) -> None:
+    """What the process sends to staging stays on its way; None: goes on."""
+    for producer in process.producers:
+        producer.stuck = set() if staging is None else {staging}
+
+
+def _on_its_way(process: Process) -> int:
+    """Frames that the process has sent and that have not arrived."""
+    return sum(bool(queued.headers) for producer in process.producers for queued in producer.queue)
+
+
+def _frames_of(w: World, pipeline: int) -> int:
+    """How many frames with records staging got of a pipeline."""
+    said = [dict(entry.headers or []) for entry in frames(w).entries]
+    return sum(h.get("pipeline") == b"%d" % pipeline and h.get("count") != b"0" for h in said)
+
+
+@case
+def a_frame_of_an_older_pipeline_decides_nothing_after_one_of_a_newer() -> None:
+    """Frames of the first version are on their way when their driver dies; its successor has another one, of
+    which a frame is delivered, and others wait. Then the first ones arrive. Also where their owner is another
+    one by then, who knows from the mappings alone, from the table, or from what was left to it."""
+    for meanwhile in ("nothing", "dies", "dies after a fold", "an epoch ends"):
+        w = copied_world()
+        with w.living():
+            w.pipelines.change("")
+            w.start()
+            w.run_until(w.copied)
+            staging, old = w.settings.staging_topic, lane(w, "replicator")
+            _holds_back(old, staging)
+            w.produce(0, 9)
+            w.run_until(lambda old=old: _on_its_way(old) >= 3)  # type: ignore[misc]
+            old.paused = True
+            w.pipelines.change("05")
+            w.kill_driver(w.instances[0], executors_too=False)
+            w.run_until(lambda w=w: _frames_of(w, 2) == 1)  # type: ignore[misc]
+            _holds_back(new := lane(w, "replicator"), staging)
+            w.run_until(lambda w=w: w.version(0) == 2)  # type: ignore[misc]
+            if meanwhile == "an epoch ends":
+                assert faults.end_epoch(w, "deduplicator")
+                w.run_for(15.0)
+            elif meanwhile != "nothing":
+                if meanwhile == "dies after a fold":
+                    folded(w)
+                w.kill(lane(w, "deduplicator"))
+                w.run_for(15.0)
+            _holds_back(old, None)
+            w.run_until(lambda old=old: not _on_its_way(old))  # type: ignore[misc]
+            w.run_for(5.0)
+            _holds_back(new, None)
+            w.settle()
+            if not w.states["a frame of an older pipeline was refused"]:
+                raise ShowsNothing(meanwhile)

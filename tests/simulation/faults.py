@@ -277,6 +277,28 @@ HARMLESS: list[Fault] = [
 ]
 
 
+def change_pipeline(w: World, pick: Pick) -> bool:
+    """The file of the pipeline is another one, or gone; a while later, most likely, the driver has seen
+    it."""
+    w.pipelines.remove() if pick(5) == 0 else w.pipelines.change(["", "05", "1357", "0123456789"][pick(4)])
+    w.run_for([0.0, 15.0, 40.0][pick(3)])
+    return True
+
+
+def leave_a_replicator(w: World, pick: Pick) -> bool:
+    """Records are on their way when a lane is cut off, or loses sight of its driver, which gets a successor;
+    it goes on with what it has."""
+    produce(w, pick)
+    produce(w, pick)
+    if (process := _lane(w, pick, "replicator")) is None:
+        return False
+    w.run(pick(40))
+    process.cut_off_until = w.scheduler.now + [0.0, 20.0, 70.0][pick(3)]
+    for instance in [i for i in w.instances if i.name == "replicator"]:
+        w.kill_driver(instance, executors_too=False)
+    return True
+
+
 def retention_of_anything(w: World, pick: Pick) -> bool:
     """The source forgets what is not copied yet."""
     topic = _topic(w, pick)

@@ -26,16 +26,21 @@ Change = tuple[str, str, str]
 @dataclass(frozen=True)
 class Mutant:
     """`killed_by` is the case, or the number of the seeded schedule, that is known to notice; `names`: where
-    topics are asked for by name."""
+    topics are asked for by name; `pipelines`: of the schedules in which the pipeline changes."""
 
     name: str
     changes: tuple[Change, ...]
     killed_by: str | int
     names: bool = False
+    pipelines: bool = False
 
 
 def _of(name: str, killed_by: str | int, *changes: Change) -> Mutant:
     return Mutant(name, changes, killed_by)
+
+
+def _piped(name: str, killed_by: int, *changes: Change) -> Mutant:
+    return Mutant(name, changes, killed_by, pipelines=True)
 
 
 def _by_name(name: str, killed_by: str | int, *changes: Change) -> Mutant:
@@ -45,6 +50,7 @@ def _by_name(name: str, killed_by: str | int, *changes: Change) -> Mutant:
 _CLIENTS = '__import__("common.kafka.client.clients", fromlist=["_"])'
 _ERRORS = '__import__("common.kafka.errors", fromlist=["_"])'
 _HIGH = f"{_CLIENTS}.watermarks(self._admin, plan.mappings_topic, self.partition, deadline)[1] - 1"
+_OLDER = "a_frame_of_an_older_pipeline_decides_nothing_after_one_of_a_newer"
 _TAKES_NOTHING = "a_destination_that_takes_nothing_stops_nobody_else_and_gets_what_it_missed"
 
 MUTANTS = [
@@ -590,6 +596,53 @@ MUTANTS = [
             "if False and",
         ),
     ),
+    _piped(
+        "a frame does not say its pipeline",
+        0,
+        (
+            "replicator.lane.partition_copy:PartitionCopy._frame",
+            "pipeline=self.pipeline",
+            "pipeline=0",
+        ),
+    ),
+    _of(
+        "a frame of an older pipeline is taken after one of a newer",
+        _OLDER,
+        ("deduplicator.lane.dedup:decide", "if frame.pipeline < pipeline:", "if False:"),
+    ),
+    _of(
+        "the mappings do not tell an owner by which pipeline was delivered",
+        _OLDER,
+        ("deduplicator.lane.recovery:recover", "if pipeline:", "if False:"),
+    ),
+    _of(
+        "the state table does not tell an owner by which pipeline was delivered",
+        _OLDER,
+        ("deduplicator.main:Deduplicator._in_table", "if state.pipeline:", "if False:"),
+    ),
+    _of(
+        "an owner does not leave to the next one by which pipeline was delivered",
+        _OLDER,
+        ("deduplicator.lane.delivery:Delivery._leave", "self.state.pipelines", "{}"),
+    ),
+    _piped(
+        "a mapping spans two pipelines",
+        0,
+        (
+            "deduplicator.lane.frame_handler:FrameHandler._judge_frame",
+            "under_way.frame.pipeline != frame.pipeline",
+            "False",
+        ),
+    ),
+    _piped(
+        "lanes go by the newest number and the flows of the one before",
+        0,
+        (
+            "replicator.driver.pipeline_file:PipelineFile.make_newest",
+            "while not self.is_newest(state):",
+            "while state.pipeline == 0:",
+        ),
+    ),
 ]
 
 
@@ -639,18 +692,18 @@ def _users(module_name: str, name: str) -> list[Any]:
     ]
 
 
-def check(by: str | int, names: bool = False) -> None:
+def check(by: str | int, names: bool = False, pipelines: bool = False) -> None:
     """A case by its name, a schedule by its number."""
     if isinstance(by, str):
         run_case(by, names)
     else:
-        by_seed(by, names=names)
+        by_seed(by, names=names, pipelines=pipelines)
 
 
-def notices(by: str | int, names: bool = False) -> str | None:
+def notices(by: str | int, names: bool = False, pipelines: bool = False) -> str | None:
     """What a case or schedule says against the code as it is now, or None."""
     try:
-        check(by, names)
+        check(by, names, pipelines)
     except ShowsNothing:
         return None
     except NameError:
@@ -666,7 +719,7 @@ def hunt(mutant: Mutant, seeds: range) -> str | int | None:
         cases = [name for name in CASES if mutant.names in WAYS[name]]
         tried: list[str | int] = [mutant.killed_by, *cases, *seeds]
         for by in tried:
-            if notices(by, mutant.names) is not None:
+            if notices(by, mutant.names, mutant.pipelines) is not None:
                 return by
     return None
 
@@ -677,5 +730,6 @@ def table() -> str:
     for m in MUTANTS:
         by = f"`{m.killed_by}`" if isinstance(m.killed_by, str) else f"schedule {m.killed_by}"
         by += ", by name" if m.names else ""
+        by += ", --pipelines" if m.pipelines else ""
         lines.append(f"| {m.name} | {by} |")
     return "\n".join(lines)

@@ -21,14 +21,15 @@ def _settings(staging_partitions: int) -> Settings:
     return settings(STAGING_PARTITIONS=str(staging_partitions))
 
 
-def by_seed(seed: int, merged: bool = False, names: bool = False) -> Counter[str]:
+def by_seed(seed: int, merged: bool = False, names: bool = False, pipelines: bool = False) -> Counter[str]:
     """Run a schedule; the states it visited. `merged`: of two source topics that go into one; `names`: which
-    are asked for by name. Raises Wrong, or whatever the code under it raised."""
+    are asked for by name; `pipelines`: one changes again and again. Raises Wrong, or whatever the code under
+    it raised."""
     with by_names(names):
-        return _by_seed(seed, merged)
+        return _by_seed(seed, merged, pipelines)
 
 
-def _by_seed(seed: int, merged: bool) -> Counter[str]:
+def _by_seed(seed: int, merged: bool, pipelines: bool) -> Counter[str]:
     r = random.Random(seed)
     world = World(
         Seeded(seed, r.choice([0.0, 0.02, 0.1, 0.3])),
@@ -41,7 +42,11 @@ def _by_seed(seed: int, merged: bool) -> Counter[str]:
     world.fold_s = r.choice([10.0, 60.0, 300.0])
     lossy = seed % 8 == 7
     kinds = faults.LOSSY if lossy else faults.HARMLESS
+    if pipelines:
+        kinds = kinds + [faults.change_pipeline, faults.leave_a_replicator] * 8
     with world.living():
+        if pipelines:
+            world.pipelines.change("2")
         world.start()
         for _ in range(r.choice([2, 5, 10])):
             world.run(r.choice(BETWEEN))

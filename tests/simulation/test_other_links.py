@@ -1,5 +1,5 @@
-"""Seeded schedules of other links: whose source is asked for topics by name, and which merge two topics into
-one."""
+"""Seeded schedules of other links: whose source is asked for topics by name, which merge two topics into one,
+and whose pipeline changes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections import Counter
 from tests.simulation.schedules import by_seed
 
 FIRST = 1_000_000
-BY_NAME, MERGED = 120, 60
+BY_NAME, MERGED, PIPED = 120, 60, 120
 """Schedules of each."""
 
 
@@ -37,5 +37,24 @@ def test_two_sources_in_one_destination_arrive_once_and_each_in_its_order() -> N
         "another writer's records came between two batches",
         "rolled forward from the mappings",
         "topic made again",
+    ]
+    assert [state for state in reached if not visited[state]] == []
+
+
+def test_each_record_arrives_by_the_version_of_the_pipeline_that_its_mapping_names() -> None:
+    """Promise: however often the pipeline changes, under the same faults and with replicators that go on
+    without their drivers, each record is copied once as exactly the version that covers it makes it, or left
+    out by that one, and a version never goes back."""
+    visited: Counter[str] = Counter()
+    for seed in range(FIRST, FIRST + PIPED):
+        try:
+            visited.update(by_seed(seed, pipelines=True))
+        except Exception as error:
+            error.add_note(f"schedule {seed}, --pipelines")
+            raise
+    reached = [
+        "another pipeline went on",
+        "a zombie's frame reached staging",
+        "rolled forward from the mappings",
     ]
     assert [state for state in reached if not visited[state]] == []

@@ -21,21 +21,25 @@ import common.link.batch_frame
 import common.ports
 import deduplicator.lane.delivery
 import deduplicator.lane.fencing
+import deduplicator.lane.frame_handler
 import deduplicator.lane.lane
 import replicator.lane.lane
 import replicator.lane.partition_copy
 import replicator.lane.source_reader
 import replicator.lane.staging_writer
+import replicator.main
 from common.config import loading
 from common.config.settings import Settings
 from common.errors import VerbatimError
 from common.kafka.client.topics import id_text
 from common.link.control_state import Control
 from common.link.halt_reasons import AT_THE_DESTINATION
-from common.link.offset_mappings import decode
+from common.link.offset_mappings import Mapping, decode
+from deduplicator.lane import dedup
 from tests.simulation import batches, clients
 from tests.simulation.applications import Query, Simulated, SimulatedDeduplicator, SimulatedReplicator, Table
 from tests.simulation.cluster import Cluster, Entry, Log, Txn
+from tests.simulation.pipelines import Pipelines, SimulatedFile
 from tests.simulation.scheduler import Chooser, Process, Scheduler, Seeded, Task
 
 Key = tuple[str, int]
@@ -135,6 +139,12 @@ class World:
         self.queries: list[Query] = []
         self.zombies: list[Process] = []
         self.table = Table(self)
+        self.pipelines = Pipelines()
+        self.marks: dict[tuple[str, int, int], bytes | None] = {}
+        """By (topic id, partition, offset) of what was delivered, which pipeline it says that it came by."""
+        self.left_out: dict[Key, set[int]] = {}
+        """Offsets that mappings cover by pipelines that leave them out."""
+        self._version: dict[Key, int] = {}
         self.states: Counter[str] = Counter()
         """Interesting states that were visited."""
         self.lost = False
@@ -212,6 +222,7 @@ class World:
             (common.app.application, {"TURN_S": 10.0}),
             (common.app.lane_term, {"LOOK_INTERVAL_S": 5.0, "tame_garbage_collector": lambda: None}),
             (deduplicator.lane.delivery, {"LOOK_S": 10.0, "IDLE_S": 10.0, "MAX_BATCH_BYTES": 100}),
+            (replicator.main, {"PipelineFile": partial(SimulatedFile, self.pipelines)}),
             *self._batches(),
         ]
         patches = [mock.patch.multiple(common.ports, **make)]
@@ -247,7 +258,16 @@ class World:
             self.visited("records stayed columns" if batch is None else "small batches became one")
             return batch
 
+        judged = dedup.decide
+
+        def decide(*given: Any) -> Any:
+            decision = judged(*given)
+            if decision.action is dedup.Action.OUTDATED:
+                self.visited("a frame of an older pipeline was refused")
+            return decision
+
         return [
+            (deduplicator.lane.frame_handler, {"decide": decide}),
             (deduplicator.lane.fencing, {"BatchProducer": partial(batches.BatchProducer, self)}),
             (replicator.lane.source_reader, {"BatchConsumer": partial(batches.BatchConsumer, self)}),
             (common.link.batch_frame.BatchFrame, {"rows": rows}),
@@ -465,11 +485,17 @@ class World:
             raise Wrong(f"a record of partition {key[1]} is in {log.partition}")
         if at in have:
             raise Wrong(f"{key} offset {at} was delivered twice")
-        if len(have) >= len(wanted) or wanted[len(have)] != at:
+        before = [o for o in have if o in wanted]
+        # What a pipeline has left out between is for the mapping to say.
+        if at not in wanted or before != [o for o in wanted if o < at and o in before]:
+            raise Wrong(f"{key}: after {have} came {at}, the source has {wanted}")
+        if not self.said("pipeline") and (len(have) >= len(wanted) or wanted[len(have)] != at):
             raise Wrong(f"{key}: after {have} came {at}, the source has {wanted}")
         content = next(c for o, c in reversed(self.records[key]) if o == at)
-        if (entry.key, entry.value, entry.headers, entry.timestamp) != content:
+        mark, headers = Pipelines.unmarked(entry.headers)
+        if (entry.key, entry.value, headers, entry.timestamp) != content:
             raise Wrong(f"{key} offset {at} was altered: {entry}")
+        self.marks[(*key, at)] = mark
         have.append(at)
         self._where[(log.topic.name, log.partition, entry.offset)] = (*key, at)
 
@@ -504,9 +530,24 @@ class World:
             for o, _ in self.records.get(key, [])
             if m.start <= o < m.next and (*key, o) not in self.given_up
         ]
+        inside = self._by_version(m, key, inside)
         if [s for s, _ in pairs] != inside:
             raise Wrong(f"{key}: mapping {m} covers records {inside}")
         self.reached[key] = m.next
+
+    def _by_version(self, m: Mapping, key: Key, inside: list[int]) -> list[int]:
+        """Those that the mapping's pipeline leaves in, each of which must say that it came by that one."""
+        rule, before = self.pipelines.rule(self, m.pipeline), self._version.get(key, 0)
+        if m.pipeline < before:
+            raise Wrong(f"{key}: pipeline {m.pipeline} after {before}: {m}")
+        if 0 < before < m.pipeline:
+            self.visited("another pipeline went on")
+        self._version[key] = m.pipeline
+        kept = [o for o in inside if not rule.leaves_out(o)]
+        self.left_out.setdefault(key, set()).update({*inside} - {*kept})
+        if wrong := [o for o in kept if self.marks.get((*key, o)) != rule.mark]:
+            raise Wrong(f"{key}: {wrong} did not come by the pipeline of {m}")
+        return kept
 
     def _remember_frame(self, entry: Entry) -> None:
         """All that ever reached staging, in order, with the end of the control topic at that time."""
@@ -554,9 +595,16 @@ class World:
     def wanted(self, key: Key) -> list[int]:
         """The offsets that are to be delivered: what was given up need not be, but may have been before."""
         origin, have = self.origin(key), self.delivered.get(key, [])
+        gone = self.left_out.get(key, set())
         return [
-            o for o, _ in self.records[key] if o >= origin and ((*key, o) not in self.given_up or o in have)
+            o
+            for o, _ in self.records[key]
+            if o >= origin and o not in gone and ((*key, o) not in self.given_up or o in have)
         ]
+
+    def version(self, partition: int) -> int:
+        """By which pipeline the topic's partition was delivered last."""
+        return self._version.get((self.topic_id, partition), 0)
 
     def control(self) -> Control:
         state = Control()
@@ -583,7 +631,9 @@ class World:
             self.visited("a destination was set aside")
         if not self.lost and len(aside) < len(halts):
             raise Wrong(f"halted although nothing is lost: {halts}")
-        holes = [r for r in self.said("resend") if r.get("held")] if not aside else []
+        # Frames of a pipeline before the one that was delivered count as missing.
+        another = len(self.said("pipeline")) > 1
+        holes = [r for r in self.said("resend") if r.get("held")] if not aside and not another else []
         if not self.lost and not self.harmed and holes:
             raise Wrong(f"frames are missing that nobody took away: {holes}")
 

@@ -29,7 +29,7 @@ ROWS: list[Row] = [
     FrameRefused("id", 3),
     Unfinished(),
     Done(Work(Counter(records=7), {("orders", 3): Counter(lag=2)})),
-    Left(1, Snapshot(20, True, 5, {("id", 3): 7})),
+    Left(1, Snapshot(20, True, 5, {("id", 3): 7}, {("id", 3): 2})),
     Left(1, Snapshot(0, False, None, {})),
 ]
 

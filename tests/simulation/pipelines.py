@@ -1,0 +1,82 @@
+"""The pipelines of a simulated link: what its drivers find configured, and what each version must have made
+of a record, told without the engine."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from common.config.settings import Settings
+from common.link.control_records import NO_FLOWS
+from common.pipeline import definition, loading
+from replicator.driver.pipeline_file import NONE, Configured, PipelineFile
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+MARK = "by"
+"""The header in which a version names itself."""
+Headers = list[tuple[str, bytes | None]] | None
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a version does: leaves out records whose offset ends with one of these digits, and marks the
+    others, if it takes the topic at all."""
+
+    mark: bytes | None = None
+    left_out: str = ""
+
+    def leaves_out(self, offset: int) -> bool:
+        return str(offset)[-1] in self.left_out
+
+
+class Pipelines:
+    """Of one world: `configured` is what a driver finds when it looks."""
+
+    def __init__(self) -> None:
+        self.configured = NONE
+        self._rules = {NO_FLOWS: Rule()}
+
+    def change(self, left_out: str) -> None:
+        """Another one."""
+        rule = Rule(b"v%d" % len(self._rules), left_out)
+        assert rule.mark is not None
+        stages: list[Any] = [{"headers": {"set": {MARK: rule.mark.decode()}}}]
+        if left_out:
+            stages.append({"filter": {"drop": {"value": {"matches": rf".*/[0-9]*[{left_out}]/[0-9]+"}}}})
+        text = json.dumps({"version": 1, "flows": [{"topics": [".*"], "stages": stages}]})
+        made = loading.parse(text, Path("pipeline.yaml"))
+        told = definition.definition(made).decode()
+        self._rules[told] = rule
+        self.configured = Configured(told, definition.sha256(made), {})
+
+    def remove(self) -> None:
+        self.configured = NONE
+
+    def rule(self, world: World, n: int) -> Rule:
+        """The one of a number, which the first record of that number has given it."""
+        told = (r["definition"] for r in world.said("pipeline") if r["n"] == n)
+        return self._rules[next(told)] if n else Rule()
+
+    @staticmethod
+    def unmarked(headers: Headers) -> tuple[bytes | None, Headers]:
+        """The mark of a copy, and its headers without that."""
+        if not headers or headers[-1][0] != MARK:
+            return None, headers
+        return headers[-1][1], headers[:-1] or None
+
+
+class SimulatedFile(PipelineFile):
+    """A driver's: it knows of what is configured what it has seen of it."""
+
+    def __init__(self, pipelines: Pipelines, settings: Settings) -> None:
+        super().__init__(settings)
+        self._pipelines = pipelines
+        self.configured = pipelines.configured
+
+    def changed(self, at_once: bool = False) -> bool:
+        before, self.configured = self.configured, self._pipelines.configured
+        return self.configured != before
