@@ -44,6 +44,11 @@ class Replicator(Application):
         super().__init__(settings, until_caught_up, live)
         self.pipeline = PipelineFile(settings)
 
+    @classmethod
+    def lane_modules(cls, settings: Settings) -> list[str]:
+        pipeline = ["common.pipeline.definition", "common.pipeline.engine"] if settings.pipeline else []
+        return [*super().lane_modules(settings), *pipeline]
+
     def _look_at_file(self, at_once: bool = False) -> bool:
         pipeline = not self.bounded and self.pipeline.changed(at_once)
         return super()._look_at_file(at_once) or pipeline

@@ -94,8 +94,13 @@ class Role(Instance, ABC):
             lanes=lanes,
             extra_slots=cls.extra_slots,
             delta=cls.uses_delta,
-            worker_imports=",".join([cls.run_lane.__module__, *traces.modules(settings)]),
+            worker_imports=",".join([cls.run_lane.__module__, *cls.lane_modules(settings)]),
         )
+
+    @classmethod
+    def lane_modules(cls, settings: Settings) -> list[str]:
+        """What lanes import only where these settings ask for it, to be imported ahead."""
+        return traces.modules(settings)
 
     def look_at_spark(self) -> None:
         """Show what Spark runs tasks with, each LOOK_S, and go by it."""

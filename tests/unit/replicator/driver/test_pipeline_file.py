@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
+import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,9 @@ from common.ports import Deadline
 from replicator.driver.pipeline_file import PipelineFile
 from replicator.lane.flows import Flows, ready
 from replicator.lane_plan import PipelinePlan
+from replicator.main import Replicator
+
+ROOT = Path(__file__).parents[4]
 
 TEXT = """\
 version: 1
@@ -172,3 +178,13 @@ def test_a_definition_that_no_control_record_could_hold_is_refused(file: Path) -
 def test_a_link_of_two_directions_has_no_pipeline(file: Path) -> None:
     with pytest.raises(SettingsError, match="PIPELINE: does not go with PROVENANCE_HEADERS"):
         settings(file, PROVENANCE_HEADERS="true")
+
+
+def test_a_lane_without_a_pipeline_imports_nothing_for_one(file: Path) -> None:
+    """Half a second of each start of a lane's process; with one, Spark's daemon does it for all of them."""
+    code = "import sys, replicator.lane.lane; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert not {"pydantic", "common.pipeline.engine"} & {*done.stdout.split()}
+    assert Replicator.lane_modules(settings(None)) == []
+    (*ahead,) = map(import_module, Replicator.lane_modules(settings(file)))
+    assert {of.__name__ for of in ahead} == {"common.pipeline.definition", "common.pipeline.engine"}
