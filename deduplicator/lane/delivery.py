@@ -170,6 +170,9 @@ class Delivery:
         what it would have moved."""
         if self._transaction.open or not self._transaction.has_producer():
             return None
+        if not self.state.complete:
+            # Its plan was older than what the mappings begin with by now; the table may know all again.
+            return None
         folded, staging_offset = self._transaction.mappings_known
         return Snapshot(folded, self.state.complete, staging_offset, self.state.next, self.state.pipelines)
 

@@ -10,6 +10,8 @@ import pytest
 from common import ports
 from deduplicator.lane.delivery import IDLE_S, LEAST_REST_S, LOOK_S, MOST_REST_S, Delivery
 from deduplicator.lane.inbox import Inbox
+from deduplicator.lane.partition_state import StagingPartitionState
+from deduplicator.lane.recovery import Snapshot
 from deduplicator.lane.transaction import MUCH_BYTES
 
 
@@ -92,3 +94,18 @@ def test_who_waits_for_nothing_is_not_held_up_by_an_empty_inbox(monkeypatch: pyt
     inbox = Inbox()
     monkeypatch.setattr(inbox._arrived, "wait", lambda _: pytest.fail("waited"))
     assert inbox.take(0.0) is None
+
+
+@pytest.mark.parametrize(
+    ("is_open", "complete", "leaves"), [(False, True, True), (True, True, False), (False, False, False)]
+)
+def test_what_is_left_is_committed_and_known_to_be_all(is_open: bool, complete: bool, leaves: bool) -> None:
+    """An owner whose plan is older than what the mappings begin with knows a part; the table may know all
+    again, and what it would leave stands in front of that, epoch after epoch."""
+    made, key = delivery(0), ("id", 0)
+    state = made.state = StagingPartitionState("staging-0", 0, {key: 7}, complete)
+    state.pipelines[key] = 2
+    made._transaction = cast(
+        Any, SimpleNamespace(open=is_open, has_producer=lambda: True, mappings_known=(5, 3))
+    )
+    assert made._leave() == (Snapshot(5, True, 3, {key: 7}, {key: 2}) if leaves else None)
