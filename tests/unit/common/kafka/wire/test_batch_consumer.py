@@ -102,8 +102,8 @@ def test_batches_that_end_before_the_position_and_those_that_compaction_emptied_
 class Fixed(BatchConsumer):
     """Without brokers: takes what it is told they have sent."""
 
-    def __init__(self, codecs: dict[int, int] = ANY) -> None:
-        super().__init__({"bootstrap.servers": "b:1"}, codecs)
+    def __init__(self, codecs: dict[int, int] = ANY, apart: frozenset[str] = frozenset()) -> None:
+        super().__init__({"bootstrap.servers": "b:1"}, codecs, apart)
 
     def got(
         self, data: bytes = b"", error: int = 0, diverges: int | None = None, at: float = 0.0
@@ -144,6 +144,14 @@ def test_large_batches_stay_whole_and_so_does_a_small_one_that_comes_alone_other
     assert [bytes(chunk.wholes[0][1]) for chunk in got[1:]] == [large, alone], "to the byte"
     assert consumer._positions[KEY].offset == 7
     assert consumer.get_watermark_offsets(AT, cached=True) == (OFFSET_INVALID, 1000)
+
+
+def test_no_batch_of_a_topic_that_is_taken_apart_stays_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_consumer, "WHOLE_BYTES", 500)
+    for apart, kind in (("orders", "rows"), ("others", "whole")):
+        made = Fixed(apart=frozenset({apart}))
+        made.assign([("orders", ID, 0, 0, None)])
+        assert shown(made.got(batch(0, 3, size=500))) == [(3, 0, kind, [0, 1, 2])]
 
 
 @pytest.mark.parametrize(
