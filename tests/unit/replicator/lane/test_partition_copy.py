@@ -411,7 +411,7 @@ def test_what_a_flow_leaves_out_is_a_gap_and_counted(small: None) -> None:
     assert (copy.records, copy.filtered, copy.skipped, copy.acked) == (5, 7, 0, 12)
 
 
-def test_a_record_that_a_stage_fails_on_stops_the_partition_behind_what_is_before_it() -> None:
+def test_a_record_that_a_stage_fails_on_stops_the_partition_behind_what_is_before_it(small: None) -> None:
     """Promise: all before it goes; nothing behind it, and nothing that claims to cover it."""
     copy = flowing({"mask": {"fields": {"a": "redact"}}})
     take(copy, with_values(b'{"a":1}', b'{"a":2}', b"secret {", b'{"a":3}', b"{"))
