@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from common.config import state_path
 from common.errors import StateError
@@ -27,15 +28,18 @@ def made_table(
     ddl: str,
     properties: Mapping[str, str],
     partitioned_by: str | None = None,
+    without: Collection[str] = (),
 ) -> DeltaTable:
     """The table at `path`, made if missing: by a commit without data, so that data without a log means
-    damage. One of an earlier release gets the columns that it lacks."""
+    damage. One of an earlier release gets the columns that it lacks. `without`: columns that it need not
+    have."""
+    wanted = StructType([of for of in struct(ddl).fields if of.name not in without])
     if exists(spark, path):
-        found, wanted = open_table(spark, path), struct(ddl)
-        if not set(wanted.names) <= set(found.toDF().columns):
-            empty = spark.createDataFrame([], wanted)
-            empty.write.format("delta").mode("append").option("mergeSchema", "true").save(path)
-        return found
+        if set(wanted.names) <= set((found := open_table(spark, path)).toDF().columns):
+            return found
+        empty = spark.createDataFrame([], wanted)
+        empty.write.format("delta").mode("append").option("mergeSchema", "true").save(path)
+        return open_table(spark, path)
     from delta.tables import DeltaTable
 
     # Delta remembers the log of a table that was deleted under this session.
@@ -43,7 +47,7 @@ def made_table(
     jvm.org.apache.spark.sql.delta.DeltaLog.invalidateCache(
         spark._jsparkSession, jvm.org.apache.hadoop.fs.Path(path)
     )
-    builder = DeltaTable.createIfNotExists(spark).location(path).addColumns(struct(ddl))
+    builder = DeltaTable.createIfNotExists(spark).location(path).addColumns(wanted)
     for key, value in properties.items():
         builder = builder.property(key, value)
     if partitioned_by:

@@ -16,6 +16,8 @@ STATE_DDL = (
 """kind "source": a source partition; mappings_offset is the last mapping folded into it. kind "mappings": a
 partition of the mappings topic (`partition` too is its number; cluster and topic_id are ""): folded is M,
 hole as in Snapshot."""
+PIPELINE = "pipeline"
+"""A column of both tables, where the link ever had a pipeline. Others stay as earlier releases know them."""
 
 STATE_PROPERTIES = {
     "delta.isolationLevel": "Serializable",

@@ -38,6 +38,7 @@ from deduplicator.state import local_reader
 from deduplicator.state.delta import exists, made_table, open_table
 from deduplicator.state.delta_rows import (
     HISTORY_PROPERTIES,
+    PIPELINE,
     STATE_DDL,
     STATE_PROPERTIES,
     first_line,
@@ -250,7 +251,10 @@ class StateTable:
         rows = plan.rows(folded, self.topic, datetime.now(UTC))
         source = local(self.spark, rows, struct(f"{STATE_DDL}, expected bigint"))
         moved = "CAST(raise_error('the fold began from another M than the table has now') AS BIGINT)"
-        columns: dict[str, str | Column] = {name: f"s.{name}" for name in struct(STATE_DDL).names}
+        table = made_table(
+            self.spark, self.state_path, STATE_DDL, STATE_PROPERTIES, without=_not_needed(folded)
+        )
+        columns: dict[str, str | Column] = {name: f"s.{name}" for name in table.toDF().columns}
         # An M row that is not there stands for M = 0.
         inserted: dict[str, str | Column] = columns | {
             "folded": f"CASE WHEN coalesce(s.expected, 0) <> 0 THEN {moved} ELSE s.folded END"
@@ -263,9 +267,9 @@ class StateTable:
             "lost": "t.lost + s.lost",
             "staging_offset": "greatest(t.staging_offset, s.staging_offset)",
             "hole": "greatest(t.hole, s.hole)",
-            "pipeline": "greatest(t.pipeline, s.pipeline)",
         }
-        table = made_table(self.spark, self.state_path, STATE_DDL, STATE_PROPERTIES)
+        if PIPELINE in columns:
+            updated[PIPELINE] = f"greatest(t.{PIPELINE}, s.{PIPELINE})"
         key = " AND ".join(f"t.{name} = s.{name}" for name in ("kind", "cluster", "topic_id", "partition"))
         (
             table.alias("t")
@@ -289,7 +293,10 @@ class StateTable:
         dated = frame.withColumn("date", f.to_date("timestamp"))
         dates = {date for row in folded for date in row["dates"]}
         low = min(row["first_offset"] for row in folded)
-        table = made_table(self.spark, self.history_path, f"date date, {SCHEMA}", HISTORY_PROPERTIES, "date")
+        ddl, without = f"date date, {SCHEMA}", _not_needed(folded)
+        table = made_table(self.spark, self.history_path, ddl, HISTORY_PROPERTIES, "date", without)
+        if PIPELINE not in table.toDF().columns:
+            dated = dated.drop(PIPELINE)
         listed = ", ".join(f"DATE'{date}'" for date in sorted(dates))
         (
             table.alias("t")
@@ -349,6 +356,11 @@ class StateTable:
             if self._folder is not None:
                 stack.enter_context(file_lock(self._folder, deadline))
             yield
+
+
+def _not_needed(folded: list[dict[str, Any]]) -> list[str]:
+    """Columns that hold nothing of these rows."""
+    return [] if any(row[PIPELINE] for row in folded) else [PIPELINE]
 
 
 def _where_missing(file: str) -> Callable[[int], list[str]]:

@@ -85,7 +85,10 @@ class PipelineFile:
             number, what = state.pipeline + 1, self.configured
             control.append(control_kinds.Pipeline(number, what.definition, what.sha256), deadline)
             state = control.refresh(deadline)
-            log.info("pipeline %d: sha256 %s", number, what.sha256)
+            if what is NONE:
+                log.warning("pipeline %d is none: PIPELINE is not set, so records go as they are", number)
+            else:
+                log.info("pipeline %d: sha256 %s", number, what.sha256)
         return state
 
 

@@ -180,6 +180,8 @@ def test_a_fold_moves_rows_and_m_in_one_commit_and_history_keeps_every_run(
     row = table.spark.read.format("delta").load(table.history_path).where("mappings_offset = 3").first()
     assert row is not None
     assert [tuple(run) for run in row.runs] == [(3, 103, 1), (4, 110, 1)]
+    for path in (table.state_path, table.history_path):
+        assert "pipeline" not in table.spark.read.format("delta").load(path).columns, "as it always was"
 
 
 def test_a_fold_goes_on_from_a_table_that_an_earlier_version_wrote(
