@@ -4,19 +4,15 @@ takes its time to be imported."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
 from common.link.control_records import NO_FLOWS
+from replicator.lane.partition_copy import Flow
 from replicator.lane_plan import PipelinePlan
 
 if TYPE_CHECKING:
-    from common.pipeline.engine import Applied, Engine
-
-Flow = Callable[[pa.RecordBatch], "Applied"]
+    from common.pipeline.engine import Engine
 
 
 class Flows:
@@ -29,12 +25,12 @@ class Flows:
 
     def of(self, topic: str, partition: int) -> Flow | None:
         """None: no flow takes the topic."""
-        ready = None if self._engine is None else self._engine.flow_of(topic)
-        if ready is None:
+        flow = None if self._engine is None else self._engine.flow_of(topic)
+        if flow is None:
             return None
         from common.pipeline.batch import Origin
 
-        return partial(ready.apply, origin=Origin(self._link, topic, partition))
+        return partial(flow.apply, origin=Origin(self._link, topic, partition))
 
 
 def ready(plan: PipelinePlan) -> Engine:

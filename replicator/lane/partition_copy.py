@@ -37,6 +37,8 @@ MAX_FRAME_RECORDS = 10_000
 MAX_FRAME_BYTES = 400 << 10
 """Of keys, values and headers."""
 LOOP_LOOK_FRAMES = 64
+Flow = Callable[[pa.RecordBatch], "Applied"]
+"""A function of records, and of nothing that changes."""
 
 
 class Loop(Exception):
@@ -115,7 +117,7 @@ class PartitionCopy:
     packer: FramePacker = field(default_factory=FramePacker)
     pipeline: int = 0
     """The number of the link's pipeline, which each frame says."""
-    flow: Callable[[pa.RecordBatch], Applied] | None = None
+    flow: Flow | None = None
     """What the pipeline does with its records; None: they are not looked at."""
     status: Status = Status.RUNNING
     paused: bool = False

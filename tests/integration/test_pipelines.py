@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka import Producer
 
 from common.app.health import Health
@@ -22,6 +23,7 @@ from tests.integration.test_offsets import commit, committed, group_offsets, onc
 from tests.support.brokers import Record, create_topic, produce, read_all
 from tests.support.harness import Link, ThreadReplicator, assert_copied, eventually
 from tests.support.metrics import sample
+from verbatim.commands.accept_loss import accept_loss
 from verbatim.local.kafka_cluster import Cluster
 from verbatim.verify.pipeline import definition as second
 from verbatim.verify.pipeline.records import Record as Given
@@ -200,7 +202,8 @@ def test_a_stage_that_fails_halts_until_the_pipeline_is_another_or_the_record_is
         eventually(lambda: link.arrived(customers) == [2], "what is before it")
         time.sleep(1)
         assert link.arrived(customers) == [2]
-        link.accept_loss(customers, 0, 2, 3)
+        done = CliRunner().invoke(accept_loss, [customers, "0", "--yes"], env=link.variables)
+        assert "the loss of [2, 3) is accepted" in done.output, done
         eventually(lambda: link.arrived(customers) == [3], "what is behind the first")
         eventually(lambda: link.halted(), "the second halt")
         assert next(iter(link.control().halts.values())).next == 4
