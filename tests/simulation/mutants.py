@@ -496,7 +496,7 @@ MUTANTS = [
     _of(
         "a rewind keeps the chunks that are pending",
         "a_demand_that_comes_with_records_parked_for_a_limit_is_answered_in_order",
-        ("replicator.lane.partition_copy:PartitionCopy.rewind", "self.chunks.clear()", "pass"),
+        ("replicator.lane.partition_copy:PartitionCopy.rewind", "self._drop_read()", "pass"),
     ),
     _of(
         "the leader epoch of what was fetched is not remembered",
