@@ -5,8 +5,11 @@ Each test has topics and a link name of its own, so they do not disturb each oth
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -23,8 +26,11 @@ from confluent_kafka.admin import (
 )
 
 from common.errors import SettingsError
+from common.pipeline import loading
+from common.pipeline.definition import definition
 from tests.support.brokers import wait_until
 from verbatim.main import cli
+from verbatim.verify import link
 
 Record = dict[str, Any]
 BASE_MS = 1_760_000_000_000
@@ -97,12 +103,14 @@ class World:
         described = self.admin["source"].describe_topics(TopicCollection([self.topic]))[self.topic].result(30)
         return str(described.topic_id)
 
-    def map(self, runs: list[list[int]], start: int, end: int, topic_id: str | None = None) -> None:
+    def map(
+        self, runs: list[list[int]], start: int, end: int, topic_id: str | None = None, pipeline: int = 0
+    ) -> None:
         cluster = self.admin["source"].describe_cluster().result(30).cluster_id
         value = {
             "v": 1, "cluster": cluster, "topic": self.topic, "topic_id": topic_id or self.topic_id(), "partition": 0,
             "start": start, "next": end, "destination_topic": self.topic, "destination_partition": 0, "staging_offset": 1,
-            "records": sum(run[2] for run in runs), "duplicates": 0, "runs": runs,
+            "records": sum(run[2] for run in runs), "duplicates": 0, "pipeline": pipeline, "runs": runs,
         }  # fmt: skip
         key = orjson.dumps({"topic": self.topic, "partition": 0})
         self.write(
@@ -457,3 +465,76 @@ def test_a_topic_that_is_not_selected_is_a_bad_setting(world: World) -> None:
     assert result.exit_code == 2 or (
         isinstance(result.exception, SettingsError) and result.exception.exit_code == 2
     )
+
+
+PII = "0123456789abcdef"
+PIPELINES = [
+    """
+    version: 1
+    keys: {k: env:PII}
+    flows: [{topics: ['t-.*'], value: json, stages: [
+      {filter: {drop: {value.test: true}}},
+      {mask: {key: k, fields: {email: hmac}}}]}]
+    """,
+    "{version: 1, flows: [{topics: ['t-.*'], stages: [{headers: {set: {from: '{topic}@{offset}'}}}]}]}",
+]
+
+
+def test_a_link_with_a_pipeline_is_held_against_what_each_version_makes(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hidden = hmac.new(PII.encode(), b"a@b.org", "sha256").hexdigest().encode()
+
+    def say(n: int, text: str) -> None:
+        told = definition(loading.parse(text, tmp_path / "pipeline.yaml")).decode()
+        sha256 = hashlib.sha256(told.encode()).hexdigest()
+        said = {"link": world.link, "kind": "pipeline", "n": n, "definition": told, "sha256": sha256}
+        world.write("destination", [{"value": orjson.dumps(said)}], f"{world.link}.control")
+
+    for n, text in enumerate(PIPELINES, 1):
+        say(n, text)
+    values = [b'{"email" : "a@b.org", "n": 1.10}', b'{"test": true}', b'{"email": null}'] * 2
+    records: list[Record] = [{"value": value, "timestamp": BASE_MS + n} for n, value in enumerate(values)]
+    world.write("source", [*records[:1], *records])
+    copies = [
+        records[0],
+        {**records[0], "value": b'{"email" : "' + hidden + b'", "n": 1.10}'},
+        records[2],
+        *(
+            {**record, "headers": [("from", b"%s@%d" % (world.topic.encode(), n))]}
+            for n, record in enumerate(records[3:], 4)
+        ),
+    ]
+    (tmp_path / "pipeline.yaml").write_text(PIPELINES[0])
+    known = {"PIPELINE": str(tmp_path / "pipeline.yaml"), "PII": PII}
+
+    world.write("destination", copies)
+    world.map([[0, 0, 1]], 0, 1)
+    world.map([[1, 1, 1], [3, 2, 1]], 1, 4, pipeline=1)
+    world.map([[4, 3, 3]], 4, 7, pipeline=2)
+    code, report = world.verify(**known)
+    assert (code, report["at"], report["notes"]) == (0, {}, [])
+    counts = ("source_records", "destination_records", "equal", "transformed", "filtered")
+    assert [report[name] for name in counts] == [7, 6, 6, 4, 1]
+    lines = world.command(**known).stdout.splitlines()
+    assert lines[0].endswith("6 equal, 4 transformed, 1 filtered")
+    code, report = world.verify()
+    assert (code, report["at"]) == (0, {}) and "2 records were compared without their value" in report[
+        "notes"
+    ][0]
+
+    # What was to be filtered is delivered, and a copy is there twice.
+    world.write("destination", [records[1], copies[5]])
+    code, report = world.verify(**known)
+    assert (code, report["at"]) == (1, {"foreign": (1, None, 6), "duplicated": (1, 6, 7)})
+    assert report["findings"]["duplicated"]["pipeline"] == 2
+    assert "destination offset 7, pipeline version 2" in world.command(**known).stdout
+
+    def check_all(*given: Any) -> Any:
+        found = real(*given)
+        say(3, PIPELINES[0])
+        return found
+
+    real = link._check_all
+    monkeypatch.setattr(link, "_check_all", check_all)
+    assert "version 3 of the pipeline was written meanwhile" in world.command(**known).stdout

@@ -19,6 +19,7 @@ from common.config.settings import Settings
 from common.errors import SettingsError
 from common.kafka.client import cluster_check
 from common.ports import Deadline
+from verbatim.pipeline.keys import keys_of
 from verbatim.verify.comparison import Kind, PartitionReport
 from verbatim.verify.link import LinkReport, OnProgress, Options, verify_link
 
@@ -80,6 +81,10 @@ def verify(
 
     with count and first offsets. Exit code: 0 nothing found, 1 something found, 2 bad settings.
 
+    A link with a pipeline is held against what the pipeline makes of each source record: `transformed`
+    records are not as they came, and `filtered` ones are not to be at the destination. Keys of masks
+    are those of the file that PIPELINE names; what a mask made with others is not compared, which is said.
+
     Of identical records in a row, which one is missing can't be told: it is the last that is named. Of
     compacted, trimmed or re-created topics it compares what both sides still have, and says so.
     """
@@ -88,7 +93,7 @@ def verify(
     for cluster in CLUSTERS:
         cluster_check.cluster_id(settings, cluster, Deadline(timeout_s))
     with _progress(quiet=output == "json") as show:
-        report = verify_link(settings, Options(topics, sample, seed, timeout_s, show))
+        report = verify_link(settings, Options(topics, sample, seed, timeout_s, keys_of(settings), show))
     if output == "json":
         echo_json(as_json(report, allow_behind))
     else:
@@ -132,6 +137,8 @@ def _where(kind: Kind, report: PartitionReport) -> str:
         parts.append(f"source offset {finding.source_offset}")
     if finding.destination_offset is not None:
         parts.append(f"destination offset {finding.destination_offset}")
+    if finding.version:
+        parts.append(f"pipeline version {finding.version}")
     place = f", first at {', '.join(parts)}" if parts else ""
     return place + (f" ({finding.detail})" if finding.detail else "")
 
@@ -144,7 +151,7 @@ def as_text(report: LinkReport, allow_behind: bool = False) -> list[str]:
             f" -> {p.destination_topic}/{p.partition}" if p.destination_topic != p.topic else ""
         )
         lines.append(
-            f"{verdict:6} {at}: {p.source_records:,} source and {p.destination_records:,} destination records, {p.equal:,} equal"
+            f"{verdict:6} {at}: {p.source_records:,} source and {p.destination_records:,} destination records, {p.equal:,} equal{_made([p])}"
         )
         lines += [
             f"       {kind}: {p.findings[kind].count:,}{_where(kind, p)}"
@@ -162,10 +169,16 @@ def as_text(report: LinkReport, allow_behind: bool = False) -> list[str]:
     records = sum(p.source_records + p.destination_records for p in report.partitions)
     verdict = "FAILED" if report.failed(allow_behind) else "ok"
     lines.append(
-        f"{verdict}: {len(report.partitions)} partitions, {sum(p.equal for p in report.partitions):,} records equal, {found:,} findings,"
+        f"{verdict}: {len(report.partitions)} partitions, {sum(p.equal for p in report.partitions):,} records equal{_made(report.partitions)}, {found:,} findings,"
         f" {behind:,} behind; {records:,} records of both sides in {report.seconds:.1f} s"
     )
     return lines
+
+
+def _made(partitions: list[PartitionReport]) -> str:
+    """What pipelines did."""
+    transformed, filtered = sum(p.transformed for p in partitions), sum(p.filtered for p in partitions)
+    return f", {transformed:,} transformed, {filtered:,} filtered" if transformed or filtered else ""
 
 
 def as_json(report: LinkReport, allow_behind: bool = False) -> dict[str, Any]:
@@ -184,6 +197,8 @@ def as_json(report: LinkReport, allow_behind: bool = False) -> dict[str, Any]:
                 "source_records": p.source_records,
                 "destination_records": p.destination_records,
                 "equal": p.equal,
+                "transformed": p.transformed,
+                "filtered": p.filtered,
                 "behind": p.behind,
                 "first_behind": p.first_behind,
                 "findings": {
@@ -191,6 +206,7 @@ def as_json(report: LinkReport, allow_behind: bool = False) -> dict[str, Any]:
                         "count": f.count,
                         "source_offset": f.source_offset,
                         "destination_offset": f.destination_offset,
+                        "pipeline": f.version,
                         "detail": f.detail,
                     }
                     for kind, f in p.findings.items()

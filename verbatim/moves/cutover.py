@@ -25,6 +25,7 @@ from replicator.driver.planner import selected
 from verbatim.moves import cutover_rules as rules
 from verbatim.moves.link_progress import Standings
 from verbatim.moves.steps import Doubt, Step, Steps, listed, wait_for
+from verbatim.pipeline.keys import keys_of
 from verbatim.verify.link import Options as VerifyOptions
 from verbatim.verify.link import verify_link
 
@@ -194,7 +195,10 @@ class Cutover:
             step.state = "kept"
             step.found = ["source and target were compared, and neither has changed since"]
             return
-        report = verify_link(self.settings, VerifyOptions(sample=self.options.sample, seed=self.options.seed))
+        options = VerifyOptions(
+            sample=self.options.sample, seed=self.options.seed, keys=keys_of(self.settings)
+        )
+        report = verify_link(self.settings, options)
         doubts, told = rules.judge_comparison(report.partitions, self.rows)
         if doubts:
             raise Doubt(listed(doubts) + "; see `verbatim verify`")

@@ -73,6 +73,30 @@ def common_part(
     )
 
 
+def of_known_versions(
+    report: PartitionReport, plan: Plan, entry: PartitionMappings, runs: Runs | None, newest: int
+) -> None:
+    """Only the mappings tell by which version of the pipeline a record was copied: cuts off what they say
+    nothing of. `runs`: if they can be searched."""
+    copied = plan.destination[1] > 0
+    start = entry.start if entry.start is not None else plan.source[1] if copied else plan.source[0]
+    if start > plan.source[0]:
+        report.note(
+            f"no offset mappings below source offset {start}: which version of the pipeline records are of can't be told, so not compared"
+        )
+        first = None if runs is None else runs.first_at_or_after(start)
+        begin = plan.destination[1] if first is None else max(first, plan.destination[0])
+        plan.lenient_source, plan.lenient_destination = first is not None and begin > first, False
+        plan.source, plan.destination = (start, plan.source[1]), (begin, plan.destination[1])
+    if entry.versions.last not in (None, newest) and plan.source[1] > entry.next:
+        report.note(
+            f"version {newest} of the pipeline is new: destination records without a mapping are not compared"
+        )
+        reached = 0 if runs is None or not len(runs) else int(runs.destination[-1] + runs.length[-1])
+        begin, end = plan.destination
+        plan.destination = begin, max(begin, min(end, reached))
+
+
 def can_sample(report: PartitionReport, plan: Plan, runs: Runs | None) -> bool:
     """Whether mappings lead from each source offset to its counterpart; a note where they don't."""
     covered = (

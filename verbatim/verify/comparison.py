@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from hashlib import blake2b
@@ -53,6 +53,22 @@ def digest(
         # repr of a list of (str, bytes | None) is unambiguous: quoted, escaped, None without quotes.
         + (blake2b(repr(headers).encode(), digest_size=12).digest() if headers else _ABSENT)
     )
+
+
+Judge = Callable[[int, int, bytes | None, bytes | None, list[tuple[str, bytes | None]] | None], bytes | None]
+"""Offset, timestamp in ms, key, value and headers of a record -> the digest that it is compared by; None: it
+is not."""
+
+
+def as_it_is(
+    offset: int,
+    timestamp_ms: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: list[tuple[str, bytes | None]] | None,
+) -> bytes | None:
+    """The record's own digest."""
+    return digest(timestamp_ms, key, value, headers)
 
 
 def differing_parts(one: bytes, other: bytes) -> list[str]:
@@ -84,12 +100,14 @@ class Kind(StrEnum):
 
 @dataclass
 class Finding:
-    """How often something was found in a partition, and where it was first."""
+    """How often something was found in a partition, and where it was first; `version`: of the pipeline, that
+    the first is of."""
 
     count: int
     source_offset: int | None
     destination_offset: int | None
     detail: str = ""
+    version: int = 0
 
     def place(self) -> tuple[int, int]:
         last = 1 << 63
@@ -101,8 +119,9 @@ class Finding:
 
 @dataclass
 class PartitionReport:
-    """What was found in one partition. `behind` counts source records at the end that are not at the
-    destination yet; below the source offset `gone_to` are those that it has no more."""
+    """What was found in one partition. `transformed`: of the source records that have been copied those that
+    a pipeline changes; `filtered`: those that it leaves out. `behind` counts source records at the end
+    that are not at the destination yet; below the source offset `gone_to` are those that it has no more."""
 
     topic: str
     partition: int
@@ -110,6 +129,8 @@ class PartitionReport:
     source_records: int = 0
     destination_records: int = 0
     equal: int = 0
+    transformed: int = 0
+    filtered: int = 0
     behind: int = 0
     first_behind: int | None = None
     gone_to: int = 0

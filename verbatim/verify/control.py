@@ -1,5 +1,5 @@
-"""What `verbatim verify` takes from the control topic: where copying began, and which partitions stand still.
-Pure, and takes nothing from the applications that it checks.
+"""What `verbatim verify` takes from the control topic: where copying began, which partitions stand still, and
+which pipelines there were. Pure, and takes nothing from the applications that it checks.
 
 Links may share the topic, and others may write to it: what names another link, or none that can be read, is
 left out.
@@ -7,6 +7,7 @@ left out.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -33,12 +34,16 @@ class Halt(NamedTuple):
 @dataclass
 class Said:
     """`origins`: where copying began, by topic, topic id and partition; `topic_ids`: all that a topic has
-    had; `accepted`: destinations that were let in though they were somebody else's."""
+    had; `accepted`: destinations that were let in though they were somebody else's; `pipelines`: definitions
+    by number, oldest first."""
 
     link: str
+    position: int = 0
+    """Up to where the topic was read."""
     origins: dict[tuple[str, str, int], int] = field(default_factory=dict)
     topic_ids: dict[str, set[str]] = field(default_factory=dict)
     accepted: set[str] = field(default_factory=set)
+    pipelines: dict[int, str] = field(default_factory=dict)
     _halts: dict[PartitionId, dict[str, Halt]] = field(default_factory=dict)
     """Topic id and partition -> application -> halt."""
     _refused: dict[str, str] = field(default_factory=dict)
@@ -59,6 +64,11 @@ class Said:
             raise VerbatimError(
                 f"control record at offset {offset}: a damaged {record.get('kind')!r} ({error!r})"
             ) from None
+
+    @property
+    def pipeline(self) -> int:
+        """The number of the newest pipeline, 0 where there was never one."""
+        return next(reversed(self.pipelines), 0)
 
     def halts(self, topic_id: str, partition: int) -> list[Halt]:
         """Why a partition stands still."""
@@ -82,6 +92,11 @@ class Said:
         elif kind == "resumed":
             at = plain_id(record["topic_id"]), record["partition"]
             self._halts.get(at, {}).pop(record["application"], None)
+        elif kind == "pipeline" and record["n"] > self.pipeline:
+            # The first of a number counts.
+            if hashlib.sha256(record["definition"].encode()).hexdigest() != record["sha256"]:
+                raise TypeError("its definition has another sha256")
+            self.pipelines[record["n"]] = record["definition"]
         elif kind == "accept-destination":
             self.accepted.update(record["destinations"])
         elif kind == "destination":

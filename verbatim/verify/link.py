@@ -4,14 +4,17 @@ nothing."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from common.errors import LinkRefused, SettingsError
 from common.partitions import PartitionName
 from verbatim.verify.common_part import SAMPLE_OFFSETS
 from verbatim.verify.comparison import PartitionReport
+from verbatim.verify.control import Said
+from verbatim.verify.expected import Pipelines
 from verbatim.verify.partition_check import LinkContext, Pair, check_partition
 from verbatim.verify.reading import Cluster, Mappings, TopicState, read_control, read_mappings
 
@@ -36,13 +39,14 @@ class LinkReport:
 
 @dataclass
 class Options:
-    """`sample`: fraction of the offsets to compare, None for all; `timeout_s`: for each answer of a
-    cluster."""
+    """`sample`: fraction of the offsets to compare, None for all; `timeout_s`: for each answer of a cluster;
+    `keys`: of pipelines, those that are given."""
 
     topics: tuple[str, ...] = ()
     sample: float | None = None
     seed: int = 0
     timeout_s: float = 60.0
+    keys: Mapping[str, bytes] = field(default_factory=dict)
     on_progress: OnProgress = lambda done, total, what: None
 
 
@@ -67,19 +71,29 @@ def verify_link(settings: Settings, options: Options) -> LinkReport:
         ends = _ends(destination, sorted(set(to.values()))) if several else {}
         with Mappings(cluster_id, topics, several) as mappings:
             read_mappings(destination, settings.mappings_topic, mappings)
+            said = Said(settings.application_name)
+            hear = partial(read_control, destination, settings.control_topic, said)
+            hear()
             link = LinkContext(
                 source=source,
                 destination=destination,
                 mappings=mappings,
-                said=read_control(destination, settings.control_topic, settings.application_name),
+                said=said,
+                hear=hear,
                 destinations={name: to[name] for name in states},
                 from_earliest=settings.start_offsets == "earliest",
                 clusters=(cluster_id, destination.cluster_id()) if settings.provenance_headers else None,
                 sample=None if options.sample is None else (options.sample, options.seed),
                 ends=ends,
+                pipelines=Pipelines(said.pipelines, options.keys, settings.application_name),
                 together=settings.by_destination(source.topic_names() if several else (), source_name),
             )
             report.partitions = _check_all(link, _pairs(states, to, destination), options)
+            hear()
+            if said.pipeline != link.pipelines.newest:
+                report.notes.append(
+                    f"version {said.pipeline} of the pipeline was written meanwhile: what has come since may be told wrong; compare again"
+                )
         if options.sample is not None:
             report.notes.append(
                 f"sampled ({options.sample:g} of the offsets, seed {options.seed}, windows of {SAMPLE_OFFSETS}): not told are records"

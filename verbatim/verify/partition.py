@@ -38,8 +38,8 @@ class Comparison:
     `delivered_below`: the mappings say that every source offset below it has been delivered, so a missing one
     is lost and not behind. `lenient_source` / `lenient_destination`: that side may hold records at its head
     which the other no longer has or never had; they are skipped up to the first place where both agree, those
-    of the source handed to `gone`. Memory: `window` records of each side, `history` source records, and as
-    many pending ones, at about 130 B each."""
+    of the source handed to `gone`. `paired` is told of all that are equal. Memory: `window` records of each
+    side, `history` source records, and as many pending ones, at about 130 B each."""
 
     def __init__(
         self,
@@ -52,6 +52,7 @@ class Comparison:
         lenient_source: bool = False,
         lenient_destination: bool = False,
         gone: Gone | None = None,
+        paired: Callable[[PartitionReport, list[int], list[int]], None] | None = None,
         window: int = 20_000,
         history: int = 200_000,
     ) -> None:
@@ -62,6 +63,7 @@ class Comparison:
         self._delivered_below = delivered_below or 0
         self._lenient = (lenient_source, lenient_destination)
         self._gone = gone
+        self._paired = paired
         self._window = window
         self._history = History(history)
         self._missing = Pending(history)
@@ -285,6 +287,8 @@ class Comparison:
 
     def _equal(self, source: list[int], destination: list[int], digests: list[bytes]) -> None:
         self._report.equal += len(source)
+        if self._paired:
+            self._paired(self._report, source, destination)
         if self._mappings:
             self._mappings.paired(source, destination, digests)
 

@@ -4,19 +4,20 @@ comparison. Prints nothing."""
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
 from common.partitions import PartitionName
-from verbatim.verify.common_part import Plan, can_sample, common_part, windows
+from verbatim.verify.common_part import Plan, can_sample, common_part, of_known_versions, windows
 from verbatim.verify.compacted import check_compacted_mappings, compare_compacted
-from verbatim.verify.comparison import Batch, Kind, PartitionReport
+from verbatim.verify.comparison import Batch, Kind, PartitionReport, as_it_is
 from verbatim.verify.control import Said, report_halts
+from verbatim.verify.expected import Expected, Pipelines, Place
 from verbatim.verify.gone import Gone
 from verbatim.verify.mappings import MappingCheck, Runs, check_shape
 from verbatim.verify.partition import Comparison
-from verbatim.verify.provenance import Provenance
+from verbatim.verify.provenance import Provenance, every
 from verbatim.verify.reading import Cluster, LogStartMoved, Mappings, PartitionMappings, TopicState
 from verbatim.verify.several import Claims, claimed, leave_out_unmapped, report_unclaimed, visible_below
 
@@ -52,21 +53,23 @@ class Pair:
 class LinkContext:
     """What is known of a link before its partitions are compared.
 
-    `destinations`: by source topic, of those that are compared. `clusters`: the cluster ids of source and
-    target, where records are judged by their provenance. `sample`: fraction and seed. `ends`: where the
-    destinations' partitions ended before the mappings were read, where several source topics may meet.
-    `together`: destination -> the source topics whose name the settings make that, also those that are not
-    compared."""
+    `hear` has `said` take in what is new. `destinations`: by source topic, of those that are compared.
+    `clusters`: the cluster ids of source and target, where records are judged by their provenance. `sample`:
+    fraction and seed. `ends`: where the destinations' partitions ended before the mappings were read, where
+    several source topics may meet. `together`: destination -> the source topics whose name the settings make
+    that, also those that are not compared."""
 
     source: Cluster
     destination: Cluster
     mappings: Mappings
     said: Said
+    hear: Callable[[], None]
     destinations: dict[str, str]
     from_earliest: bool
     clusters: tuple[str, str] | None
     sample: tuple[float, int] | None
     ends: dict[PartitionName, int]
+    pipelines: Pipelines
     together: dict[str, set[str]]
 
     def bounds(self, pair: Pair) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -114,9 +117,16 @@ class _PartitionCheck:
         self._claims: Claims | None = None
         """Of the destination's records those of this partition, where it is not alone there."""
         self._provenance: Provenance | None = None
-        """Of the last reading."""
+        self._expected: Expected | None = None
+        """Both of the last reading."""
 
     def run(self) -> None:
+        self._compared()
+        if self._expected is not None:
+            self._expected.finish(self._report, self._entry.accepted_loss)
+            self._expected.tell_versions(self._report)
+
+    def _compared(self) -> None:
         link, pair, report = self._link, self._pair, self._report
         report_halts(link.said.halts(pair.state.topic_id, pair.partition), report)
         if self._runs is not None and check_shape(self._runs, report):
@@ -130,14 +140,15 @@ class _PartitionCheck:
         ours, theirs = link.bounds(pair)
         plan = self._plan(ours, theirs)
         delivered = self._delivered(theirs[1])
-        if pair.state.compacted or (pair.target_state is not None and pair.target_state.compacted):
+        if self._is_compacted:
             self._compacted(plan, delivered)
             return
         gone = self._gone(plan, delivered)
         if link.sample is not None and can_sample(report, plan, self._sound):
             assert self._sound is not None
+            self._expected = None
             for window in windows(report, plan, self._sound, *link.sample):
-                self._compare(window, min(window.source[1], delivered or 0))
+                self._compare(window, min(window.source[1], delivered or 0), goes_on=True)
         else:
             self._compare(plan, delivered, gone)
         if gone is not None:
@@ -156,6 +167,10 @@ class _PartitionCheck:
         plan = common_part(
             report, ours, theirs, self._entry, self._origin(), link.from_earliest, earlier, accepted
         )
+        if link.pipelines.touch(topic):
+            # After the ends were asked for: below them lies nothing of a version that comes now.
+            link.hear()
+            of_known_versions(report, plan, self._entry, self._sound, link.said.pipeline)
         if (plan.lenient_source or plan.lenient_destination) and self._sound:
             plan = self._hinted(plan, self._sound)
         if self._claims is not None:
@@ -184,8 +199,10 @@ class _PartitionCheck:
             return None
         keeps_from_ms = None if retention_ms is None else time.time() * 1000 - retention_ms
         gone = Gone(self._report, delivered, origin, keeps_from_ms)
-        of_link = None if link.clusters is None else Provenance(*link.clusters).source
-        for batch in link.source.records(*self._pair.at, *plan.gone, of_link):
+        of_link = every if link.clusters is None else Provenance(*link.clusters).source
+        expected = self._expecting()
+        judge = as_it_is if expected is None else expected.source
+        for batch in link.source.records(*self._pair.at, *plan.gone, of_link, judge):
             gone.take(*batch)
         return gone
 
@@ -218,13 +235,18 @@ class _PartitionCheck:
         ours, theirs = (next(iter(side), ([], []))[1] for side in self._sides(hinted))
         return hinted if ours and theirs and theirs[0] in ours[:100] else plan
 
-    def _sides(self, plan: Plan) -> tuple[Iterable[Batch], Iterable[Batch]]:
+    def _sides(self, plan: Plan, goes_on: bool = False) -> tuple[Iterable[Batch], Iterable[Batch]]:
+        """A reading. `goes_on`: it counts together with the one before."""
         link, pair = self._link, self._pair
         of_link = self._provenance = None if link.clusters is None else Provenance(*link.clusters)
-        here, there = (None, None) if of_link is None else (of_link.source, of_link.destination)
-        theirs = link.destination.records(*pair.to, *plan.destination, there)
+        here, there = (every, every) if of_link is None else (of_link.source, of_link.destination)
+        if not goes_on or self._expected is None:
+            self._expected = self._expecting()
+        expected = self._expected
+        wanted, found = (as_it_is, as_it_is) if expected is None else (expected.source, expected.destination)
+        theirs = link.destination.records(*pair.to, *plan.destination, there, found)
         return (
-            link.source.records(*pair.at, *plan.source, here),
+            link.source.records(*pair.at, *plan.source, here, wanted),
             theirs if self._claims is None else claimed(theirs, self._claims),
         )
 
@@ -248,20 +270,36 @@ class _PartitionCheck:
         batches = link.destination.records(target, partition, begin, link.ends[target, partition])
         report_unclaimed(batches, claims, link.mappings.known_from(target, partition), report)
 
+    def _expecting(self) -> Expected | None:
+        """What a reading goes by where the topic has, or had, a pipeline."""
+        link, pair = self._link, self._pair
+        if not link.pipelines.touch(pair.topic):
+            return None
+        place = Place(pair.topic, pair.partition, self._entry.next, self._entry.versions, self._is_compacted)
+        return Expected(link.pipelines, place, self._sound)
+
+    @property
+    def _is_compacted(self) -> bool:
+        pair = self._pair
+        return pair.state.compacted or (pair.target_state is not None and pair.target_state.compacted)
+
     def _tell_provenance(self) -> None:
         if self._provenance is not None:
             self._provenance.tell(self._report)
 
-    def _compare(self, plan: Plan, delivered: int | None, gone: Gone | None = None) -> None:
+    def _compare(
+        self, plan: Plan, delivered: int | None, gone: Gone | None = None, goes_on: bool = False
+    ) -> None:
         check = MappingCheck(self._sound, self._report) if self._sound is not None else None
         Comparison(
-            *self._sides(plan),
+            *self._sides(plan, goes_on),
             self._report,
             mappings=check,
             delivered_below=delivered,
             lenient_source=plan.lenient_source,
             lenient_destination=plan.lenient_destination,
             gone=gone,
+            paired=None if self._expected is None else self._expected.paired,
         ).run()
         if check is not None:
             check.finish()
@@ -278,7 +316,11 @@ class _PartitionCheck:
                 self._report,
                 records=max(plan.source[1] - plan.source[0], plan.destination[1] - plan.destination[0]),
                 delivered_below=delivered,
-                trimmed=plan.lenient_destination or plan.source[0] > 0 or self._pair.state.deletes,
+                # For one that was left out, compaction may have taken those before it: at the source alone.
+                trimmed=plan.lenient_destination
+                or plan.source[0] > 0
+                or self._pair.state.deletes
+                or self._link.pipelines.drop(self._pair.topic),
             )
         if self._sound is not None:
             check_compacted_mappings(*self._sides(plan), self._sound, self._report)

@@ -30,10 +30,11 @@ from common.kafka.errors import future_result, retrying
 from common.kafka.wire import oauth_tokens
 from common.partitions import PartitionName
 from common.ports import Deadline
-from verbatim.verify.comparison import Batch, digest
+from verbatim.verify.comparison import Batch, Judge, as_it_is
 from verbatim.verify.control import Said, plain_id
 from verbatim.verify.mappings import Column, Runs
-from verbatim.verify.provenance import Prepare
+from verbatim.verify.provenance import Prepare, every
+from verbatim.verify.versions import Versions
 
 if TYPE_CHECKING:
     from common.config.settings import Settings
@@ -222,24 +223,29 @@ class Cluster:
         raise VerbatimError(where + error.str())
 
     def records(
-        self, topic: str, partition: int, begin: int, end: int, prepare: Prepare | None = None
+        self,
+        topic: str,
+        partition: int,
+        begin: int,
+        end: int,
+        prepare: Prepare = every,
+        judge: Judge = as_it_is,
     ) -> Iterator[Batch]:
-        """Offsets and digests of the records; with `prepare`, of those that it has compared, by the headers
-        that it gives."""
+        """Offsets and digests of the records: of those that `prepare` has compared, by the headers that it
+        gives, and that `judge` gives a digest."""
         for messages in self.messages(topic, partition, begin, end):
-            if prepare is None:
-                yield (
-                    [m.offset() for m in messages],  # type: ignore[misc]
-                    [digest(_timestamp_ms(m), m.key(), m.value(), m.headers()) for m in messages],  # type: ignore[arg-type]
-                )
-                continue
-            prepared = [(m, *prepare(m.headers())) for m in messages]  # type: ignore[arg-type]
-            kept = [(m, headers) for m, wanted, headers in prepared if wanted]
-            if kept:
-                yield (
-                    [m.offset() for m, _ in kept],  # type: ignore[misc]
-                    [digest(_timestamp_ms(m), m.key(), m.value(), headers) for m, headers in kept],
-                )
+            digests = [_judged(m, prepare, judge) for m in messages]
+            if any(d is None for d in digests):
+                messages = [m for m, d in zip(messages, digests, strict=True) if d is not None]
+            if messages:
+                yield [m.offset() for m in messages], [d for d in digests if d is not None]  # type: ignore[misc]
+
+
+def _judged(message: Message, prepare: Prepare, judge: Judge) -> bytes | None:
+    wanted, headers = prepare(message.headers())  # type: ignore[arg-type]
+    if not wanted:
+        return None
+    return judge(message.offset(), _timestamp_ms(message), message.key(), message.value(), headers)  # type: ignore[arg-type]
 
 
 def _timestamp_ms(message: Message) -> int:
@@ -260,6 +266,7 @@ class PartitionMappings:
     other_destinations: set[str] = field(default_factory=set)
     holes: list[tuple[int, int]] = field(default_factory=list)
     accepted_loss: int = 0
+    versions: Versions = field(default_factory=Versions)
     columns: tuple[array[int], array[int], array[int]] = field(
         default_factory=lambda: (array("q"), array("q"), array("q"))
     )
@@ -351,6 +358,7 @@ class Mappings:
             entry.holes.append((entry.next, m["start"]))
         entry.next = m["next"]
         entry.accepted_loss += m.get("lost", 0)
+        entry.versions.add(m["start"], m["runs"], m.get("pipeline", 0))
         self._add_runs(entry, m["runs"])
 
     def _add_runs(self, entry: PartitionMappings, runs: list[list[int]]) -> None:
@@ -429,13 +437,13 @@ def _written_from(cluster: Cluster, topic: str, partition: int, begin: int, end:
     return first[0].timestamp()[1] + _LONGEST_TRANSACTION_MS if first else float("inf")
 
 
-def read_control(cluster: Cluster, topic: str, link: str) -> Said:
-    """What the control topic says of a link. Raises VerbatimError for a damaged record of it."""
-    said = Said(link)
+def read_control(cluster: Cluster, topic: str, said: Said) -> None:
+    """Takes in what the control topic says since it was last read. Raises VerbatimError for a damaged record
+    of the link."""
     if cluster.topic(topic) is None:
-        return said
+        return
     begin, end = cluster.bounds(topic, 0)
-    for messages in cluster.messages(topic, 0, begin, end):
+    for messages in cluster.messages(topic, 0, max(begin, said.position), end):
         for message in messages:
             said.add(message.offset() or 0, message.value())
-    return said
+    said.position = end

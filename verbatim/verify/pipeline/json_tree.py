@@ -36,7 +36,8 @@ def tree(text: bytes) -> Any:
         )
     except (ValueError, RecursionError):
         raise Bad("no JSON") from None
-    _must_be_text(found)
+    if b"\\u" in text:
+        _must_be_text(found)
     return found
 
 
@@ -70,6 +71,13 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
+def copied(node: Any) -> Any:
+    """The same tree, to be changed by itself."""
+    if isinstance(node, Members):
+        return Members([(name, copied(value)) for name, value in node])
+    return [copied(value) for value in node] if isinstance(node, list) else node
+
+
 def planted(value: Any) -> Any:
     """A tree of what a definition says."""
     return tree(json.dumps(value).encode())
@@ -82,3 +90,12 @@ def plain(node: Any) -> Any:
     if isinstance(node, list):
         return [plain(value) for value in node]
     return json.loads(node) if isinstance(node, Number) else node
+
+
+def written(node: Any) -> str:
+    """A tree as text, in one way: the same text for the same trees, to the digits of their numbers."""
+    if isinstance(node, Members):
+        return "{" + ",".join(f"{json.dumps(name)}:{written(value)}" for name, value in node) + "}"
+    if isinstance(node, list):
+        return "[" + ",".join(map(written, node)) + "]"
+    return str(node) if isinstance(node, Number) else json.dumps(node)

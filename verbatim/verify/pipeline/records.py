@@ -5,14 +5,14 @@ What a record means is known here, not how it is written: JSON that a stage has 
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from decimal import Decimal, InvalidOperation
+from functools import lru_cache
 from typing import Any
 
-from verbatim.verify.pipeline.json_tree import Bad, Members, Number, tree
+from verbatim.verify.pipeline.json_tree import Bad, Members, Number, copied, tree
 
 Json = dict[str, Any]
 EACH = object()
@@ -49,6 +49,7 @@ class Record:
         return replace(self, key=item) if root == "key" else replace(self, value=item)
 
 
+@lru_cache(maxsize=4096)
 def path(text: str, side: str = "value") -> tuple[str, list[Any]]:
     """The root, and names and EACH."""
     if text in ("timestamp", "size"):
@@ -69,7 +70,7 @@ def is_json(root: str, flow: Json) -> bool:
 
 def node_of(item: Item) -> Any:
     """The tree of what is there. Raises Bad."""
-    return copy.deepcopy(item.node) if isinstance(item, Tree) else tree(item or b"")
+    return copied(item.node) if isinstance(item, Tree) else tree(item or b"")
 
 
 def places(node: Any, steps: list[Any], must_fit: bool, once: bool = True) -> Iterator[tuple[Any, Any]]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import orjson
@@ -49,6 +50,17 @@ def test_what_others_write_is_left_out_and_a_damaged_record_of_the_link_is_named
     assert (found.origins, found.topic_ids) == ({("t", "i-d_", 0): 5}, {"t": {"i-d_"}})
     with pytest.raises(VerbatimError, match="control record at offset 1: a damaged 'halted'"):
         said(origin, {**AT, "kind": "halted"})
+
+
+def test_the_first_record_of_a_pipelines_number_counts_and_a_damaged_one_is_named() -> None:
+    def pipeline(n: int, text: str) -> dict[str, Any]:
+        told = {"n": n, "definition": text, "sha256": hashlib.sha256(text.encode()).hexdigest()}
+        return {"link": "mine", "kind": "pipeline", **told}
+
+    found = said(pipeline(1, "a"), pipeline(2, "b"), pipeline(2, "c"), pipeline(1, "d"), pipeline(3, "a"))
+    assert found.pipelines == {1: "a", 2: "b", 3: "a"}
+    with pytest.raises(VerbatimError, match="control record at offset 1: a damaged 'pipeline'"):
+        said(pipeline(1, "a"), {**pipeline(2, "b"), "definition": "c"})
 
 
 def test_a_halt_is_a_finding_with_its_reason() -> None:

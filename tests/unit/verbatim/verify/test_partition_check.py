@@ -11,6 +11,7 @@ import pytest
 from verbatim.verify import partition_check
 from verbatim.verify.comparison import Batch, Kind, PartitionReport, digest
 from verbatim.verify.control import Said
+from verbatim.verify.expected import Pipelines
 from verbatim.verify.mappings import Runs
 from verbatim.verify.partition_check import LinkContext, Pair, check_partition
 from verbatim.verify.reading import LogStartMoved, PartitionMappings, TopicState
@@ -38,9 +39,7 @@ class FakeCluster:
     def high_watermark(self, *_: Any) -> int:
         return len(self.numbers)
 
-    def records(
-        self, topic: str, partition: int, begin: int, end: int, prepare: Any = None
-    ) -> Iterator[Batch]:
+    def records(self, topic: str, partition: int, begin: int, end: int, *how: Any) -> Iterator[Batch]:
         self.readings += 1
         if self.readings <= self.moves:
             raise LogStartMoved("moved")
@@ -77,11 +76,13 @@ def checked(
     link = LinkContext(
         **cluster,
         said=Said("l"),
+        hear=lambda: None,
         destinations={"t": "d"},
         from_earliest=True,
         clusters=None,
         sample=sample,
         ends={},
+        pipelines=Pipelines({}, {}, "l"),
         together={},
     )
     state = TopicState("id", 1, False, True)

@@ -1,0 +1,377 @@
+"""`verify` of a partition that pipelines have gone over: a destination that the engine has made, version by
+version, is right; and whatever is done to it is found where it is, with the version."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.kafka.wire.records import encode_rows, headers_of
+from common.link import offset_mappings
+from common.pipeline.batch import Origin
+from common.pipeline.definition import definition
+from common.pipeline.engine import Engine
+from common.pipeline.models import Pipeline
+from tests.support.pipelines import FEW, KEYS, Given, pipeline
+from tests.support.pipelines import batches as some_records
+from verbatim.verify import partition_check
+from verbatim.verify.comparison import Batch, Kind, PartitionReport
+from verbatim.verify.control import Said
+from verbatim.verify.expected import Pipelines
+from verbatim.verify.partition_check import LinkContext, Pair, check_partition
+from verbatim.verify.reading import Mappings, TopicState
+
+TOPIC, LINK = "orders", "link"
+FILTER = pipeline({"filter": {"drop": {"value.a": 1}}})
+HMAC = pipeline({"mask": {"key": "k1", "fields": {"email": "hmac"}}})
+MANY = pipeline(
+    {"when": {"value.a": {"exists": True}}, "fields": {"drop": ["b"], "set": {"id": "{topic}@{offset}"}}},
+    {"headers": {"remove": ["x-a"], "set": {"of": "{link}"}}},
+    {"filter": {"keep": {"size": {"lt": 60}}, "otherwise": "tombstone"}},
+    onError="skip",
+)
+SKIPPING = pipeline({"mask": {"key": "k1", "fields": {"a": "hmac"}}}, {"key": "value.id"}, onError="skip")
+Stretches = Sequence[tuple[int, int]]
+"""Source records of each, and their version, 0 for none. Each is a mapping."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _nothing_is_awaited() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(partition_check, "_VISIBLE_S", 0.0)
+        yield
+
+
+class FakeCluster:
+    """One partition; offsets from 0 on, None for what compaction has taken."""
+
+    def __init__(self, contents: Sequence[Given | None], compacted: bool = False) -> None:
+        self.contents = contents
+        self.state = TopicState("id", 1, compacted, not compacted)
+
+    def topic(self, _: str) -> TopicState:
+        return self.state
+
+    def bounds(self, *_: Any) -> tuple[int, int]:
+        return 0, len(self.contents)
+
+    def records(
+        self, topic: str, partition: int, begin: int, end: int, prepare: Any, judge: Any
+    ) -> Iterator[Batch]:
+        for offset in range(begin, end):
+            if (record := self.contents[offset]) is None:
+                continue
+            key, value, headers, timestamp = record
+            found = judge(offset, timestamp, key, value, headers)
+            if found is not None:
+                yield [offset], [found]
+
+
+class Copied(NamedTuple):
+    """What a link has made: both sides, its mappings and its versions."""
+
+    source: list[Given | None]
+    destination: list[Given | None]
+    mappings: list[offset_mappings.Mapping]
+    versions: Mapping[int, Pipeline]
+
+    def altered(self, at: int, **change: Any) -> Copied:
+        """A destination record with other contents."""
+        names = ("key", "value", "headers", "timestamp")
+        record = dict(zip(names, self.destination[at] or (), strict=True)) | change
+        contents: Any = tuple(record[name] for name in names)
+        return self._replace(destination=[*self.destination[:at], contents, *self.destination[at + 1 :]])
+
+
+def copied(records: Sequence[Given], stretches: Stretches, versions: Mapping[int, Pipeline]) -> Copied:
+    """By the engine. `onError` is not halt, or no stage may fail."""
+    destination: list[Given | None] = []
+    mappings = []
+    ends = [sum(count for count, _ in stretches[:n]) for n in range(len(stretches) + 1)]
+    for (start, end), (_, version) in zip(pairwise(ends), stretches, strict=True):
+        keys, values, headers, timestamps = zip(*records[start:end], strict=True) if end > start else [()] * 4
+        rows = encode_rows(range(start, end), timestamps, [1] * (end - start), keys, values, headers)
+        flow = Engine(versions[version], KEYS).flow_of(TOPIC) if version else None
+        if flow is not None:
+            applied = flow.apply(rows, Origin(LINK, TOPIC, 0))
+            assert not applied.failures or applied.on_error == "skip"
+            rows = applied.rows
+        runs = [[int(offset), len(destination) + n, 1] for n, offset in enumerate(rows.column(0).to_pylist())]
+        found = zip(
+            *(rows.column(n).to_pylist() for n in (3, 4)),
+            headers_of(rows),
+            rows.column(1).to_pylist(),
+            strict=True,
+        )
+        destination += found
+        mappings.append(
+            offset_mappings.Mapping(
+                "c", TOPIC, "id", 0, start, end, TOPIC, 0, 1, len(runs), 0, 0, runs, version
+            )
+        )
+    return Copied(list(records), destination, mappings, versions)
+
+
+def checked(
+    link: Copied,
+    keys: Mapping[str, bytes] = KEYS,
+    compacted: bool = False,
+    sample: tuple[float, int] | None = None,
+    new: Sequence[int] = (),
+) -> PartitionReport:
+    """`new`: versions that come while it is compared."""
+    definitions = {n: definition(made).decode() for n, made in link.versions.items()}
+    source, destination = (FakeCluster(side, compacted) for side in (link.source, link.destination))
+    said = Said(LINK, pipelines=definitions)
+    with Mappings("c", {TOPIC: ("id", TOPIC)}) as mappings:
+        for mapping in link.mappings:
+            mappings.add(offset_mappings.encode(mapping)[1], first_of_log=mapping.start == 0)
+        clusters: Any = {"source": source, "destination": destination}
+        context = LinkContext(
+            **clusters,
+            mappings=mappings,
+            said=said,
+            hear=lambda: said.pipelines.update(dict.fromkeys(new, "")),
+            destinations={TOPIC: TOPIC},
+            from_earliest=True,
+            clusters=None,
+            sample=sample,
+            ends={},
+            pipelines=Pipelines(definitions, keys, LINK),
+            together={},
+        )
+        return check_partition(context, Pair(TOPIC, 0, source.state, TOPIC, destination.state))
+
+
+def found(report: PartitionReport) -> dict[str, tuple[int, int | None, int | None, int]]:
+    """Kind -> count, source and destination offset of the first, and its version."""
+    return {
+        kind.value: (f.count, f.source_offset, f.destination_offset, f.version)
+        for kind, f in report.findings.items()
+    }
+
+
+def orders(*values: str) -> list[Given]:
+    return [(b"k%d" % n, value.encode(), [("x-a", b"1")], 1000 + n) for n, value in enumerate(values)]
+
+
+@FEW
+@given(some_records, st.lists(st.tuples(st.integers(0, 3), st.integers(0, 2)), min_size=1, max_size=4))
+def test_what_the_engine_makes_is_right_whatever_versions_follow_one_another(
+    records: list[Given], stretches: list[tuple[int, int]]
+) -> None:
+    count = len(records)
+    bounds = [
+        0,
+        *sorted(min(count, sum(n for n, _ in stretches[: at + 1])) for at in range(len(stretches) - 1)),
+        count,
+    ]
+    parts = [
+        (end - start, version) for (start, end), (_, version) in zip(pairwise(bounds), stretches, strict=True)
+    ]
+    link = copied(records, parts, {1: MANY, 2: SKIPPING})
+    report = checked(link)
+    assert (found(report), report.behind) == ({}, 0)
+    assert report.equal == len(link.destination) == count - report.filtered
+    changed = sum(
+        link.source[s] != link.destination[d] for mapping in link.mappings for s, d, _ in mapping.runs
+    )
+    # Not where it is only written otherwise.
+    assert report.transformed <= changed
+
+
+RECORDS = orders(
+    '{"a":0,"email":"x"}', '{"a": 1,"email":"y"}', '{"a":2 , "email":"z"}', '{"a":3}', '{"a":1}', '{"a":4,"email":"v"}'
+)  # fmt: skip
+
+
+def test_what_was_transformed_and_filtered_is_counted() -> None:
+    report = checked(copied(RECORDS, [(2, 0), (2, 1), (2, 2)], {1: HMAC, 2: FILTER}))
+    # Offset 2 is masked, 3 has nothing to mask, 4 is left out.
+    assert (report.source_records, report.destination_records, report.equal) == (6, 5, 5)
+    assert (report.transformed, report.filtered, found(report), report.notes) == (1, 1, {}, [])
+
+
+def test_each_fault_is_found_where_it_is_with_its_version() -> None:
+    versions = {1: FILTER, 2: HMAC}
+    link = copied(RECORDS, [(3, 1), (3, 2)], versions)
+    good = link.destination
+    assert found(checked(link)) == {} and len(good) == 5
+    masked = good[4]
+    assert masked is not None and masked[1] is not None
+    assert found(checked(link.altered(4, value=masked[1][:-3] + b'x"}'))) == {"altered": (1, 5, 4, 2)}
+    assert found(checked(link.altered(4, value=RECORDS[5][1]))) == {"altered": (1, 5, 4, 2)}
+    assert found(checked(link.altered(4, headers=None))) == {"altered": (1, 5, 4, 2)}
+    assert found(checked(link.altered(1, timestamp=5))) == {"altered": (1, 2, 1, 1)}
+    # A kept one is missing.
+    missing = link._replace(destination=good[:3] + good[4:])
+    assert found(checked(missing))["lost"] == (1, 4, None, 2)
+    # A filtered one is delivered: without a mapping, and with one.
+    delivered = link._replace(destination=[*good, RECORDS[1]])
+    assert found(checked(delivered)) == {"foreign": (1, None, 5, 2)}
+    none = copied(RECORDS, [(3, 0), (3, 2)], versions)
+    mapped = none._replace(mappings=[replace(none.mappings[0], pipeline=1), none.mappings[1]])
+    told = found(checked(mapped))
+    assert told == {"foreign": (1, None, 1, 1), "mapping": (1, 1, 1, 1)}
+
+
+@pytest.mark.parametrize(("told", "offset"), [(2, 2), (4, 3)])
+def test_a_boundary_that_is_told_one_off_is_found(told: int, offset: int) -> None:
+    """The new version masks what the old one kept; record 3 has nothing to mask, but a header."""
+    versions = {1: pipeline({"headers": {"set": {"v": "1"}}}), 2: pipeline({"headers": {"set": {"v": "2"}}})}
+    made = copied(RECORDS, [(3, 1), (3, 2)], versions)
+    wrong = copied(RECORDS, [(told, 1), (6 - told, 2)], versions)
+    assert found(checked(made)) == {}
+    report = checked(made._replace(mappings=wrong.mappings))
+    assert found(report) == {"altered": (1, offset, offset, 1 if told > 3 else 2)}
+
+
+def test_what_no_stage_touches_is_compared_to_the_byte_also_in_a_flow_that_changes_json() -> None:
+    link = copied(
+        orders('{"id": 1}', '{"id": 2}'),
+        [(2, 1)],
+        {1: pipeline({"when": {"id": 2}, "fields": {"set": {"n": 1}}})},
+    )
+    assert found(checked(link)) == {}
+    assert found(checked(link.altered(0, value=b'{"id":1}'))) == {"altered": (1, 0, 0, 1)}
+    # What was put together anew is compared as JSON.
+    assert found(checked(link.altered(1, value=b'{"id":2,"n":1}'))) == {}
+    assert found(checked(link.altered(1, value=b'{"id":2,"n":1.0}'))) == {"altered": (1, 1, 1, 1)}
+
+
+def test_without_its_key_all_but_what_is_masked_is_compared_and_that_is_said() -> None:
+    link = copied(RECORDS, [(6, 1)], {1: HMAC})
+    assert checked(link).notes == []
+    report = checked(link, {})
+    assert found(report) == {} and "6 records were compared without their value" in report.notes[0]
+    assert found(checked(link.altered(2, value=b"other"), {})) == {}
+    assert found(checked(link.altered(2, timestamp=7), {})) == {"altered": (1, 2, 2, 1)}
+    assert found(checked(link._replace(destination=link.destination[:-1]), {}))["lost"] == (1, 5, None, 1)
+
+
+def test_where_what_is_masked_decides_nothing_is_compared_without_the_key_but_what_other_versions_made() -> (
+    None
+):
+    deciding = pipeline(
+        {"mask": {"key": "k1", "fields": {"email": "hmac"}}},
+        {"filter": {"keep": [{"value.email": {"matches": "[0-7].*"}}, {"value.a": 3}]}},
+    )
+    link = copied(RECORDS, [(2, 0), (4, 1)], {1: deciding})
+    assert found(checked(link)) == {} and checked(link).filtered
+    report = checked(link, {})
+    assert found(report) == {} and (report.equal, report.filtered) == (2, 0)
+    assert "decides what becomes of records: 4 source records" in report.notes[0]
+    assert found(checked(link.altered(0, value=b"x"), {})) == {"altered": (1, 0, 0, 0)}
+
+
+def test_a_stage_that_fails_where_it_should_have_halted_is_a_loss_unless_that_was_accepted() -> None:
+    halting = pipeline({"key": "value.email"})
+    records = orders('{"email":"a"}', "{}", '{"email":"b"}', "{}")
+    made = copied(records, [(4, 1)], {1: pipeline({"key": "value.email"}, onError="skip")})
+    assert found(checked(made)) == {} and "2 of the records that were left out" in checked(made).notes[0]
+    halted = made._replace(versions={1: halting})
+    assert found(checked(halted)) == {"lost": (2, 1, None, 1)}
+    accepted = replace(made.mappings[0], lost=1)
+    assert found(checked(halted._replace(mappings=[accepted]))) == {"lost": (1, 1, None, 1)}
+
+
+def test_what_is_behind_is_what_its_version_would_make_and_a_halted_record_is_behind() -> None:
+    link = copied(RECORDS[:3], [(3, 1)], {1: FILTER})
+    more = checked(link._replace(source=[*RECORDS, (b"k", b"no json", None, 5)]))
+    assert (found(more), more.behind, more.first_behind, more.filtered) == ({}, 3, 3, 1)
+
+
+@pytest.mark.parametrize(
+    ("versions", "new"), [({1: HMAC, 2: FILTER}, ()), ({1: HMAC}, (2,))], ids=["before", "while"]
+)
+def test_what_a_new_version_has_not_reached_is_behind_and_nothing_else(
+    versions: Mapping[int, Pipeline], new: Sequence[int]
+) -> None:
+    """It is not told by which version what has come since the last mapping was made, where the new one was
+    written before it is compared, or while it is."""
+    whole = copied(RECORDS, [(3, 1), (3, 2)], {1: HMAC, 2: FILTER})
+    raced = whole._replace(mappings=whole.mappings[:1], versions=versions)
+    report = checked(raced, new=new)
+    assert (found(report), report.equal) == ({}, 3) and report.behind in (2, 3)
+    assert "version 2 of the pipeline is new" in report.notes[0]
+    # Without a new version what has come since is compared.
+    seen = copied(RECORDS, [(6, 1)], {1: HMAC})
+    report = checked(seen._replace(mappings=copied(RECORDS[:3], [(3, 1)], {1: HMAC}).mappings))
+    assert (found(report), report.equal, report.behind, report.notes) == ({}, 6, 0, [])
+
+
+def test_what_has_no_mapping_any_more_is_not_compared_since_its_version_is_not_known() -> None:
+    link = copied(RECORDS, [(3, 1), (3, 2)], {1: HMAC, 2: FILTER})
+    expired = link._replace(mappings=link.mappings[1:])
+    report = checked(expired)
+    assert (found(report), report.equal, report.filtered) == ({}, 2, 1)
+    assert "below source offset 3" in report.notes[0]
+    assert found(checked(expired.altered(4, value=b"x"))) == {"altered": (1, 5, 4, 2)}
+    assert found(checked(link._replace(mappings=[]))) == {}
+
+
+def test_a_sample_counts_and_finds_over_all_of_its_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("verbatim.verify.common_part.SAMPLE_OFFSETS", 2)
+    link = copied(RECORDS, [(3, 1), (3, 2)], {1: HMAC, 2: FILTER})
+    report = checked(link, {}, sample=(1.0, 0))
+    whole = checked(link, {})
+    assert found(report) == {} and report.notes == whole.notes and len(report.notes) == 1
+    assert (report.equal, report.transformed, report.filtered) == (
+        whole.equal,
+        whole.transformed,
+        whole.filtered,
+    )
+    assert (whole.equal, whole.transformed, whole.filtered) == (5, 3, 1)
+    assert found(checked(link.altered(4, value=b"x"), sample=(1.0, 0))) == {"altered": (1, 5, 4, 2)}
+
+
+def test_json_that_is_nested_too_deeply_is_not_compared_and_that_is_said() -> None:
+    deep = '{"a":' + "[" * 700 + "]" * 700 + "}"
+    link = copied(orders('{"a":1}', deep, '{"a":2}'), [(3, 1)], {1: pipeline({"fields": {"set": {"b": 1}}})})
+    report = checked(link)
+    assert (found(report), report.equal) == ({}, 2)
+    assert report.notes == ["1 source records are JSON nested too deeply to be compared"]
+
+
+def test_a_version_that_the_control_topic_has_not_is_said() -> None:
+    link = copied(RECORDS, [(3, 1), (3, 2)], {1: FILTER, 2: HMAC})
+    report = checked(link._replace(versions={1: FILTER}))
+    assert found(report) == {} and report.equal == 2
+    assert any("version 2: the control topic has no such version: 3 source" in note for note in report.notes)
+
+
+COMPACTED = [
+    (b"a", b'{"a":0}', None, 1), (b"b", b'{"a":1}', None, 2), (b"a", b'{"a":5}', None, 3), (b"c", b'{"a":1}', None, 4),
+]  # fmt: skip
+
+
+def test_a_compacted_topic_is_held_against_what_the_pipeline_makes() -> None:
+    tombstones = {1: pipeline({"filter": {"drop": {"value.a": 1}, "otherwise": "tombstone"}})}
+    link = copied(COMPACTED, [(4, 1)], tombstones)
+    report = checked(link, compacted=True)
+    assert found(report) == {} and (report.transformed, report.filtered, report.equal) == (2, 0, 4)
+    delivered = link.altered(1, value=b'{"a":1}')
+    assert found(checked(delivered, compacted=True))["altered"] == (1, 1, 1, 1)
+    # Compaction has taken the first record of the key, at the destination alone.
+    assert found(checked(link._replace(destination=[None, *link.destination[1:]]), compacted=True)) == {}
+
+
+def test_where_compacted_records_are_left_out_an_older_one_of_the_key_may_stay() -> None:
+    before = [(b"c", b'{"a":7}', None, 0), *COMPACTED]
+    link = copied(before, [(5, 1)], {1: FILTER})
+    # At the source compaction has taken it, for a later one of the key that is left out.
+    report = checked(link._replace(source=[None, *COMPACTED]), compacted=True)
+    assert Kind.FOREIGN not in report.findings and report.filtered == 2
+
+
+def test_a_compacted_topic_whose_keys_are_masked_is_not_compared_without_the_key() -> None:
+    link = copied(COMPACTED, [(4, 1)], {1: pipeline({"mask": {"key": "k1", "fields": {"key": "hmac"}}})})
+    assert found(checked(link, compacted=True)) == {} and checked(link, compacted=True).equal == 4
+    report = checked(link, {}, compacted=True)
+    assert (found(report), report.equal) == ({}, 0) and "keys of a compacted topic" in report.notes[-1]

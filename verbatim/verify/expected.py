@@ -1,0 +1,324 @@
+"""What `verbatim verify` expects of a link with pipelines: what each record's version makes of it, by
+verbatim/verify/pipeline/, and what both sides are compared by. Pure.
+
+A key or value that a stage may have put together anew is compared as JSON, to the digits of its numbers; if
+no stage has touched it, to the byte as well. What a mask has made with a key that is not given can't be
+compared: of such records the rest is.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from array import array
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import cast
+
+import numpy as np
+
+from verbatim.verify.comparison import Kind, PartitionReport, digest
+from verbatim.verify.mappings import Runs
+from verbatim.verify.pipeline.definition import Pipeline
+from verbatim.verify.pipeline.json_tree import Bad, tree, written
+from verbatim.verify.pipeline.records import Item, Json, Record, Tree, is_json, path
+from verbatim.verify.pipeline.unknown_keys import masked_parts
+from verbatim.verify.provenance import Headers
+from verbatim.verify.versions import Versions
+
+_REMEMBERED = 500_000
+_WORDS = {"header": "headers"}
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a version does with a topic. `why`: it can't be told what, and why."""
+
+    number: int
+    pipeline: Pipeline | None = None
+    flow: Json | None = None
+    as_json: frozenset[str] = frozenset()
+    """`key` and `value`, where a stage may have put them together anew."""
+    masked: frozenset[str] = frozenset()
+    """What has masks whose keys are not given."""
+    why: str | None = None
+
+    @property
+    def on_error(self) -> str:
+        return str((self.flow or {}).get("onError", "halt"))
+
+    @property
+    def drops(self) -> bool:
+        """Whether a record may be left out, and no tombstone comes instead."""
+        filters = [stage["filter"] for stage in (self.flow or {}).get("stages", ()) if "filter" in stage]
+        return self.on_error != "halt" or any(one.get("otherwise") != "tombstone" for one in filters)
+
+    def digest(self, timestamp_ms: int, key: Item, value: Item, headers: Headers) -> bytes:
+        known = None if "header" in self.masked else headers
+        return digest(timestamp_ms, self._shown("key", key), self._shown("value", value), known)
+
+    def _shown(self, side: str, item: Item) -> bytes | None:
+        if item is None:
+            return None
+        if side in self.masked:
+            return b""
+        if isinstance(item, Tree):
+            return written(item.node).encode()
+        if side not in self.as_json:
+            return item
+        try:
+            return written(tree(item)).encode()
+        except Bad:
+            return item
+
+
+class Pipelines:
+    """All versions of a link. `keys`: those that are given, by name."""
+
+    def __init__(self, definitions: Mapping[int, str], keys: Mapping[str, bytes], link: str) -> None:
+        self._all = {n: Pipeline.of(text.encode(), keys) for n, text in definitions.items()}
+        self._keys = keys
+        self._rules: dict[tuple[str, int], Rules | None] = {}
+        self.newest = next(reversed(self._all), 0)
+        self.link = link
+
+    def touch(self, topic: str) -> bool:
+        """Whether a version has a flow for the topic."""
+        return any(pipeline.flow_of(topic) is not None for pipeline in self._all.values())
+
+    def drop(self, topic: str) -> bool:
+        """Whether a version may leave records of the topic out."""
+        return any(rules is not None and rules.drops for n in self._all for rules in [self.rules(topic, n)])
+
+    def rules(self, topic: str, number: int) -> Rules | None:
+        """None: the version copies the topic as it is."""
+        if (topic, number) not in self._rules:
+            self._rules[topic, number] = self._made(topic, number)
+        return self._rules[topic, number]
+
+    def _made(self, topic: str, number: int) -> Rules | None:
+        if number == 0:
+            return None
+        pipeline = self._all.get(number)
+        if pipeline is None:
+            return Rules(number, why="the control topic has no such version")
+        flow = pipeline.flow_of(topic)
+        if flow is None:
+            return None
+        stages = flow["stages"]
+        if any("validate" in s for s in stages) and importlib.util.find_spec("jsonschema") is None:
+            return Rules(number, why="its stage validate needs the extra `validate`")
+        try:
+            masked = masked_parts(flow, self._keys)
+        except LookupError:
+            return Rules(
+                number, why="what was masked with a key that is not given decides what becomes of records"
+            )
+        return Rules(number, pipeline, flow, frozenset(_put_together(flow)), masked)
+
+
+def _put_together(flow: Json) -> set[str]:
+    """The sides that a stage may have put together anew."""
+    found = set()
+    for stage in flow["stages"]:
+        if "mask" in stage:
+            side = stage["mask"].get("side", "value")
+            found |= {root for text in stage["mask"]["fields"] if is_json(root := path(text, side)[0], flow)}
+        elif "fields" in stage:
+            found.add(stage["fields"].get("side", "value"))
+    return found
+
+
+@dataclass(frozen=True)
+class Place:
+    """The partition that is read. `next`: where its mappings end; what lies behind is of the newest
+    version."""
+
+    topic: str
+    partition: int
+    next: int
+    versions: Versions
+    compacted: bool = False
+
+
+class Expected:
+    """One reading of both sides of a partition: by what each record is compared; and what was counted
+    meanwhile."""
+
+    def __init__(self, pipelines: Pipelines, place: Place, runs: Runs | None) -> None:
+        """`runs`: if they can be searched."""
+        self._pipelines = pipelines
+        self._place = place
+        self._runs = runs
+        self._known: dict[int, Rules | None] = {}
+        self._transformed = 0
+        self._filtered = 0
+        self._masked: dict[int, int] = {}
+        self._untold: dict[int, int] = {}
+        """Source records by version."""
+        self._failed: tuple[int, int] | None = None
+        """Of those that a stage fails on and that should have halted the partition: the first, how many."""
+        self._skipped = 0
+        self._too_deep = 0
+        self._left_out = array("q")
+        self._delivered: tuple[int, int, int] | None = None
+        """Of those that are left out and yet mapped: source and destination offset of the first, how many."""
+        self._as_it_came: dict[int, bytes] = {}
+        self._found: dict[int, bytes] = {}
+        """Of records that no stage has touched, in a flow that may: how key and value are written."""
+
+    def version_of_source(self, offset: int) -> int:
+        if offset >= self._place.next:
+            return self._pipelines.newest
+        return self._place.versions.of_source(offset) or 0
+
+    def version_of_destination(self, offset: int) -> int:
+        found = self._place.versions.of_destination(offset)
+        return self._pipelines.newest if found is None else found
+
+    def source(
+        self, offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers
+    ) -> bytes | None:
+        """The digest of what is to be at the destination; None: nothing is, or it can't be told."""
+        try:
+            return self._made(offset, timestamp_ms, key, value, headers)
+        except RecursionError:
+            self._too_deep += 1
+            return None
+
+    def _made(
+        self, offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers
+    ) -> bytes | None:
+        rules = self._rules(self.version_of_source(offset))
+        if rules is None:
+            return digest(timestamp_ms, key, value, headers)
+        if rules.pipeline is None:
+            self._untold[rules.number] = self._untold.get(rules.number, 0) + 1
+            return None
+        place = self._place
+        record = Record(
+            place.topic, place.partition, offset, timestamp_ms, key, value, tuple(headers or ()),
+            self._pipelines.link,
+        )  # fmt: skip
+        result, arrived = rules.pipeline.apply(record), offset < place.next
+        if result.outcome == "failed" and rules.on_error == "halt":
+            if not arrived:
+                # It stands still there: what has not come is behind.
+                return digest(timestamp_ms, key, value, headers)
+            first, count = self._failed or (offset, 0)
+            self._failed = first, count + 1
+            return None
+        if result.outcome in ("failed", "left-out"):
+            if arrived:
+                self._skipped += result.outcome == "failed"
+                self._leave_out(offset)
+            return None
+        if arrived:
+            self._transformed += not result.is_copied_as(timestamp_ms, key, value, headers)
+            if rules.masked:
+                self._masked[rules.number] = self._masked.get(rules.number, 0) + 1
+        made = result.record
+        if (
+            rules.as_json
+            and not place.compacted
+            and not any(isinstance(item, Tree) for item in (made.key, made.value))
+        ):
+            _remember(self._as_it_came, offset, made.key, made.value)
+        return rules.digest(made.timestamp, made.key, made.value, list(made.headers))
+
+    def destination(
+        self, offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers
+    ) -> bytes | None:
+        """The digest of what is there; None: it can't be told whether it is right."""
+        rules = self._rules(self.version_of_destination(offset))
+        if rules is None:
+            return digest(timestamp_ms, key, value, headers)
+        if rules.pipeline is None:
+            return None
+        if rules.as_json and not self._place.compacted:
+            _remember(self._found, offset, key, value)
+        with suppress(RecursionError):
+            return rules.digest(timestamp_ms, key, value, headers)
+        return None
+
+    def paired(self, report: PartitionReport, source: list[int], destination: list[int]) -> None:
+        """Both are equal: what no stage has touched must be so to the byte."""
+        if not self._found:
+            return
+        for ours, theirs in zip(source, destination, strict=True):
+            found, wanted = self._found.pop(theirs, None), self._as_it_came.pop(ours, None)
+            if None not in (found, wanted) and found != wanted:
+                report.add(
+                    Kind.ALTERED, ours, theirs, "the same JSON, but not to the byte, as no stage touches it"
+                )
+
+    def finish(self, report: PartitionReport, accepted_loss: int) -> None:
+        """Puts into the report what was counted. `accepted_loss`: so many offsets an operator has let go."""
+        self._check_left_out()
+        report.transformed += self._transformed
+        report.filtered += self._filtered
+        report.source_records += self._filtered
+        if self._delivered is not None:
+            source, destination, count = self._delivered
+            report.add(Kind.MAPPING, source, destination, "a record that is left out is mapped", count)
+        if self._failed is not None and self._failed[1] > accepted_loss:
+            first, count = self._failed
+            why = "a stage fails on it, and no operator has accepted its loss"
+            report.add(Kind.LOST, first, None, why, count - accepted_loss)
+        if self._too_deep:
+            report.note(f"{self._too_deep:,} source records are JSON nested too deeply to be compared")
+        if self._skipped:
+            report.note(f"{self._skipped:,} of the records that were left out are some that a stage fails on")
+        for number, count in self._untold.items():
+            rules = cast("Rules", self._rules(number))
+            text = f"pipeline version {number}: {rules.why}"
+            report.note(f"{text}: {count:,} source records, and what has become of them, were not compared")
+        for number, count in self._masked.items():
+            rules = cast("Rules", self._rules(number))
+            parts = " and ".join(sorted(_WORDS.get(part, part) for part in rules.masked))
+            report.note(
+                f"pipeline version {number} masks with keys that are not given: {count:,} records were compared without their {parts}"
+            )
+
+    def tell_versions(self, report: PartitionReport) -> None:
+        """Gives each finding the version that its first record is of."""
+        for finding in report.findings.values():
+            if finding.source_offset is not None:
+                finding.version = self.version_of_source(finding.source_offset)
+            elif finding.destination_offset is not None:
+                finding.version = self.version_of_destination(finding.destination_offset)
+
+    def _rules(self, number: int) -> Rules | None:
+        if number not in self._known:
+            rules = self._pipelines.rules(self._place.topic, number)
+            if rules is not None and "key" in rules.masked and self._place.compacted:
+                why = "it masks the keys of a compacted topic with a key that is not given"
+                rules = replace(rules, pipeline=None, why=why)
+            self._known[number] = rules
+        return self._known[number]
+
+    def _leave_out(self, offset: int) -> None:
+        self._filtered += 1
+        self._left_out.append(offset)
+        if len(self._left_out) >= 100_000:
+            self._check_left_out()
+
+    def _check_left_out(self) -> None:
+        """No mapping may lead anywhere from these."""
+        offsets = np.frombuffer(self._left_out, dtype=np.int64)
+        self._left_out = array("q")
+        if self._runs is None or not len(offsets):
+            return
+        mapped = self._runs.destination_of(offsets)
+        wrong = np.flatnonzero(mapped >= 0)
+        if len(wrong):
+            at = int(wrong[0])
+            first = self._delivered or (int(offsets[at]), int(mapped[at]), 0)
+            self._delivered = first[0], first[1], first[2] + len(wrong)
+
+
+def _remember(where: dict[int, bytes], offset: int, *items: Item) -> None:
+    where[offset] = blake2b(repr(items).encode(), digest_size=8).digest()
+    if len(where) > _REMEMBERED:
+        del where[next(iter(where))]
