@@ -24,10 +24,12 @@ from common.partitions import PartitionName
 from common.ports import Deadline
 from deduplicator.driver.destinations import Destinations
 from replicator.driver.heartbeats import make_topic as make_heartbeats
+from replicator.driver.pipeline_file import PipelineFile
 from replicator.driver.planner import Planner
 from verbatim.plan import granted_rights, sampling
 from verbatim.plan.dry_run_clients import NoPositions, PretendedControl, PretendingAdmin
 from verbatim.plan.loops import copied_back
+from verbatim.plan.pipelines import PipelineLook
 from verbatim.plan.report import Action, Change, PlanReport, TopicPlan
 from verbatim.plan.requirements import Requirements
 from verbatim.plan.sampling import unread
@@ -58,6 +60,7 @@ class _Look:
         self.read: set[PartitionName] = set()
         """Those that were read before."""
         self.leaderless: set[PartitionName] = set()
+        self.pipeline = PipelineFile(settings)
 
     def run(self) -> PlanReport:
         self._reach()
@@ -66,6 +69,7 @@ class _Look:
         with closing(self._control()) as control:
             link = self._own_topics(control)
             before = dict(control.state.destinations)
+            pipeline = PipelineLook(self.pipeline.configured, control.state.pipelines.copy())
             if self.settings.heartbeats_interval_s:
                 with self._phase("heartbeats"):
                     make_heartbeats(self.settings, self.source, Deadline(CALL_S))
@@ -76,6 +80,7 @@ class _Look:
                 control.state.destinations.clear()
                 Destinations(self.settings, link, control, self.target).settle()
             self._topics(control.state, before)
+            self._pipeline(pipeline, control.state)
             self._warn_of_meetings()
         self._changes()
         needs = Requirements(self.settings, self.source, self.target, self.report)
@@ -146,7 +151,9 @@ class _Look:
     def _plan(self, control: PretendedControl) -> None:
         made = self.settings.positions_topic in self.target.pretended.topics
         positions = NoPositions() if made else None
-        with closing(Planner(self.settings, control, False, self.source, self.target, positions)) as planner:
+        with closing(
+            Planner(self.settings, control, False, self.source, self.target, positions, self.pipeline)
+        ) as planner:
             for lane in planner.plan(1):
                 for p in lane.partitions:
                     at = (p.topic, p.partition)
@@ -190,6 +197,18 @@ class _Look:
                 )
             else:
                 self.report.failures.append(f"topic {plan.topic}: {verdict.refused}")
+
+    def _pipeline(self, look: PipelineLook, state: Control) -> None:
+        self.report.pipeline = look.version()
+        for plan in self.report.topics:
+            plan.pipeline = look.topic(plan.topic)
+            verdict = state.destinations.get(plan.topic_id)
+            for fails, why in look.doubts(plan.topic, verdict is not None and verdict.compacted):
+                (self.report.failures if fails else self.report.warnings).append(why)
+        if self.settings.pipeline and not any(
+            plan.pipeline and plan.pipeline.flow for plan in self.report.topics
+        ):
+            self.report.warnings.append("PIPELINE: no flow takes any of the topics")
 
     def _warn_of_meetings(self) -> None:
         shared = sorted({t.destination for t in self.report.topics if t.meets})

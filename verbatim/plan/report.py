@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from verbatim.plan.pipelines import PipelinePlan, TopicFlow
+
 DAY_S = 24 * 3600
 
 Action = Literal["make", "grow", "there", "refused"]
@@ -29,6 +31,7 @@ class TopicPlan:
     refused: str | None = None
     meets: list[str] = field(default_factory=list)
     """Other source topics that go, or went, to the same destination."""
+    pipeline: TopicFlow | None = None
 
 
 @dataclass
@@ -79,6 +82,7 @@ class PlanReport:
     source_cluster: str | None = None
     target_cluster: str | None = None
     new: bool = True
+    pipeline: PipelinePlan | None = None
     topics: list[TopicPlan] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
@@ -131,6 +135,7 @@ def as_text(report: PlanReport) -> list[str]:
         f"link {report.link} ({made}): source cluster {report.source_cluster or '?'} -> target cluster {report.target_cluster or '?'}"
     ]
     lines += [f"would {change.text()}" for change in report.changes]
+    lines += [report.pipeline.text()] if report.pipeline else []
     lines += [_topic(t) for t in report.topics]
     if report.topics:
         lines += _cost(cost(report.topics))
@@ -158,7 +163,7 @@ def _topic(t: TopicPlan) -> str:
     meets = f" where it meets {', '.join(t.meets)}" if t.meets else ""
     return (
         f"topic {t.topic} -> {t.destination or '?'}{grown}{meets}: {t.partitions} partitions, {t.records:,} records ({each}), {t.to_copy:,} to copy, "
-        f"{rate} records/s"
+        f"{rate} records/s" + (f"; {t.pipeline.text()}" if t.pipeline else "")
     )
 
 

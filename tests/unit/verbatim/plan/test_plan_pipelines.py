@@ -1,0 +1,115 @@
+"""What a plan says of a pipeline beside the versions that the link has had, and of compacted topics."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import pytest
+
+from common.link.control_records import NO_FLOWS, PipelineVersion
+from common.pipeline.definition import definition, sha256
+from common.pipeline.models import Pipeline
+from replicator.driver.pipeline_file import NONE, Configured
+from tests.support.pipelines import pipeline
+from verbatim.plan.pipelines import PipelineLook, TopicFlow
+from verbatim.plan.report import PlanReport, TopicPlan, as_json, as_text
+
+FILTER: dict[str, Any] = {"filter": {"drop": {"value.a": 1}}}
+HMAC: dict[str, Any] = {"mask": {"key": "k1", "fields": {"a": "hmac"}}}
+
+
+def configured(made: Pipeline | None) -> Configured:
+    return NONE if made is None else Configured(definition(made).decode(), sha256(made), made.keys)
+
+
+def versions(*made: Pipeline | None) -> dict[int, PipelineVersion]:
+    texts = [NO_FLOWS if one is None else definition(one).decode() for one in made]
+    return {
+        n: PipelineVersion(n, text, hashlib.sha256(text.encode()).hexdigest())
+        for n, text in enumerate(texts, 1)
+    }
+
+
+@pytest.mark.parametrize(
+    ("made", "had", "number", "state"),
+    [
+        (pipeline(FILTER), [], 1, "new"),
+        (pipeline(FILTER), [pipeline(FILTER)], 1, "same"),
+        (pipeline(FILTER), [pipeline(FILTER), pipeline(HMAC)], 3, "changed"),
+        (pipeline(FILTER), [pipeline(HMAC), None], 3, "changed"),
+        (None, [pipeline(FILTER)], 2, "gone"),
+        (None, [pipeline(FILTER), None], 2, "same"),
+    ],
+)
+def test_a_plan_says_which_version_it_would_be(
+    made: Pipeline | None, had: list[Pipeline | None], number: int, state: str
+) -> None:
+    found = PipelineLook(configured(made), versions(*had)).version()
+    assert found is not None and (found.number, found.state) == (number, state)
+    text = NO_FLOWS if made is None else definition(made).decode()
+    assert found.sha256 == hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_a_link_without_pipelines_is_told_nothing() -> None:
+    look = PipelineLook(NONE, {})
+    assert (look.version(), look.topic("orders"), list(look.doubts("orders", True))) == (None, None, [])
+    assert not any("pipeline" in line for line in as_text(PlanReport("l")))
+
+
+def test_each_topic_has_the_first_flow_that_takes_it_and_what_it_is_beside_the_newest() -> None:
+    old = pipeline(FILTER, topics=["orders", "gone"])
+    hiding = pipeline(HMAC, topics=["new"])
+    new = hiding.model_copy(update={"flows": [*hiding.flows, *pipeline(FILTER, topics=["orders|all"]).flows]})
+    look = PipelineLook(configured(new), versions(old))
+    assert [look.topic(name) for name in ("orders", "gone", "new", "other")] == [
+        TopicFlow(2, "same"), TopicFlow(None, "gone"), TopicFlow(1, "new"), None,
+    ]  # fmt: skip
+    assert PipelineLook(configured(pipeline(HMAC)), versions(old)).topic("orders") == TopicFlow(1, "changed")
+
+
+@pytest.mark.parametrize(
+    ("stage", "failures", "warnings"),
+    [
+        ({"mask": {"fields": {"key": "redact"}}}, ["stage 1 (mask) makes other keys"], []),
+        ({"mask": {"fields": {"key.a": {"partial": {"last": 2}}}}}, ["stage 1 (mask) makes other keys"], []),
+        ({"mask": {"side": "key", "fields": {"a": "null"}}}, ["stage 1 (mask) makes other keys"], []),
+        ({"mask": {"key": "k1", "fields": {"key": "hmac"}}}, [], []),
+        ({"mask": {"fields": {"a": "redact"}}}, [], []),
+        ({"key": "value.id"}, ["stage 1 (key) makes other keys"], []),
+        ({"fields": {"side": "key", "drop": ["a"]}}, ["stage 1 (fields) makes other keys"], []),
+        ({"fields": {"drop": ["a"]}}, [], []),
+        (FILTER, [], ["`otherwise: tombstone` deletes it"]),
+        ({"filter": {"drop": {"value.a": 1}, "otherwise": "tombstone"}}, [], []),
+    ],
+)
+def test_what_does_not_go_with_a_compacted_topic_is_refused_or_warned_of(
+    stage: dict[str, Any], failures: list[str], warnings: list[str]
+) -> None:
+    look = PipelineLook(configured(pipeline(stage, key="json")), {})
+    found = list(look.doubts("orders", True))
+    told = {fails: [why for other, why in found if other is fails] for fails in (True, False)}
+    for words, said in ((failures, told[True]), (warnings, told[False])):
+        assert len(words) == len(said) and all(word in why for word, why in zip(words, said, strict=True)), (
+            found
+        )
+    assert list(look.doubts("orders", False)) == []
+
+
+def test_a_record_that_is_skipped_leaves_an_older_one_in_a_compacted_topic() -> None:
+    found = list(PipelineLook(configured(pipeline(HMAC, onError="skip")), {}).doubts("orders", True))
+    assert [(fails, "skipped" in why) for fails, why in found] == [(False, True)]
+
+
+def test_a_plan_shows_it() -> None:
+    look = PipelineLook(configured(pipeline(HMAC)), versions(pipeline(FILTER)))
+    report = PlanReport("l", pipeline=look.version())
+    report.topics.append(TopicPlan("orders", "id", 1, "orders", "there", pipeline=look.topic("orders")))
+    text = "\n".join(as_text(report))
+    assert "pipeline: version 2 would be written, beside version 1 changed (sha256 " in text
+    assert "; flow 1, changed" in text
+    told = as_json(report)
+    assert told["pipeline"]["state"] == "changed" and told["topics"][0]["pipeline"] == {
+        "flow": 1,
+        "state": "changed",
+    }
