@@ -100,7 +100,7 @@ COMMANDS = [
     Later(
         "pipeline",
         "verbatim.commands.pipeline:pipeline",
-        "Try a pipeline's file: what is done with records on their way (docs: guides/pipelines).",
+        "Try a pipeline's file, and show the link's: what is done with records on their way (docs: guides/pipelines).",
     ),
     Later(
         "plan",

@@ -1,0 +1,98 @@
+"""What two pipelines make of the same records is told, record by record."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from common.kafka.wire.records import encode_rows
+from common.pipeline.engine import Engine
+from tests.support.pipelines import KEYS, pipeline, rows_of
+from verbatim.pipeline.trying import TopicTried, Tried, differing, lines, tried
+
+ROWS = {
+    ("orders", 3): rows_of(
+        [
+            (b"a", b'{"a":1}', None, 5),
+            (b"b", b'{"a":2,"ip":"1"}', [("x", b"1"), ("y", None)], 6),
+            (None, b"no json", None, 7),
+            (b"c", None, None, 8),
+        ]
+    ),
+    ("others", 0): rows_of([(b"z", b"\xff", None, 9)]),
+}
+MADE = pipeline(
+    {"filter": {"drop": {"value.a": 1}}},
+    {"fields": {"drop": ["ip"]}},
+    {"headers": {"remove": ["x"]}},
+    topics=["orders"],
+)
+
+
+def test_each_record_has_its_outcome_and_what_goes_on() -> None:
+    found = tried(Engine(MADE, KEYS), "link", ROWS)
+    orders, others = found["orders"], found["others"]
+    assert [record.outcome for record in orders.records] == ["left-out", "changed", "failed", "kept"]
+    assert [record.offset for record in orders.records] == [40, 41, 42, 43]
+    changed, failed = orders.records[1:3]
+    assert changed.before["value"] == '{"a":2,"ip":"1"}' and changed.after is not None
+    assert (changed.after["value"], changed.after["headers"]) == ('{"a":2}', [["y", None]])
+    assert failed.why is not None and failed.why.startswith("stage 1 (filter): ") and failed.after is None
+    assert (orders.halts, others.halts) == (True, False)
+    same = {"timestamp": 9, "key": "z", "value": "\\xff", "headers": []}
+    assert others.records == [Tried(0, 40, "kept", same, same)]
+    assert orders.us > 0 and orders.outcomes == {"left-out": 1, "changed": 1, "failed": 1, "kept": 1}
+
+
+def test_only_what_comes_out_differently_is_a_difference() -> None:
+    old = pipeline({"filter": {"drop": {"value.a": 2}}}, {"headers": {"remove": ["x"]}}, topics=["orders"])
+    was, now = (tried(Engine(made, KEYS), "link", ROWS) for made in (old, MADE))
+    assert differing(now["orders"], now["orders"]) == []
+    pairs = differing(was["orders"], now["orders"])
+    assert [(a.offset, a.outcome, b.outcome) for a, b in pairs] == [
+        (40, "kept", "left-out"),
+        (41, "left-out", "changed"),
+    ]
+    none = tried(None, "link", ROWS)["orders"]
+    assert [b.offset for _, b in differing(none, now["orders"])] == [40, 41, 42]
+
+
+def test_changed_otherwise_and_failed_instead_of_left_out_are_differences_too() -> None:
+    rows = {
+        ("orders", 0): rows_of(
+            [(None, b'{"a":1}', None, 5), (None, b"no json", None, 6), (None, None, None, 7)]
+        )
+    }
+
+    def made(method: str, dropped: Any) -> TopicTried:
+        stages = {"filter": {"drop": dropped}}, {"mask": {"key": "k1", "fields": {"a": method}}}
+        return tried(Engine(pipeline(*stages), KEYS), "link", rows)["orders"]
+
+    no_json = {"size": {"gt": 7}}
+    pairs = differing(made("redact", {"value.a": 5}), made("hmac", {"value.a": 5}))
+    assert [(b.offset, b.outcome) for _, b in pairs] == [(40, "changed")]
+    pairs = differing(made("redact", {"size": 7}), made("redact", no_json))
+    assert [(a.outcome, b.outcome) for a, b in pairs] == [("left-out", "changed"), ("left-out", "failed")]
+
+
+def test_a_record_is_shown_by_the_parts_that_differ() -> None:
+    left_out, changed, failed, kept = tried(Engine(MADE, KEYS), "link", ROWS)["orders"].records
+    assert list(lines("at", changed.before, changed.after)) == [
+        "at", '  - value {"a":2,"ip":"1"}', '  + value {"a":2}', "  - header x 1",
+    ]  # fmt: skip
+    assert list(lines("at", kept.before, kept.after)) == ["at"]
+    assert list(lines("at", left_out.before, left_out.after)) == [
+        "at",
+        "  - timestamp 5",
+        "  - key a",
+        '  - value {"a":1}',
+    ]
+    assert list(lines("at", failed.before, None))[2] == "  - key (null)"
+    long = {**kept.before, "value": "v" * 3000}
+    assert list(lines("at", long, kept.after))[1].endswith("... (3,000 characters)")
+
+
+def test_the_engine_sees_where_records_are_from() -> None:
+    made = pipeline({"headers": {"set": {"from": "{link}/{topic}/{partition}@{offset}"}}})
+    rows = {("orders", 7): encode_rows([5], [1], [1], [None], [b"v"], None)}
+    (record,) = tried(Engine(made, KEYS), "l", rows)["orders"].records
+    assert record.after is not None and record.after["headers"] == [["from", "l/orders/7@5"]]
