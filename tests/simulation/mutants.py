@@ -403,7 +403,7 @@ MUTANTS = [
     ),
     _of(
         "records with gaps between them become one batch",
-        156,
+        289,
         ("common.link.batch_frame:pack", "last - first + 1 != len(rows)", "False"),
     ),
     _of(
