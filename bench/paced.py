@@ -165,7 +165,8 @@ class Paced:
         self._reader.kill()
 
     def _program(self, name: str, *arguments: str) -> Application:
-        command = [sys.executable, str(Path(__file__).with_name("probe.py")), *arguments]
+        # -P: or modules of this folder would be taken for the standard library's.
+        command = [sys.executable, "-P", str(Path(__file__).with_name("probe.py")), *arguments]
         return Application(name, {}, self._folder, command)
 
 

@@ -23,14 +23,23 @@ import time
 from array import array
 from pathlib import Path
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import TopicMetadata
+
+from common.kafka.wire.batch_sender import Batch, BatchSender
+from common.kafka.wire.broker_connections import BrokerConnections
+from common.kafka.wire.protocol import unsigned
+from common.kafka.wire.record_batch import Records, seal
+from common.partitions import PartitionName
 
 _HEAD = struct.Struct("<qq")
 # A record alone costs more than its share of a batch: at thousands a second a client that sends them one by
 # one is what is measured.
 _TICK_NS = 2_000_000
 _LINGER_MS = 1
+_MANY = 100
+"""Past so many partitions a request for each is what would be measured."""
 _NEWEST_EVERY_NS = 50_000_000
 _ended = False
 
@@ -46,10 +55,8 @@ def produce(
     file: Path,
 ) -> None:
     """Make `rate` records/s, those due in a tick together, numbered from `first`."""
-    producer = Producer({"bootstrap.servers": servers, "linger.ms": _LINGER_MS})
-    for topic in topics:
-        producer.list_topics(topic, timeout=30)
     places = [(topic, partition) for topic in topics for partition in range(partitions)]
+    producer = (_Library if len(places) <= _MANY else _Batches)(servers)
     padding = b"v" * (size - _HEAD.size)
     begin = planned = time.monotonic_ns()
     total = round(rate * seconds)
@@ -60,17 +67,63 @@ def produce(
         due = min(total, int((now - begin) * rate / 1e9) + 1)
         for number in range(sent, due):
             value = _HEAD.pack(now, first + number) + padding
-            topic, partition = places[(first + number) % len(places)]
-            producer.produce(topic, value, partition=partition)
+            producer.produce(places[(first + number) % len(places)], value)
         sent = due
-        producer.poll(0)
+        producer.go_on()
         planned = max(planned + _TICK_NS, now)
         time.sleep(max(0, planned - time.monotonic_ns()) / 1e9)
     end = time.monotonic_ns()
-    unsent = producer.flush(60)
+    unsent = producer.unsent()
     file.write_text(
         json.dumps({"begin_ns": begin, "end_ns": end, "sent": sent - unsent, "latest_tick_ms": late / 1e6})
     )
+
+
+class _Library:
+    """The client library's producer. Of each partition it makes a request of its own."""
+
+    def __init__(self, servers: str) -> None:
+        self._producer = Producer({"bootstrap.servers": servers, "linger.ms": _LINGER_MS})
+
+    def produce(self, place: PartitionName, value: bytes) -> None:
+        self._producer.produce(place[0], value, partition=place[1])
+
+    def go_on(self) -> None:
+        self._producer.poll(0)
+
+    def unsent(self) -> int:
+        return self._producer.flush(60)
+
+
+class _Batches:
+    """Requests of many partitions, as Java's producers make them, a record a batch."""
+
+    def __init__(self, servers: str) -> None:
+        self._failed: list[KafkaError] = []
+        brokers = BrokerConnections({"bootstrap.servers": servers})
+        self._sender = BatchSender(brokers, None, lambda *_: None, KafkaException)
+
+    def produce(self, place: PartitionName, value: bytes) -> None:
+        now, size = int(time.time() * 1000), unsigned(2 * len(value))
+        # Attributes, both deltas, no key; the value; no headers.
+        record = b"\0\0\0\1" + size + value + b"\0"
+        data = pa.py_buffer(unsigned(2 * len(record)) + record)
+        pieces = seal(Records(1, now, now, data), "none")
+        self._sender.add(Batch(place, pieces, sum(map(len, pieces)), self._reported))
+
+    def _reported(self, error: KafkaError | None, _: int) -> None:
+        if error is not None:
+            self._failed.append(error)
+
+    def go_on(self) -> None:
+        self._sender.send(30.0)
+        self._sender.take_answers()
+
+    def unsent(self) -> int:
+        give_up = time.monotonic() + 60
+        while self._sender.unsettled and time.monotonic() < give_up:
+            self._sender.wait(1.0)
+        return len(self._sender) + len(self._failed)
 
 
 def read(servers: str, topics: list[str], file: Path) -> None:

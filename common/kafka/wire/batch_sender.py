@@ -71,7 +71,7 @@ class BatchSender:
     def __init__(
         self,
         brokers: BrokerConnections,
-        transactional_id: str,
+        transactional_id: str | None,
         register: Callable[[Collection[PartitionName], Deadline], None],
         end: Callable[[KafkaError], KafkaException],
     ) -> None:
