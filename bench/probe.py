@@ -32,6 +32,7 @@ from common.kafka.wire.broker_connections import BrokerConnections
 from common.kafka.wire.protocol import unsigned
 from common.kafka.wire.record_batch import Records, seal
 from common.partitions import PartitionName
+from common.ports import Deadline
 
 _HEAD = struct.Struct("<qq")
 # A record alone costs more than its share of a batch: at thousands a second a client that sends them one by
@@ -56,7 +57,7 @@ def produce(
 ) -> None:
     """Make `rate` records/s, those due in a tick together, numbered from `first`."""
     places = [(topic, partition) for topic in topics for partition in range(partitions)]
-    producer = (_Library if len(places) <= _MANY else _Batches)(servers)
+    producer = _Library(servers) if len(places) <= _MANY else _Batches(servers, places)
     padding = b"v" * (size - _HEAD.size)
     begin = planned = time.monotonic_ns()
     total = round(rate * seconds)
@@ -98,9 +99,11 @@ class _Library:
 class _Batches:
     """Requests of many partitions, as Java's producers make them, a record a batch."""
 
-    def __init__(self, servers: str) -> None:
+    def __init__(self, servers: str, places: list[PartitionName]) -> None:
         self._failed: list[KafkaError] = []
         brokers = BrokerConnections({"bootstrap.servers": servers})
+        # Of topics that were just made a broker hears one after the other.
+        brokers.find_leaders(places, Deadline(300.0))
         self._sender = BatchSender(brokers, None, lambda *_: None, KafkaException)
 
     def produce(self, place: PartitionName, value: bytes) -> None:

@@ -44,6 +44,8 @@ def main(partitions: int, rate: float, seconds: float, warm: float, name: str) -
         bare = Paced(_made(folder, "bare"), pair.source, topics, PARTITIONS, pair.source, read)
         try:
             bare.start()
+            bare.phase(in_all, warm, None)
+            bare.settle()
             phase = bare.phase(in_all, latency.SETTLE_S + seconds / 2, None)
             bare.settle()
             _say(latency.BARE, latency.judged(phase, bare.arrivals(), *places))
