@@ -81,6 +81,11 @@ def arguments() -> argparse.Namespace:
         metavar="MS",
         help="the same to the target's brokers (0)",
     )
+    add(
+        "--pipeline",
+        action="store_true",
+        help="links have a pipeline, which is another one three times a minute; they end just so",
+    )
     add("--keep-going", action="store_true", help="do not stop at the first bad round")
     add(
         "--break",
@@ -129,7 +134,8 @@ def main() -> int:
                 options.broken,
                 options.patience,
                 options.light,
-                moves=options.moves.split(","),
+                moves=() if options.pipeline else options.moves.split(","),
+                pipeline=options.pipeline,
             )
             try:
                 for number in range(options.first, options.first + options.rounds):

@@ -10,7 +10,7 @@ import json
 import threading
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -41,6 +41,7 @@ class Mapped:
     destination: Partition
     runs: list[list[int]]
     records: int
+    pipeline: int = 0
 
 
 def read_mappings(target: str, mappings_topic: str) -> dict[Partition, list[Mapped]]:
@@ -56,6 +57,7 @@ def read_mappings(target: str, mappings_topic: str) -> dict[Partition, list[Mapp
                     (m["destination_topic"], m["destination_partition"]),
                     m["runs"],
                     m["records"],
+                    m.get("pipeline", 0),
                 )
             )
     return found
@@ -119,9 +121,25 @@ class Tail:
                 return
 
 
-def check(source: str, target: str, link: str, wanted: Sequence[str], settle_s: float = 20.0) -> Verdict:
-    """Every record of the topics exactly once at the destination, in order, in its partition and byte for
-    byte; mappings that take each to its equal, in order; no transaction left open; nothing halted."""
+Made = Callable[[str, list[Seen], list[Mapped]], tuple[list[Seen], list[str]]]
+"""What is to be at the destination of a topic's partition, and what is wrong with its mappings."""
+
+
+def as_they_are(_: str, there: list[Seen], __: list[Mapped]) -> tuple[list[Seen], list[str]]:
+    return there, []
+
+
+def check(
+    source: str,
+    target: str,
+    link: str,
+    wanted: Sequence[str],
+    settle_s: float = 20.0,
+    made: Made = as_they_are,
+) -> Verdict:
+    """Every record of the topics, or what is `made` of it, exactly once at the destination, in order, in its
+    partition and byte for byte; mappings that take each to its equal, in order; no transaction left open;
+    nothing halted."""
     verdict = Verdict()
     mapped = read_mappings(target, f"{link}.offset-mappings")
     there_now = topics(target)
@@ -137,9 +155,11 @@ def check(source: str, target: str, link: str, wanted: Sequence[str], settle_s: 
             verdict.problems.append(
                 f"{topic}: {len(here)} partitions at the destination, {len(there)} at the source"
             )
-        for number, (a, b) in enumerate(zip(there, here, strict=False)):
-            verdict.problems += compare(f"{topic}-{number}", a, b)
+        for number, (of, b) in enumerate(zip(there, here, strict=False)):
             records = mapped.get((topic, number), [])
+            a, wrong = made(topic, of, records)
+            verdict.problems += [f"{topic}-{number}: {what}" for what in wrong]
+            verdict.problems += compare(f"{topic}-{number}", a, b)
             verdict.mappings += len(records)
             verdict.runs += sum(len(m.runs) for m in records)
             verdict.problems += compare_mapped((topic, number), records, a, b)

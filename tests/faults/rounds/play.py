@@ -3,6 +3,7 @@ what happened."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -23,12 +24,12 @@ from common.errors import what_and_where
 from common.kafka.client import topics as topics_of
 from common.ports import Deadline
 from tests.faults.processes import Batches, Load
-from tests.faults.rounds import checker, groups, moves
+from tests.faults.rounds import checker, groups, moves, pipelines
 from tests.faults.rounds.faults import Fault
 from tests.faults.rounds.proxy import wait_for
 from tests.faults.rounds.scene import NotReached, Scene, Wrong
 from tests.faults.rounds.world import BATCHES, OFFSETS, Link, World
-from tests.support.brokers import Record, create_topic, produce, read_all
+from tests.support.brokers import Record, Seen, create_topic, produce, read_all
 from verbatim.local.kafka_cluster import Cluster
 
 PARTITIONS = 3
@@ -89,6 +90,8 @@ class Result:
     seconds: float = 0.0
     load: float = 0.0
     """The machine's load average over a minute, at the end: on a busy one, all takes its time."""
+    pipelines: int | None = None
+    """How many versions the link's pipeline had by the end of the round, where it had one."""
     broken: str | None = None
     """The breakage that production was run with, in proofs of the harness."""
 
@@ -203,9 +206,11 @@ class Player:
         light: bool = False,
         drained_s: float = DRAINED_S,
         moves: Sequence[str] = (),
+        pipeline: bool = False,
     ) -> None:
         """`patience` multiplies all bounds on waiting; `drained_s` is the one until all is delivered. `moves`
-        are the ways in which a link ends, one after the other; none where it is just stopped."""
+        are the ways in which a link ends, one after the other; none where it is just stopped. `pipeline`:
+        links have one, which is another three times a minute."""
         self.world = world
         self.seed = seed
         self.faults = faults
@@ -218,6 +223,8 @@ class Player:
         self.drained_s = drained_s * patience
         self.link: Link | None = None
         self.moves = moves
+        self.pipeline: pipelines.Changing | None = None
+        self._with_pipeline = pipeline
         self.commit = _commit()
         self._played = 0
         self._links = 0
@@ -306,6 +313,10 @@ class Player:
             more = {"TOPIC_CONFIG_EXCLUDE": ",".join(COMPACTED)}
             more |= {} if self.broken is None else {"VERBATIM_BREAK": self.broken}
             named = random.Random(f"named {self.seed} {self._links}").random() < 0.5
+            file = self.world.folder / f"{name}.pipeline.yaml"
+            if self._with_pipeline:
+                self.pipeline = pipelines.Changing(file)
+                more["PIPELINE"] = str(file)
             self.link = self.world.link(name, self.light, named, **more)
             self.link.start()
         return self.link
@@ -345,7 +356,8 @@ class Player:
             link.start_offsets()
             moving = groups.Groups(source, groups.names(link.name), topics, rng.randrange(2**31))
             scene = Scene(self.world, link, topics, rng)
-            self._hurt(scene, steps, loads, result, began)
+            with self.pipeline or contextlib.nullcontext():
+                self._hurt(scene, steps, loads, result, began)
             wait_for(lambda: _written(loads) >= self.records, 120)
             if move == moves.FAILOVER:
                 moves.cut_off(self.world.source)
@@ -366,7 +378,9 @@ class Player:
             result.records = sum(len(p) for t in topics for p in read_all(target, t))
             return
         self._drain(link, topics, result)
-        verdict = checker.check(source, target, link.name, self._topics if last else topics)
+        verdict = checker.check(
+            source, target, link.name, self._topics if last else topics, made=self._made(link)
+        )
         result.problems += verdict.problems
         # After a cutover nobody is there to mend them.
         within = 1.0 if move else GROUPS_S * self.patience
@@ -374,6 +388,20 @@ class Player:
         result.groups = len(committed)
         result.records = sum(len(p) for t in topics for p in read_all(source, t))
         result.mappings, result.runs = verdict.mappings, verdict.runs
+        if self._with_pipeline:
+            result.pipelines = len(pipelines.versions(target, link.name))
+
+    def _made(self, link: Link) -> checker.Made:
+        if not self._with_pipeline:
+            return checker.as_they_are
+        known = pipelines.versions(self.world.target.direct, link.name)
+
+        def made(topic: str, there: list[Seen], mapped: list[checker.Mapped]) -> tuple[list[Seen], list[str]]:
+            through = topic.endswith(f".{pipelines.THROUGH}")
+            expected = pipelines.made(there, mapped, known) if through else there
+            return expected, pipelines.problems(mapped, known)
+
+        return made
 
     def _hurt(
         self, scene: Scene, steps: list[list[str]], loads: list[Load], result: Result, began: float
