@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
@@ -38,8 +38,9 @@ class Role(Instance, ABC):
     run_lane: RunLane
     spark: SparkSession
     shared: SparkSession | None = None
-    """The session that instances of several links share, of which each has as many lanes as PARALLELISM says,
-    or one; None: this instance starts its own."""
+    """The session that instances of several links share; None: this instance starts its own."""
+    shared_lanes: Callable[[], int]
+    """How many lanes this one has of it at the moment."""
     lanes_wanted = 1
     """How many lanes the next epoch has, if there is enough for so many to do."""
     reports: Reports
@@ -80,7 +81,7 @@ class Role(Instance, ABC):
     def start_spark(self) -> None:
         """Start the session, and count the lanes it has slots for."""
         if self.shared is not None:
-            self.spark, self.lanes_wanted = self.shared, self.settings.parallelism or 1
+            self.spark, self.lanes_wanted = self.shared, max(1, self.shared_lanes())
             return
         self.spark = self.session(self.settings, self.settings.parallelism)
         self.lanes_wanted = lanes_of(self.spark)
@@ -109,14 +110,21 @@ class Role(Instance, ABC):
             return
         self._looked_s = now
         self.health.spark = found = usage(self.spark)
-        if self.shared is None and found is not None and self._lane_count.follow(found.slots, now):
-            self.lanes_wanted = self._lane_count.lanes
+        if found is not None and (lanes := self._lanes_now(found.slots, now)) != self.lanes_wanted:
+            self.lanes_wanted = lanes
             log.info(
                 "%d lanes from the next epoch on: %d slots, %d executors",
                 self.lanes_wanted,
                 found.slots,
                 found.executors,
             )
+
+    def _lanes_now(self, slots: int, now: float) -> int:
+        if self.shared is not None:
+            # Who has none is told to end.
+            return max(1, self.shared_lanes())
+        self._lane_count.follow(slots, now)
+        return self._lane_count.lanes
 
     def stand_by(self) -> None:
         """Another instance leads: be ready to take over."""

@@ -1,8 +1,9 @@
-"""How many lanes an application runs while executors come and go. Pure."""
+"""How many lanes an application runs while executors come and go, and how several share the slots. Pure."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 SETTLED_S = 15.0
 """Executors come and go one by one, and each change of plans stops the flow for a moment."""
@@ -28,3 +29,15 @@ class LaneCount:
             return False
         self.lanes = self._seen
         return True
+
+
+def shares(slots: int, wanted: Sequence[int]) -> list[int]:
+    """How many of these slots each has that wants so many: one each, the first first, then one more each in
+    turn, until all have what they want or no slot is left."""
+    found = [0] * len(wanted)
+    for turn in range(max(wanted, default=0)):
+        for index, most in enumerate(wanted):
+            if turn < most and slots > 0:
+                found[index] += 1
+                slots -= 1
+    return found

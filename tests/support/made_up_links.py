@@ -45,15 +45,21 @@ class MadeUp(Instance):
         return 0
 
 
-def refusing(*names: str) -> Callable[[str], int | None]:
+def refusing(*names: str, why: str = "is refused") -> Callable[[str], int | None]:
     """Whoever has one of these names may not run."""
 
     def does(name: str) -> int | None:
         if name in names:
-            raise LinkRefused(f"{name} is refused")
+            raise LinkRefused(f"{name} {why}")
         return None
 
     return does
+
+
+def settings_of(name: str, **more: str) -> Settings:
+    """Of a link of this name."""
+    lines = dict(line.split(": ") for line in LINK.splitlines())
+    return loading.load(environ=lines | {"APPLICATION_NAME": name} | more, flags={})
 
 
 def links_of(folder: Path, does: Callable[[str], int | None] = lambda _: None, once: bool = False) -> Links:

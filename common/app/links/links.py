@@ -87,10 +87,13 @@ class Links:
             self.turned = now = ports.monotonic()
             if self._slots is not None and (why := self._slots.gone()) is not None:
                 raise VerbatimError(why)
-            if now >= look_at and not (self._once and self.runners):
+            if now >= look_at:
                 look_at = now + LOOK_S
-                self._look_at_folder()
-                self.looked = True
+                if not (self._once and self.runners):
+                    self._look_at_folder()
+                    self.looked = True
+                if self._slots is not None:
+                    self._look_at(self._slots)
             codes = [runner.code for runner in self.runners.values()]
             ended = [code for code in codes if code is not None]
             if self._once and ended == codes:
@@ -119,12 +122,19 @@ class Links:
                 name: self.runners.get(name) or self._runner(file) for name, file in files.items()
             }
 
+    def _look_at(self, slots: Slots) -> None:
+        with self._starting:
+            without = slots.look([name for name, runner in self.runners.items() if runner.code is None])
+        if not self._once:  # else it waits until others have ended
+            for name in without:
+                self.runners[name].begin_anew("no slot is left for it")
+
     def _runner(self, file: Path) -> Runner:
         return Runner(file, lambda: self.folder.load(file), self._instance, self._once)
 
     def _instance(self, runner: Runner, settings: Settings, live: LiveFile) -> Instance:
-        """For a link's thread. Raises VerbatimError where another one has its name, or where there are too
-        few slots."""
+        """For a link's thread. Raises VerbatimError where another one has its name, or where no slot is left
+        for it."""
         with self._starting:
             others = [other for other in self.runners.values() if other is not runner]
             for other in others:
@@ -134,7 +144,7 @@ class Links:
                     )
             instance = self._make(settings, live)
             if self._slots is not None:
-                runner.lanes = self._slots.lend(instance, sum(other.lanes for other in others))
+                self._slots.lend(runner.name, instance)
             runner.instance = instance
             return instance
 

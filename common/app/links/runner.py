@@ -39,8 +39,6 @@ class Runner:
         self.name = file.stem
         self.file = file
         self.instance: Instance | None = None
-        self.lanes = 0
-        """How many of Spark's slots it takes."""
         self.failed: str | None = None
         """Why it does not run, while it waits for its next try."""
         self.failures = 0
@@ -71,8 +69,13 @@ class Runner:
 
     def look_at_file(self) -> None:
         """Begin anew where something has changed that an instance which runs can't take over."""
-        if self._live.waiting and self.instance is not None and not self.instance.stopping.is_set():
-            log.info("link %s begins anew with other settings", self.link)
+        if self._live.waiting:
+            self.begin_anew("it has other settings")
+
+    def begin_anew(self, why: str) -> None:
+        """End the instance, as SIGTERM does, and make another."""
+        if self.instance is not None and not self.instance.stopping.is_set():
+            log.info("link %s begins anew: %s", self.link, why)
             self._stop_instance()
 
     def _stop_instance(self) -> None:
@@ -95,7 +98,6 @@ class Runner:
                 log.exception("this link fails")
                 self._fails(f"{type(error).__name__}: {error}", 1)
             finally:
-                self.lanes = 0
                 if self.code is not None:
                     self._stopping.set()
             if not self._stopping.is_set():

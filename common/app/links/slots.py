@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Container
+from functools import partial
 from typing import TYPE_CHECKING
 
+from common import ports
 from common.app.role import Role
 from common.errors import SettingsError
 from common.spark import java
+from common.spark.lane_count import LaneCount, shares
 from common.spark.master import parse_master
-from common.spark.session import check_state_writers, jvm_ended, stop_session
+from common.spark.session import check_state_writers, jvm_ended, lanes_of, stop_session
 from common.spark.usage import usage
 
 if TYPE_CHECKING:
@@ -30,28 +34,46 @@ class Slots:
         self._settings = settings
         self._role = role
         self._spark: SparkSession
+        self._count: LaneCount
+        self._wanted: dict[str, int] = {}
+        """How many lanes each link would have, by its file's name, in the order in which they came. Replaced,
+        never changed: other threads read it."""
 
     def open(self) -> None:
         """Start the session; takes seconds. Raises SettingsError."""
         java.check()
         local = parse_master(self._settings.spark_master).local
         self._spark = self._role.session(self._settings, MOST_LANES if local else None)
+        self._count = LaneCount(lanes_of(self._spark), None, self._role.extra_slots)
 
-    def lend(self, instance: Instance, taken: int) -> int:
-        """Give it the session, and say how many lanes it has then; `taken`: by all others. Raises
-        SettingsError where there are too few slots, or where two drivers would spoil its state."""
+    def lend(self, name: str, instance: Instance) -> None:
+        """Give it the session. Raises SettingsError where no slot is left for it, which it gets before
+        whoever comes later, or where two drivers would spoil its state."""
         assert isinstance(instance, Role)
-        lanes = instance.settings.parallelism or 1
-        found = usage(self._spark)
-        if found is not None and taken + lanes > (free := found.slots - self._role.extra_slots):
+        self._wanted = {**self._wanted, name: instance.settings.parallelism or 1}
+        if not self.lanes(name):
             raise SettingsError(
-                f"PARALLELISM: {lanes} lanes are wanted, but of {free} slots the other links' lanes have {taken}; "
-                "add executors, or run fewer links here"
+                f"SPARK_MASTER: it has slots for {self._count.lanes} of {len(self._wanted)} links, and this one "
+                "came last; add executors, or run fewer links here"
             )
         if self._role.uses_delta:
             check_state_writers(instance.settings, os.environ)
-        instance.shared = self._spark
-        return lanes
+        instance.shared, instance.shared_lanes = self._spark, partial(self.lanes, name)
+
+    def lanes(self, name: str) -> int:
+        """How many lanes this link has at the moment; it has been lent to."""
+        return self._shares().get(name, 0)
+
+    def look(self, links: Container[str]) -> list[str]:
+        """Count the slots anew, and forget all but these links. Which of them have no slot any more."""
+        if (found := usage(self._spark)) is not None:
+            self._count.follow(found.slots, ports.monotonic())
+        self._wanted = {name: most for name, most in self._wanted.items() if name in links}
+        return [name for name, lanes in self._shares().items() if not lanes]
+
+    def _shares(self) -> dict[str, int]:
+        wanted = self._wanted
+        return dict(zip(wanted, shares(self._count.lanes, list(wanted.values())), strict=True))
 
     def gone(self) -> str | None:
         """Why the session can't be used any more, if its JVM has ended."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from common.spark.lane_count import SETTLED_S, LaneCount
+from common.spark.lane_count import SETTLED_S, LaneCount, shares
 
 
 def followed(count: LaneCount, *slots: int, every_s: float = 10.0) -> list[int]:
@@ -48,3 +50,30 @@ def test_looks_far_apart_are_not_taken_for_a_number_that_stood_still() -> None:
     assert not count.follow(1, 0.0)
     assert not count.follow(2, SETTLED_S + 1)
     assert count.lanes == 2
+
+
+@pytest.mark.parametrize(
+    ("slots", "lanes"),
+    [
+        (9, [1, 4, 2]),
+        (7, [1, 4, 2]),
+        (6, [1, 3, 2]),
+        (5, [1, 2, 2]),
+        (4, [1, 2, 1]),
+        (2, [1, 1, 0]),
+        (0, [0, 0, 0]),
+    ],
+)
+def test_links_share_slots_one_each_and_then_in_turn(slots: int, lanes: list[int]) -> None:
+    assert shares(slots, [1, 4, 2]) == lanes
+
+
+@given(st.integers(0, 40), st.lists(st.integers(1, 9), max_size=12))
+def test_no_slot_is_dealt_twice_and_none_is_left_that_somebody_wants(slots: int, wanted: list[int]) -> None:
+    """Promise: who came first has a lane before any has two; whoever has fewer than another wants no more."""
+    found = shares(slots, wanted)
+    assert sum(found) == min(slots, sum(wanted))
+    assert all(lanes <= most for lanes, most in zip(found, wanted, strict=True))
+    assert [min(1, lanes) for lanes in found] == [index < slots for index in range(len(wanted))]
+    short = [lanes for lanes, most in zip(found, wanted, strict=True) if lanes < most]
+    assert max(found, default=0) - min(short, default=max(found, default=0)) <= 1
