@@ -5,12 +5,16 @@ from __future__ import annotations
 import base64
 import json
 import tarfile
+import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 from click.testing import CliRunner, Result
 
 from common.app.health_server import HealthServer
 from common.app.link_pages import LinkPages
+from common.app.links.pages import LinksPages
 from tests.conftest import Names
 from tests.support.brokers import Record, create_topic, produce
 from tests.support.harness import Link, eventually
@@ -66,14 +70,29 @@ def test_what_can_be_had_is_in_it_without_secrets_and_the_rest_is_named(
 
     unreadable = [Right("READ", "TOPIC", link.settings.positions_topic)]
     with link.running() as instances, target.denying(name, unreadable):
-        server = HealthServer(LinkPages(instances[0].application.health), HOST, 0)
+        instance = instances[0].application
+        server = HealthServer(LinkPages(instance.health), HOST, 0)
+        # One that runs many links, of which another one tells the secret.
+        own, other = (
+            SimpleNamespace(name=of, link=of, instance=None, failed=f"it is {secret}", failures=1, code=None)
+            for of in ("own", "other")
+        )
+        own.link, own.instance, own.failed = names.link, instance, None
+        runs: Any = SimpleNamespace(
+            runners={"own": own, "other": other},
+            application="replicator",
+            turned=time.monotonic(),
+            looked=True,
+        )
+        many = HealthServer(LinksPages(runs), HOST, 0)
         try:
-            at = f"{HOST}:{server.port}"
-            eventually(lambda: instances[0].application.health.ready(), "an instance that is ready")
-            options = ["--to", str(file), "--instance", at, "--instance", f"{HOST}:1", "--log", str(log)]
-            done = bundle(environ, *options)
+            at, at_many = f"{HOST}:{server.port}", f"{HOST}:{many.port}"
+            eventually(lambda: instance.health.ready(), "an instance that is ready")
+            options = [word for each in (at, at_many, f"{HOST}:1") for word in ("--instance", each)]
+            done = bundle(environ, "--to", str(file), *options, "--every-link", "--log", str(log))
         finally:
             server.close()
+            many.close()
     assert done.exit_code == 0, done.output
     found = unpacked(file)
 
@@ -112,6 +131,9 @@ def test_what_can_be_had_is_in_it_without_secrets_and_the_rest_is_named(
     asked = f"instances/{at.replace(':', '_')}"
     assert json.loads(found[f"{asked}/status.json"])["link"] == names.link
     assert "verbatim_" in found[f"{asked}/metrics.txt"]
+    asked = f"instances/{at_many.replace(':', '_')}"
+    assert json.loads(found[f"{asked}/link-own/status.json"])["link"] == names.link
+    assert json.loads(found[f"{asked}/link-other/status.json"])["why"] == "it is [hidden]"
 
     assert file.stat().st_mode & 0o077 == 0
     before = file.read_bytes()

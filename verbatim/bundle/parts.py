@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, suppress
 from functools import partial
+from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import confluent_kafka
 import orjson
@@ -54,11 +56,23 @@ def of_link(settings: Settings) -> Iterator[Part]:
     yield "positions.jsonl", lambda: _records(settings, settings.positions_topic, SAID_RECORDS)
 
 
-def of_instance(at: str) -> Iterator[Part]:
-    """`at`: host:port of its health port."""
+def of_instance(at: str, link: str | None) -> Iterator[Part]:
+    """`at`: host:port of its health port. Where it runs many links, what it says of `link` too; None: of
+    each."""
+    folder = f"instances/{at.replace(':', '_')}"
+    yield from _answers(at, folder, "")
+    links = _links(at)
+    asked = [name for name, of in links.items() if link in (None, of)]
+    for name in asked:
+        yield from _answers(at, f"{folder}/link-{quote(name, safe='')}", f"{quote(name)}/")
+    if link is not None and links and not asked:
+        yield f"{folder}/link-{link}", partial(_not_there, at, link, links.values())
+
+
+def _answers(at: str, folder: str, under: str) -> Iterator[Part]:
     for path in ASKED:
         name = path if "." in path else f"{path}.{'txt' if path == 'metrics' else 'json'}"
-        yield f"instances/{at.replace(':', '_')}/{name}", partial(_asked, at, path)
+        yield f"{folder}/{name}", partial(_asked, at, f"{under}{path}")
 
 
 def of_log(file: Path, number: int) -> Iterator[Part]:
@@ -151,13 +165,31 @@ def _target(settings: Settings) -> AdminClient:
 
 
 def _asked(at: str, path: str) -> bytes:
-    """Whatever the state of health is that it tells."""
+    """Whatever the state of health is that it tells. Raises VerbatimError where it has no such page."""
     try:
         with closing(HTTPConnection(at, timeout=CALL_S / 4)) as instance:
             instance.request("GET", f"/{path}")
-            return instance.getresponse().read(MOST_ANSWER_BYTES)
+            answer = instance.getresponse()
+            content = answer.read(MOST_ANSWER_BYTES)
     except HTTPException as error:
         raise VerbatimError(f"http://{at}/{path}: {error}") from None
+    if answer.status == HTTPStatus.NOT_FOUND:
+        raise VerbatimError(f"http://{at}/{path}: {content[:200].decode(errors='backslashreplace')}")
+    return content
+
+
+def _links(at: str) -> dict[str, str]:
+    """The links of a process that runs many, by their files' names. None where nothing is said, which its
+    answers are missed for already."""
+    with suppress(VerbatimError, OSError, ValueError, LookupError, TypeError):
+        return {
+            str(line["name"]): str(line["link"]) for line in orjson.loads(_asked(at, "status.json"))["links"]
+        }
+    return {}
+
+
+def _not_there(at: str, link: str, links: Iterable[str]) -> bytes:
+    raise VerbatimError(f"{at} does not run link {link}, but {', '.join(links)}")
 
 
 def _end(file: Path) -> bytes:

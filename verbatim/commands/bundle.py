@@ -47,6 +47,11 @@ CONTENTS = "contents.json"
     help="Ask the instance with this health port too; may be given again.",
 )
 @click.option(
+    "--every-link",
+    is_flag=True,
+    help="Of an instance that runs many links, what it says of each, not of this one alone.",
+)
+@click.option(
     "--log",
     "logs",
     multiple=True,
@@ -54,7 +59,13 @@ CONTENTS = "contents.json"
     metavar="FILE",
     help="Put the end of this log in too; may be given again.",
 )
-def bundle(settings: Settings, file: Path | None, instances: tuple[str, ...], logs: tuple[Path, ...]) -> None:
+def bundle(
+    settings: Settings,
+    file: Path | None,
+    instances: tuple[str, ...],
+    every_link: bool,
+    logs: tuple[Path, ...],
+) -> None:
     """Put into one file what somebody who helps has to see: no records, no secrets. Changes nothing.
 
     In it are versions, settings, both clusters, the link's state and what its topics say, and of instances
@@ -63,9 +74,10 @@ def bundle(settings: Settings, file: Path | None, instances: tuple[str, ...], lo
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
     name = f"verbatim-bundle-{settings.application_name}-{stamp}"
     file = file or Path(f"{name}.tar.gz")
+    link = None if every_link else settings.application_name
     wanted = chain(
         parts.of_link(settings),
-        *(parts.of_instance(at) for at in instances),
+        *(parts.of_instance(at, link) for at in instances),
         *(parts.of_log(log, number) for number, log in enumerate(logs, 1)),
     )
     try:

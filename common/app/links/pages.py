@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import orjson
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -44,7 +45,7 @@ class LinksPages:
 
     def __call__(self, path: str, accept: str) -> Answer:
         name, slash, _ = path[1:].partition("/")
-        runner = self._links.runners.get(name)
+        runner = self._links.runners.get(unquote(name))
         if path == "/":
             return page_answer("links.html")
         if path == "/metrics":
@@ -57,9 +58,11 @@ class LinksPages:
             return Answer(200 if self._ready() else 503, orjson.dumps(self._status()))
         if runner is not None and not slash:
             return Answer(308, b"", headers={"Location": f"{name}/"})
-        if runner is not None and (health := _health(runner)) is not None:
-            return LinkPages(health, self._registry is not None)(path[len(name) + 1 :], accept)
-        return NOTHING
+        if runner is None:
+            return NOTHING
+        if (health := _health(runner)) is None:
+            return Answer(503, orjson.dumps(line_of(runner)))
+        return LinkPages(health, self._registry is not None)(path[len(name) + 1 :], accept)
 
     def _alive(self) -> bool:
         """A link that hangs is not worth the others' end; where all do, or the process itself, it is."""
