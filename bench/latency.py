@@ -9,7 +9,7 @@ from typing import Any
 
 from bench import copiers, paced
 from bench.clusters import Pair
-from bench.figures import PERCENTILES, longest_gap, percentile, value_at
+from bench.figures import PERCENTILES, longest_gap, percentile
 from bench.paced import Arrivals, Phase
 from bench.usage import Watch
 
@@ -67,10 +67,8 @@ def _measure(
         arrivals = run.arrivals()
     for kind, phase in phases:
         begin, end = phase.begin_ns / 1e9, phase.end_ns / 1e9
-        cpu = sum(value_at(curve, end) - value_at(curve, begin) for curve in watch.cpu.values()) / (
-            end - begin
-        )
-        yield {"kind": kind, "copier": name, "cores": cpu, **judged(phase, arrivals)}
+        cores = sum(watch.cores(begin, end).values())
+        yield {"kind": kind, "copier": name, "cores": cores, **judged(phase, arrivals)}
 
 
 def judged(phase: Phase, arrivals: Arrivals, partitions: int = 1, read: int = 1) -> dict[str, Any]:

@@ -42,10 +42,10 @@ def main(count: int, minutes: float) -> None:
             time.sleep(30.0)
             eldest = copier.pids()
             with Watch({**eldest, "target broker": pair.target.pid}, pair.target.log_folder) as watch:
+                idle = time.monotonic()
                 time.sleep(60.0 * minutes)
-            for name, curve in watch.cpu.items():
-                cores = (curve[-1][1] - curve[0][1]) / (curve[-1][0] - curve[0][0])
-                click.echo(f"{name:<14} {cores:5.2f} cores, {watch.peak_bytes[name] >> 20:,} MiB at most")
+            for line in watch.lines(idle, time.monotonic()):
+                click.echo(line)
             click.echo(f"both together {sum(watch.peak_bytes[name] for name in eldest) >> 20:,} MiB at most")
 
 

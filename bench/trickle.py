@@ -16,7 +16,6 @@ import click
 from bench import copiers, latency
 from bench.clusters import Pair, two_brokers
 from bench.copiers import Copier
-from bench.figures import value_at
 from bench.paced import Paced
 from bench.usage import Watch
 
@@ -77,14 +76,11 @@ def _measured(
         phase = paced.phase(in_all, latency.SETTLE_S + seconds, copier)
         paced.settle()
     begin, end = phase.begin_ns / 1e9, phase.end_ns / 1e9
-    cores = {
-        who: (value_at(curve, end) - value_at(curve, begin)) / (end - begin)
-        for who, curve in watch.cpu.items()
-    }
+    cores = watch.cores(begin, end)
     own = sum(cores[who] for who in copier.pids())
     _say(copier.name, latency.judged(phase, paced.arrivals(), *places), own)
-    for who, of in cores.items():
-        click.echo(f"{who:<14} {of:5.2f} cores, {watch.peak_bytes[who] >> 20:,} MiB at most")
+    for line in watch.lines(begin, end):
+        click.echo(line)
 
 
 def _say(name: str, found: dict[str, Any], cores: float = 0.0) -> None:

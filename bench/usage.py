@@ -8,11 +8,12 @@ import glob
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Self
 
+from bench.figures import value_at
 from verbatim.local.applications import descendants, processes
 
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -49,6 +50,18 @@ class Watch:
             topic = partition.rpartition("-")[0]
             sizes[topic] = sizes.get(topic, 0) + size
         return sizes
+
+    def cores(self, begin_s: float, end_s: float) -> dict[str, float]:
+        """What each family took between two moments of the monotonic clock, on average."""
+        return {
+            name: (value_at(curve, end_s) - value_at(curve, begin_s)) / (end_s - begin_s)
+            for name, curve in self.cpu.items()
+        }
+
+    def lines(self, begin_s: float, end_s: float) -> Iterator[str]:
+        """The same for whoever watches, with the peak of memory."""
+        for name, cores in self.cores(begin_s, end_s).items():
+            yield f"{name:<14} {cores:5.2f} cores, {self.peak_bytes[name] >> 20:,} MiB at most"
 
     def __enter__(self) -> Self:
         self._watching = self._thread.submit(self._run)

@@ -48,6 +48,15 @@ def _key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PII", KEY)
 
 
+@pytest.fixture
+def piped(source: Kafka, target: Kafka, names: Names, tmp_path: Path) -> tuple[Link, str, Path]:
+    """A link with a pipeline, whose file is to be written; its topic, of one partition, and the file."""
+    topic, file = names.topic("orders"), tmp_path / "pipeline.yaml"
+    create_topic(source.bootstrap_servers, topic, 1, KEPT)
+    link = Link(source.bootstrap_servers, target.bootstrap_servers, names.link, topic, PIPELINE=str(file))
+    return link, topic, file
+
+
 def run(link: Link, *arguments: str) -> tuple[Any, int]:
     """What a command says as JSON, and its exit code."""
     found = CliRunner().invoke(cli, [*arguments, "--output", "json"], env=link.variables)
@@ -83,12 +92,10 @@ def counts(report: dict[str, Any]) -> tuple[int, ...]:
 
 
 def test_each_version_of_a_pipeline_is_planned_written_and_verified(
-    source: Kafka, target: Kafka, names: Names, tmp_path: Path
+    source: Kafka, target: Kafka, names: Names, piped: tuple[Link, str, Path]
 ) -> None:
-    topic, file = names.topic("orders"), tmp_path / "pipeline.yaml"
-    create_topic(source.bootstrap_servers, topic, 1, KEPT)
+    link, topic, file = piped
     plain = Link(source.bootstrap_servers, target.bootstrap_servers, names.link, topic)
-    link = Link(source.bootstrap_servers, target.bootstrap_servers, names.link, topic, PIPELINE=str(file))
 
     def planned() -> tuple[Any, Any]:
         report, code = run(link, "plan", "--seconds", "0.1")
@@ -155,12 +162,10 @@ def test_each_version_of_a_pipeline_is_planned_written_and_verified(
 
 
 def test_a_record_that_a_stage_fails_on_is_told_and_is_no_loss_once_an_operator_has_accepted_it(
-    source: Kafka, target: Kafka, names: Names, tmp_path: Path
+    source: Kafka, piped: tuple[Link, str, Path]
 ) -> None:
-    topic, file = names.topic("orders"), tmp_path / "pipeline.yaml"
-    create_topic(source.bootstrap_servers, topic, 1, KEPT)
+    link, topic, file = piped
     file.write_text(FIRST)
-    link = Link(source.bootstrap_servers, target.bootstrap_servers, names.link, topic, PIPELINE=str(file))
     produce(source.bootstrap_servers, topic, [*some(0, 2)[:2], Record(b"no json"), *some(3, 2)[:2]])
     link.copy()
     assert link.halted() == {(topic, 0): "stage-failed"}
@@ -200,14 +205,12 @@ def test_a_compacted_topic_is_planned_and_verified(
 
 
 def test_a_group_before_a_filtered_record_is_cut_over_to_the_next_one_that_was_kept(
-    source: Kafka, target: Kafka, names: Names, tmp_path: Path
+    source: Kafka, target: Kafka, names: Names, tmp_path: Path, piped: tuple[Link, str, Path]
 ) -> None:
-    topic, file, group = names.topic("orders"), tmp_path / "pipeline.yaml", f"{names.link}.g"
-    create_topic(source.bootstrap_servers, topic, 1, KEPT)
+    (link, topic, file), group = piped, f"{names.link}.g"
     produce(source.bootstrap_servers, topic, some(0, 6))
     commit(source.bootstrap_servers, group, topic, 2)
     file.write_text(FIRST)
-    link = Link(source.bootstrap_servers, target.bootstrap_servers, names.link, topic, PIPELINE=str(file))
     with link.running():
         wait_until(lambda: link.arrived(topic) == [5], "the records")
         report, code = run(link, "cutover", "--memory", str(tmp_path / "memory.json"), "--quiet", "1")
@@ -220,13 +223,11 @@ def test_a_group_before_a_filtered_record_is_cut_over_to_the_next_one_that_was_k
 
 
 def test_beside_a_running_link_whose_pipeline_changes_verify_finds_nothing_wrong(
-    source: Kafka, target: Kafka, names: Names, tmp_path: Path
+    source: Kafka, piped: tuple[Link, str, Path]
 ) -> None:
     """Promise: whenever it is run, what is there is right by its version, and what is not there is behind."""
-    topic, file = names.topic("orders"), tmp_path / "pipeline.yaml"
-    create_topic(source.bootstrap_servers, topic, 1, KEPT)
+    link, topic, file = piped
     file.write_text(FIRST)
-    link = Link(source.bootstrap_servers, target.bootstrap_servers, names.link, topic, PIPELINE=str(file))
     stop, sent = threading.Event(), 0
 
     def load() -> None:

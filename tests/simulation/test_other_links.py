@@ -12,26 +12,26 @@ BY_NAME, MERGED, PIPED = 120, 60, 120
 """Schedules of each."""
 
 
-def test_the_same_where_topics_are_asked_for_by_name() -> None:
+def played(schedules: int, option: str) -> Counter[str]:
+    """What so many schedules of `--option` have visited. One that fails is named."""
     visited: Counter[str] = Counter()
-    for seed in range(FIRST, FIRST + BY_NAME):
+    for seed in range(FIRST, FIRST + schedules):
         try:
-            visited.update(by_seed(seed, names=True))
+            visited.update(by_seed(seed, **{option: True}))
         except Exception as error:
-            error.add_note(f"schedule {seed}, --names")
+            error.add_note(f"schedule {seed}, --{option}")
             raise
+    return visited
+
+
+def test_the_same_where_topics_are_asked_for_by_name() -> None:
+    visited = played(BY_NAME, "names")
     assert visited["topic made again"]
 
 
 def test_two_sources_in_one_destination_arrive_once_and_each_in_its_order() -> None:
     """The same for a link that merges two topics, each with an owner of its own, under the same faults."""
-    visited: Counter[str] = Counter()
-    for seed in range(FIRST, FIRST + MERGED):
-        try:
-            visited.update(by_seed(seed, merged=True))
-        except Exception as error:
-            error.add_note(f"schedule {seed}, --merged")
-            raise
+    visited = played(MERGED, "merged")
     reached = [
         "records of several sources interleave",
         "another writer's records came between two batches",
@@ -45,13 +45,7 @@ def test_each_record_arrives_by_the_version_of_the_pipeline_that_its_mapping_nam
     """Promise: however often the pipeline changes, under the same faults and with replicators that go on
     without their drivers, each record is copied once as exactly the version that covers it makes it, or left
     out by that one, and a version never goes back."""
-    visited: Counter[str] = Counter()
-    for seed in range(FIRST, FIRST + PIPED):
-        try:
-            visited.update(by_seed(seed, pipelines=True))
-        except Exception as error:
-            error.add_note(f"schedule {seed}, --pipelines")
-            raise
+    visited = played(PIPED, "pipelines")
     reached = [
         "another pipeline went on",
         "a zombie's frame reached staging",

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from tests.faults.rounds.checker import Mapped
+from tests.faults.rounds.checker import Made, Mapped
 from tests.support.brokers import Seen, read_all
 
 EACH_S = 20.0
@@ -71,6 +71,16 @@ def versions(target: str, link: str) -> Versions:
             assert digit is not None
             found[said["n"]] = digit[1].encode(), sets["headers"]["set"]["turn"].encode()
     return found
+
+
+def by(known: Versions) -> Made:
+    """For the check of a round."""
+
+    def expected(topic: str, there: list[Seen], mapped: list[Mapped]) -> tuple[list[Seen], list[str]]:
+        through = topic.endswith(f".{THROUGH}")
+        return made(there, mapped, known) if through else there, problems(mapped, known)
+
+    return expected
 
 
 def made(there: Sequence[Seen], mapped: Sequence[Mapped], known: Versions) -> list[Seen]:
