@@ -145,6 +145,8 @@ class PartitionCopy:
     filtered: int = 0
     skipped: int = 0
     frames: int = 0
+    whole_frames: int = 0
+    """Those that were cut of whole batches: the first of them is looked at for a loop, and some after it."""
     frame_bytes: int = 0
 
     def __post_init__(self) -> None:
@@ -284,10 +286,11 @@ class PartitionCopy:
     def _look_for_a_loop(self, wholes: list[Whole]) -> None:
         """Raises Loop. In a loop all records come by, so those of a frame now and then will do: to look at
         them they have to be unpacked. Those that can't be go as they are."""
-        if self.refuse is not None and self.frames % LOOP_LOOK_FRAMES == 0:
+        if self.refuse is not None and self.whole_frames % LOOP_LOOK_FRAMES == 0:
             header, batch = wholes[-1]
             with contextlib.suppress(BatchError):
                 self._refuse(leading(batch, [(0, header)], 0, UNPACKED_BYTES)[0])
+        self.whole_frames += 1
 
     def _refuse(self, rows: pa.RecordBatch) -> None:
         if self.refuse is not None and came_from(headers_of(rows.slice(len(rows) - 1))[0], self.refuse):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 
 import pytest
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
+from common.errors import KafkaTimeout
 from common.kafka.client import clients
 from common.kafka.errors import future_result, retriable, retrying
 from common.kafka.wire.batch_consumer import BatchConsumer
@@ -134,14 +135,17 @@ def test_groups_of_brokers_that_are_well_are_read_while_another_hangs(three: Clu
         assert read(Deadline(20)) == wanted
         three.pause(1)
         try:
-            failed: dict[str, str] = {}
-            begun = time.monotonic()
-            # Half of it is for those that answer; the broker that hangs may be asked first, for a second.
-            found = read(Deadline(10), failed)
-            assert time.monotonic() - begun < 10
+            begun, tries, found = time.monotonic(), 0, dict[str, int]()
+            # A try ends for each group, however busy the machine is: of those that answer some do in the end.
+            while not found:
+                tries, failed, deadline = tries + 1, dict[str, str](), Deadline(10)
+                with suppress(KafkaTimeout):
+                    found = read(deadline, failed)
+                assert not deadline.passed() and time.monotonic() - begun < 60
             assert found.items() <= wanted.items() and found.keys() ^ failed.keys() == wanted.keys()
-            assert len(found) > 10 and len(failed) > 3
-            assert all("gave up after the time allowed" in why for why in failed.values())
+            assert len(found) > 10 and all("gave up after the time allowed" in why for why in failed.values())
+            # Later on they have other coordinators.
+            assert tries > 1 or len(failed) > 3
             move(100)
             assert read(Deadline(30)) == {group: offset + 100 for group, offset in wanted.items()}
         finally:

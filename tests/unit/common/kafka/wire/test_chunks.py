@@ -195,16 +195,21 @@ def test_records_that_came_from_the_target_are_left_out() -> None:
     assert (cut.frame.count, cut.left_out, cut.frame.next) == (3, 1, 4)
 
 
+@pytest.mark.parametrize("before", [0, 1, 5])
 @pytest.mark.parametrize("kind", ["whole", "rows"])
-def test_a_loop_is_noticed(kind: str) -> None:
+def test_a_loop_is_noticed(kind: str, before: int) -> None:
+    """Promise: at once, also behind frames of offsets without records."""
     copy = make(refuse=MARK)
-    chunk = Chunk("orders", 0, 2, 0)
+    for at in range(before):
+        copy.take_chunk(Chunk("orders", 0, at + 1, 0))
+        copy.acknowledge(copy.cut(True)[0])
+    chunk = Chunk("orders", 0, before + 2, 0)
     if kind == "whole":
-        chunk.wholes = [whole(0, 2, own=[MARK])]
+        chunk.wholes = [whole(before, 2, own=[MARK])]
     else:
-        chunk.rows = rows(0, 2, own=[MARK])
+        chunk.rows = rows(before, 2, own=[MARK])
     copy.take_chunk(chunk)
-    with pytest.raises(Loop, match="record 1 of orders-0"):
+    with pytest.raises(Loop, match=f"record {before + 1} of orders-0"):
         copy.cut(True)
 
 
