@@ -12,8 +12,10 @@ from functools import cached_property
 from pathlib import Path
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from common.kafka.client.topics import create_all
+from common.ports import Deadline
 from verbatim.local.kafka_cluster import FULL_SPEED, Cluster
 from verbatim.local.processes import HOST, free_ports, spawn
 
@@ -56,10 +58,9 @@ class Broker:
         return self.cluster.folder / "node-1"
 
     def create(self, topics: Sequence[str], partitions: int) -> None:
-        """Create topics of so many partitions each."""
-        new = [NewTopic(topic, partitions, 1, config=TOPIC_CONFIG) for topic in topics]
-        for future in self.admin.create_topics(new, request_timeout=_CALL_S).values():
-            future.result(_CALL_S)
+        """Create topics of so many partitions each, and wait until they are there."""
+        wanted = dict.fromkeys(topics, (partitions, TOPIC_CONFIG))
+        create_all(self.admin, wanted, 1, Deadline(300.0))
 
     def topics(self) -> list[str]:
         """All but Kafka's own."""

@@ -59,11 +59,13 @@ class Paced:
         partitions: int,
         reader: Broker,
         copies: Sequence[str],
+        first: int = 0,
     ) -> None:
+        """`first`: the number of the first record."""
         self._folder = folder
         self._source, self._topics, self._partitions = source, topics, partitions
         self._runs = itertools.count(1)
-        self._numbers = 0
+        self._numbers = first
         self._file = folder / "arrivals"
         self._newest = folder / "arrivals.newest"
         self._reader = self._program(
@@ -75,7 +77,8 @@ class Paced:
 
     @property
     def made(self) -> int:
-        """How many records the producers that have ended made."""
+        """The number of the next record: how many the producers that have ended made, where they began at
+        0."""
         return self._numbers
 
     def arrived_ns(self) -> int:
@@ -132,6 +135,8 @@ class Paced:
             yield producer
         finally:
             producer.stop()
+        if not file.exists():
+            raise VerbatimError(f"the producer ended: {producer.log_tail()}")
         found = json.loads(file.read_text())
         self.last = Phase(rate, first=self._numbers, **found)
         self._numbers += self.last.sent

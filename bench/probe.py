@@ -119,8 +119,11 @@ class _Batches:
             self._failed.append(error)
 
     def go_on(self) -> None:
-        self._sender.send(30.0)
-        self._sender.take_answers()
+        if self._sender.unsettled:
+            self._sender.wait(0)
+        # As Java's producers do, what comes meanwhile goes together.
+        if not self._sender.in_flight:
+            self._sender.send(30.0)
 
     def unsent(self) -> int:
         give_up = time.monotonic() + 60
