@@ -9,7 +9,7 @@ REPLICATOR = "replicator"
 DEDUPLICATOR = "deduplicator"
 MOVING, HELD, MOVED, FOLLOWED = "moving", "held", "moved", "followed"
 """States of a group's move: as below, and that `offsets` keeps the group in step again."""
-NO_FLOWS = '{"flows":[],"keys":[],"version":1}'
+NO_FLOWS = '{"flows":[],"keys":{},"version":1}'
 """The definition of what a link has that has a pipeline no longer."""
 
 

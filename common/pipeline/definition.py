@@ -4,6 +4,7 @@ secrets. And the schema of the file, and its keys. Pure, but for reading keys.""
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,12 +18,19 @@ LEAST_KEY_BYTES = 16
 """A shorter key could be guessed."""
 
 
-def definition(pipeline: Pipeline) -> bytes:
-    """All that decides what becomes of records, as JSON: keys by their names alone, no tests."""
+def key_id(key: bytes) -> str:
+    """What tells a key from another one, and tells nobody the key: 8 bytes in hex."""
+    return hmac.digest(key, b"verbatim pipeline key", "sha256")[:8].hex()
+
+
+def definition(pipeline: Pipeline, keys: Mapping[str, bytes]) -> bytes:
+    """All that decides what becomes of records, as JSON: of keys the names and ids, no tests. A key that is
+    not in `keys` has none."""
     told = pipeline.model_dump(
         by_alias=True, exclude_defaults=True, exclude={"tests": True, "keys": True, "version": True}
     )
-    told |= {"version": pipeline.version, "keys": sorted(pipeline.keys)}
+    ids = {name: key_id(keys[name]) if name in keys else "" for name in pipeline.keys}
+    told |= {"version": pipeline.version, "keys": ids}
     return json.dumps(told, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
 
 
@@ -35,9 +43,16 @@ def defined(definition: str, keys: Mapping[str, str]) -> Pipeline:
         raise SettingsError(f"a pipeline's definition is not understood: {why}") from None
 
 
-def sha256(pipeline: Pipeline) -> str:
-    """Of the definition, in hex."""
-    return hashlib.sha256(definition(pipeline)).hexdigest()
+def sha256(definition: bytes) -> str:
+    """Of a definition, in hex."""
+    return hashlib.sha256(definition).hexdigest()
+
+
+def must_be_its_keys(definition: str, keys: Mapping[str, bytes]) -> None:
+    """Raises SettingsError where a key is another one than the definition says."""
+    for name, its_id in json.loads(definition)["keys"].items():
+        if its_id != key_id(keys[name]):
+            raise SettingsError(f"key {name} has another id here than in the newest version of the pipeline")
 
 
 def schema() -> dict[str, Any]:

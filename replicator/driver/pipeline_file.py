@@ -48,20 +48,30 @@ class PipelineFile:
         self._path = None if settings.pipeline is None else Path(settings.pipeline)
         # Looked at before it is read: what is written in between is a change.
         self._watched = None if self._path is None else WatchedFile(self._path)
-        self.configured = NONE if self._path is None else read(self._path)
+        self._keys: list[WatchedFile] = []
+        self.configured = NONE if self._path is None else self._read(self._path)
 
     def changed(self, at_once: bool = False) -> bool:
-        """Take over what the file has become, and whether that is another pipeline. A file that is no good is
-        one warning, and changes nothing. `at_once`: see WatchedFile."""
-        if self._path is None or self._watched is None or not self._watched.changed(at_once):
+        """Take over what the file, or one that holds a key of it, has become, and whether that is another
+        pipeline. What is no good is one warning, and changes nothing. `at_once`: see WatchedFile."""
+        if self._path is None or self._watched is None:
+            return False
+        if not any(file.changed(at_once) for file in (self._watched, *self._keys)):
             return False
         try:
-            found = read(self._path)
+            found = self._read(self._path)
         except SettingsError as error:
-            log.warning("%s has changed, and is not taken over: %s", self._path, error)
+            log.warning("%s has changed, or a key, and is not taken over: %s", self._path, error)
             return False
         before, self.configured = self.configured, found
         return found != before
+
+    def _read(self, path: Path) -> Configured:
+        """Raises SettingsError."""
+        places = (place.partition(":") for place in read(path).keys.values())
+        self._keys = [WatchedFile(Path(file)) for kind, _, file in places if kind == "file"]
+        # As above.
+        return read(path)
 
     def plan(self, state: Control) -> PipelinePlan | None:
         """What lanes are told, once the newest version is what is configured. None: there was never one."""
@@ -98,13 +108,13 @@ def read(path: Path) -> Configured:
     from common.pipeline.engine import Engine
 
     made = loading.load(path, to_run=True)
-    told = definition.definition(made)
+    keys = definition.read_keys(made, os.environ)
+    told = definition.definition(made, keys)
     if len(told) > MOST_BYTES:
         raise SettingsError(f"{path}: its definition has {len(told)} bytes; {MOST_BYTES} are the most")
     # As a lane will.
-    again = definition.defined(told.decode(), made.keys)
-    Engine(again, definition.read_keys(again, os.environ))
-    return Configured(told.decode(), definition.sha256(made), {n: _place(p) for n, p in made.keys.items()})
+    Engine(definition.defined(told.decode(), made.keys), keys)
+    return Configured(told.decode(), definition.sha256(told), {n: _place(p) for n, p in made.keys.items()})
 
 
 def _place(where: str) -> str:

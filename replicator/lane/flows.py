@@ -34,9 +34,11 @@ class Flows:
 
 
 def ready(plan: PipelinePlan) -> Engine:
-    """With the keys that this machine has. Raises SettingsError."""
-    from common.pipeline.definition import defined, read_keys
+    """With the keys that this machine has. Raises SettingsError, also where they are others."""
+    from common.pipeline.definition import defined, must_be_its_keys, read_keys
     from common.pipeline.engine import Engine
 
     made = defined(plan.definition, plan.keys)
-    return Engine(made, read_keys(made, os.environ))
+    keys = read_keys(made, os.environ)
+    must_be_its_keys(plan.definition, keys)
+    return Engine(made, keys)

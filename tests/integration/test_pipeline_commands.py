@@ -66,7 +66,8 @@ class World:
         )
 
     def defined(self, method: str) -> str:
-        return definition(loading.parse(text(self.topic, method), self.file)).decode()
+        made = loading.parse(text(self.topic, method), self.file)
+        return definition(made, {"pii": KEY.encode()}).decode()
 
     def run(self, *arguments: str) -> Result:
         environ = {**self.link.variables, "PII": KEY}

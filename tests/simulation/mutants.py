@@ -247,7 +247,7 @@ MUTANTS = [
     ),
     _of(
         "whole frames only: rows below `next` come again",
-        "held_frames_are_not_trimmed",
+        "a_tail_without_records_is_no_hole",
         (
             "deduplicator.lane.dedup:decide",
             "Decision(Action.DELIVER, next_offset, frame.next, lost=lost)",
@@ -394,7 +394,7 @@ MUTANTS = [
     ),
     _of(
         "what is taken apart has the offsets of its batches' first records, one after the other",
-        57,
+        123,
         (
             "common.link.batch_frame:BatchFrame.rows",
             "if dense else list(chain.from_iterable(spans))",
@@ -408,7 +408,7 @@ MUTANTS = [
     ),
     _of(
         "a batch that is made of others begins at offset 0",
-        "an_answer_about_the_topic_before_does_not_confirm_records_of_the_one_made_again",
+        "records_of_a_topic_made_again_are_not_dropped_as_seen",
         ("common.link.batch_frame:pack", "base_offset=first", "base_offset=0"),
     ),
     _of(

@@ -49,9 +49,9 @@ class Pipelines:
             stages.append({"filter": {"drop": {"value": {"matches": rf".*/[0-9]*[{left_out}]/[0-9]+"}}}})
         text = json.dumps({"version": 1, "flows": [{"topics": [".*"], "stages": stages}]})
         made = loading.parse(text, Path("pipeline.yaml"))
-        told = definition.definition(made).decode()
-        self._rules[told] = rule
-        self.configured = Configured(told, definition.sha256(made), {})
+        told = definition.definition(made, {})
+        self._rules[told.decode()] = rule
+        self.configured = Configured(told.decode(), definition.sha256(told), {})
 
     def remove(self) -> None:
         self.configured = NONE

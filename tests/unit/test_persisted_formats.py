@@ -70,7 +70,7 @@ CONTROL: list[kinds.ControlRecord] = [
 ]
 """Each kind of record, and each form that is written of it. golden/control has others, which early releases
 wrote, or might have."""
-PIPELINE = '{"flows":[],"keys":[],"version":1}'
+PIPELINE = '{"flows":[],"keys":{},"version":1}'
 PIPELINES: list[kinds.ControlRecord] = [
     kinds.Pipeline(1, PIPELINE, hashlib.sha256(PIPELINE.encode()).hexdigest())
 ]

@@ -103,7 +103,8 @@ def test(
     found = _Sample(made, keys, only, config).look(sample, against) if sample or against else None
     if output == "json":
         tests = [{"name": one.name, "differences": one.differences} for one in verdicts]
-        told: dict[str, Any] = {"sha256": definition.sha256(made), "tests": tests}
+        its = definition.sha256(definition.definition(made, keys))
+        told: dict[str, Any] = {"sha256": its, "tests": tests}
         echo_json(told if found is None else told | {"topics": [_as_json(*one) for one in found]})
     else:
         for verdict in verdicts:
@@ -158,7 +159,7 @@ class _Sample:
         version = numbered(self._settings, number, "--against")
         if version is None:
             return None
-        names: list[str] = json.loads(version.definition)["keys"]
+        names = list(json.loads(version.definition)["keys"])
         self._keys = {name: _made_up(name) for name in names} | self._keys
         return version.pipeline({name: self._made.keys.get(name, f"env:{name}") for name in names})
 

@@ -78,7 +78,6 @@ class Pipelines:
 
     def __init__(self, definitions: Mapping[int, str], keys: Mapping[str, bytes], link: str) -> None:
         self._all = {n: Pipeline.of(text.encode(), keys) for n, text in definitions.items()}
-        self._keys = keys
         self._rules: dict[tuple[str, int], Rules | None] = {}
         self.newest = next(reversed(self._all), 0)
         self.link = link
@@ -110,7 +109,7 @@ class Pipelines:
         if any("validate" in s for s in stages) and importlib.util.find_spec("jsonschema") is None:
             return Rules(number, why="its stage validate needs the extra `validate`")
         try:
-            masked = masked_parts(flow, self._keys)
+            masked = masked_parts(flow, pipeline.keys)
         except LookupError:
             return Rules(
                 number, why="what was masked with a key that is not given decides what becomes of records"

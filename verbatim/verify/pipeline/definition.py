@@ -3,6 +3,7 @@ would have it. JSON that a stage has changed is compared as a tree, all else to 
 
 from __future__ import annotations
 
+import hmac
 import json
 import re
 from collections.abc import Mapping
@@ -44,14 +45,16 @@ def _same_item(mine: Item, other: bytes | None) -> bool:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A definition, and the keys that it names."""
+    """A definition, and those of its keys that are there."""
 
     definition: Json
     keys: Mapping[str, bytes] = field(default_factory=dict)
 
     @classmethod
     def of(cls, definition: bytes, keys: Mapping[str, bytes]) -> Pipeline:
-        return cls(json.loads(definition), keys)
+        """`keys`: by name; one that has another id than the definition says is not its own."""
+        told = json.loads(definition)
+        return cls(told, {name: key for name, key in keys.items() if told["keys"].get(name) == _key_id(key)})
 
     def flow_of(self, topic: str) -> Json | None:
         return next((flow for flow in self.definition["flows"] if _takes(flow, topic)), None)
@@ -74,6 +77,10 @@ class Pipeline:
                 return Result("left-out", record, number)
             record = after
         return Result("tombstone" if had_value and record.value is None else "kept", record)
+
+
+def _key_id(key: bytes) -> str:
+    return hmac.digest(key, b"verbatim pipeline key", "sha256")[:8].hex()
 
 
 def _takes(flow: Json, topic: str) -> bool:

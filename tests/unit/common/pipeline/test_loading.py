@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 from pathlib import Path
 
@@ -101,25 +102,42 @@ def test_what_is_no_pipeline_at_all_is_refused_in_one_line(text: str) -> None:
 
 def test_scalars_are_those_of_json() -> None:
     text = TEXT.replace("value.n: 1.5", "value.n: {in: [NO, 0x10, 010, 2024-01-01, yes, 1e3, true, ~, '1']}")
-    when = json.loads(definition.definition(loading.parse(text, FILE)))["flows"][0]["stages"][3]["when"]
+    when = json.loads(definition.definition(loading.parse(text, FILE), {}))["flows"][0]["stages"][3]["when"]
     assert when["value.n"]["in"] == ["NO", "0x10", "010", "2024-01-01", "yes", 1000.0, True, None, "1"]
 
 
 def test_a_definition_is_the_same_for_the_same_pipeline_and_holds_no_secret() -> None:
-    made = loading.parse(TEXT, FILE)
-    rewritten = json.dumps(json.loads(definition.definition(made)) | {"keys": {"pii": "env:PII"}})
-    assert definition.sha256(loading.parse(rewritten, FILE)) == definition.sha256(made)
-    told = definition.definition(made)
-    assert b'"keys":["pii"]' in told and b"secrets" not in told and b"tests" not in told
+    made, keys = loading.parse(TEXT, FILE), {"pii": b"0123456789abcdef"}
+    told = definition.definition(made, keys)
+    rewritten = json.dumps(json.loads(told) | {"keys": {"pii": "env:PII"}})
+    assert definition.definition(loading.parse(rewritten, FILE), keys) == told
+    its_id = hmac.digest(keys["pii"], b"verbatim pipeline key", "sha256").hex()[:16]
+    assert json.loads(told)["keys"] == {"pii": its_id}
+    assert not any(secret in told for secret in (b"secrets", b"tests", keys["pii"]))
     for old, new in (("last: 4", "last: 3"), ("key: value.id", "key: value.ID"), ("dead-letter", "halt")):
-        assert definition.sha256(loading.parse(TEXT.replace(old, new), FILE)) != definition.sha256(made)
+        assert definition.definition(loading.parse(TEXT.replace(old, new), FILE), keys) != told
+
+
+def test_another_key_under_the_same_name_is_another_pipeline() -> None:
+    made, keys = loading.parse(TEXT, FILE), {"pii": b"0123456789abcdef"}
+    told = definition.definition(made, keys)
+    others = {"pii": b"0123456789abcdeF"}
+    assert definition.definition(made, others) != told
+    definition.must_be_its_keys(told.decode(), keys)
+    with pytest.raises(SettingsError, match="key pii has another id here") as error:
+        definition.must_be_its_keys(told.decode(), others)
+    assert "0123" not in str(error.value)
+    where = {"pii": made.keys["pii"]}
+    assert definition.defined(told.decode(), where) == definition.defined(
+        definition.definition(made, others).decode(), where
+    )
 
 
 def test_a_schema_in_a_file_is_part_of_the_definition(tmp_path: Path) -> None:
     (tmp_path / "s.json").write_text('{"type": "object"}')
     file = tmp_path / "pipeline.yaml"
     file.write_text(TEXT.replace("- key: value.id", "- validate: {schema: s.json}"))
-    assert b'{"schema":{"type":"object"}}' in definition.definition(loading.load(file))
+    assert b'{"schema":{"type":"object"}}' in definition.definition(loading.load(file), {})
 
 
 def test_keys_are_read_from_files_and_the_environment_and_are_never_shown(tmp_path: Path) -> None:

@@ -87,6 +87,23 @@ def test_a_link_that_never_had_a_pipeline_has_no_record_of_one() -> None:
     assert newest(PipelineFile(settings(None)), log) is None and log.written == []
 
 
+def test_another_key_under_its_name_is_another_pipeline_and_no_lane_masks_with_one_that_is_not_its_own(
+    file: Path,
+) -> None:
+    """Promise: what is masked with another key is of another version, also where the link's files say the
+    same."""
+    log, of = Log(), PipelineFile(settings(file))
+    first = newest(of, log)
+    assert first is not None and Flows(first, "link").of("orders", 0) is not None
+    (file.parent / "key").write_text("another-key-of-16-bytes\n")
+    with pytest.raises(SettingsError, match="key pii has another id here"):
+        Flows(first, "link")
+    assert [of.changed() for _ in range(3)] == [False, True, False]
+    second = newest(of, log)
+    assert second is not None and second.n == 2 and second.keys == first.keys
+    assert Flows(second, "link").of("orders", 0) is not None
+
+
 def test_each_other_pipeline_gets_the_next_number_and_the_same_one_none(file: Path) -> None:
     log, of = Log(), PipelineFile(settings(file))
     first = newest(of, log)

@@ -20,11 +20,14 @@ HMAC: dict[str, Any] = {"mask": {"key": "k1", "fields": {"a": "hmac"}}}
 
 
 def configured(made: Pipeline | None) -> Configured:
-    return NONE if made is None else Configured(definition(made).decode(), sha256(made), made.keys)
+    if made is None:
+        return NONE
+    told = definition(made, {})
+    return Configured(told.decode(), sha256(told), made.keys)
 
 
 def versions(*made: Pipeline | None) -> dict[int, PipelineVersion]:
-    texts = [NO_FLOWS if one is None else definition(one).decode() for one in made]
+    texts = [NO_FLOWS if one is None else definition(one, {}).decode() for one in made]
     return {
         n: PipelineVersion(n, text, hashlib.sha256(text.encode()).hexdigest())
         for n, text in enumerate(texts, 1)
@@ -47,7 +50,7 @@ def test_a_plan_says_which_version_it_would_be(
 ) -> None:
     found = PipelineLook(configured(made), versions(*had)).version()
     assert found is not None and (found.number, found.state) == (number, state)
-    text = NO_FLOWS if made is None else definition(made).decode()
+    text = NO_FLOWS if made is None else definition(made, {}).decode()
     assert found.sha256 == hashlib.sha256(text.encode()).hexdigest()
 
 

@@ -126,7 +126,7 @@ def checked(
     new: Sequence[int] = (),
 ) -> PartitionReport:
     """`new`: versions that come while it is compared."""
-    definitions = {n: definition(made).decode() for n, made in link.versions.items()}
+    definitions = {n: definition(made, KEYS).decode() for n, made in link.versions.items()}
     source, destination = (FakeCluster(side, compacted) for side in (link.source, link.destination))
     said = Said(LINK, pipelines=definitions)
     with Mappings("c", {TOPIC: ("id", TOPIC)}) as mappings:
