@@ -30,7 +30,7 @@ from common.ports import Deadline
 from deduplicator.lane.blocked_partition import BlockedPartition
 from deduplicator.lane.blocked_partitions import BlockedPartitions
 from deduplicator.lane.fencing import FencingProducer
-from deduplicator.lane.frame_handler import CommitFirst, FrameHandler, GoBack, Waiting
+from deduplicator.lane.frame_handler import FrameHandler, GoBack, Waiting
 from deduplicator.lane.frame_trace import FrameTrace
 from deduplicator.lane.hanging import Unsettled, Watch, close_hanging
 from deduplicator.lane.inbox import Inbox
@@ -205,7 +205,6 @@ class Delivery:
         # A message with an empty value counts as false.
         message = self._pending if self._pending is not None else self.inbox.take(self._idle_s())
         self._pending = None
-        waits = False
         begun = ports.monotonic()
         if message is None:
             self._when_idle(begun)
@@ -213,9 +212,8 @@ class Delivery:
         while message is not None:
             try:
                 self._frame_handler.take(message)
-            except Waiting as waiting:
+            except Waiting:
                 self._pending = message
-                waits = not isinstance(waiting, CommitFirst)
                 break
             except GoBack as back:
                 self._commit()
@@ -231,8 +229,8 @@ class Delivery:
             self._blocked.settle()
             if self.state.position != self.state.committed:
                 self._when_idle(ports.monotonic())
-        if waits:
-            ports.sleep(0.1)
+            if self._pending is not None:
+                ports.sleep(0.1)
 
     def _idle_s(self) -> float:
         waited_for = self.end is not None or self.stuck or self._unavailable.to_be_looked_at()
