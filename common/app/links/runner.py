@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from common import log_lines, ports
 from common.config.live_reload import LiveFile
-from common.errors import VerbatimError
+from common.errors import SettingsError, VerbatimError
 
 if TYPE_CHECKING:
     from common.app.instance import Instance
@@ -25,9 +25,14 @@ than the longest."""
 LOOK_S = 0.5
 
 
+class NoSlot(SettingsError):
+    """No slot is left for a link at the moment."""
+
+
 class Runner:
     """Begins at once. `make` makes an instance of settings that `load` has read, and raises VerbatimError
-    where it can't run here. `once`: it ends for good when its instance has, well or not."""
+    where it can't run here. `once`: it ends for good when its instance has, well or not; without a slot it
+    waits for one."""
 
     def __init__(
         self,
@@ -92,6 +97,8 @@ class Runner:
                 if self._once or self._stopping.is_set():
                     self.code = code
                 continue
+            except NoSlot as error:
+                self._fails(str(error), None)
             except VerbatimError as error:
                 self._fails(str(error), error.exit_code)
             except Exception as error:
@@ -120,9 +127,10 @@ class Runner:
             return 0
         return instance.run_beside()
 
-    def _fails(self, why: str, code: int) -> None:
+    def _fails(self, why: str, code: int | None) -> None:
+        """`code`: None where another try may find what this one has not."""
         self.failed, self.failures = why, self.failures + 1
-        if self._once:
+        if self._once and code is not None:
             log_lines.tell_error(why)
             self.code = code
 

@@ -8,8 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from common import ports
+from common.app.links.runner import NoSlot
 from common.app.role import Role
-from common.errors import SettingsError
 from common.spark import java
 from common.spark.lane_count import LaneCount, shares
 from common.spark.master import parse_master
@@ -47,12 +47,12 @@ class Slots:
         self._count = LaneCount(lanes_of(self._spark), None, self._role.extra_slots)
 
     def lend(self, name: str, instance: Instance) -> None:
-        """Give it the session. Raises SettingsError where no slot is left for it, which it gets before
-        whoever comes later, or where two drivers would spoil its state."""
+        """Give it the session. Raises NoSlot where none is left for it, which it gets before whoever comes
+        later, and SettingsError where two drivers would spoil its state."""
         assert isinstance(instance, Role)
         self._wanted = {**self._wanted, name: instance.settings.parallelism or 1}
         if not self.lanes(name):
-            raise SettingsError(
+            raise NoSlot(
                 f"SPARK_MASTER: it has slots for {self._count.lanes} of {len(self._wanted)} links, and this one "
                 "came last; add executors, or run fewer links here"
             )

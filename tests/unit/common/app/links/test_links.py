@@ -13,6 +13,7 @@ from common.app.links import links as links_module
 from common.app.links import runner as runner_module
 from common.app.links.links import Links
 from common.app.links.pages import state_of
+from common.app.links.runner import NoSlot
 from common.errors import LinkRefused
 from tests.support.harness import eventually
 from tests.support.made_up_links import LINK, links_of, refusing, running
@@ -123,6 +124,24 @@ def test_links_that_end_by_themselves_end_the_process_with_the_greatest_code(
 
     assert links_of(folder, does, once=True).serve() == LinkRefused.exit_code > 1
     assert "error: north: north is refused" in capsys.readouterr().err
+
+
+def test_a_link_that_ends_by_itself_waits_for_a_slot_until_others_have_ended(folder: Path) -> None:
+    """Promise: a run to the end takes all links, however few slots there are."""
+    waits, ended = threading.Event(), threading.Event()
+
+    def does(name: str) -> int:
+        if name == "north" and not ended.is_set():
+            waits.set()
+            raise NoSlot("it came last")
+        if name == "east":
+            assert waits.wait(10)
+            ended.set()
+        return 0
+
+    links = links_of(folder, does, once=True)
+    assert links.serve() == 0
+    assert links.runners["north"].code == 0 and links.runners["north"].failures >= 1
 
 
 def test_each_line_of_the_log_names_its_link(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
