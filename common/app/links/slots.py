@@ -36,8 +36,8 @@ class Slots:
         self._spark: SparkSession
         self._count: LaneCount
         self._wanted: dict[str, int] = {}
-        """How many lanes each link would have, by its file's name, in the order in which they came. Replaced,
-        never changed: other threads read it."""
+        """How many lanes each link would have, by its file's name. Replaced, never changed: other threads
+        read it."""
 
     def open(self) -> None:
         """Start the session; takes seconds. Raises SettingsError."""
@@ -47,14 +47,14 @@ class Slots:
         self._count = LaneCount(lanes_of(self._spark), None, self._role.extra_slots)
 
     def lend(self, name: str, instance: Instance) -> None:
-        """Give it the session. Raises NoSlot where none is left for it, which it gets before whoever comes
-        later, and SettingsError where two drivers would spoil its state."""
+        """Give it the session. Raises NoSlot where none is left for it, and SettingsError where two drivers
+        would spoil its state."""
         assert isinstance(instance, Role)
         self._wanted = {**self._wanted, name: instance.settings.parallelism or 1}
         if not self.lanes(name):
             raise NoSlot(
-                f"SPARK_MASTER: it has slots for {self._count.lanes} of {len(self._wanted)} links, and this one "
-                "came last; add executors, or run fewer links here"
+                f"SPARK_MASTER: it has slots for {self._count.lanes} of {len(self._wanted)} links, and this one's "
+                "file comes behind theirs by its name; add executors, or run fewer links here"
             )
         if self._role.uses_delta:
             check_state_writers(instance.settings, os.environ)
@@ -72,7 +72,8 @@ class Slots:
         return [name for name, lanes in self._shares().items() if not lanes]
 
     def _shares(self) -> dict[str, int]:
-        wanted = self._wanted
+        """By name: replicator and deduplicator have to choose the same links where there are too few."""
+        wanted = dict(sorted(self._wanted.items()))
         return dict(zip(wanted, shares(self._count.lanes, list(wanted.values())), strict=True))
 
     def gone(self) -> str | None:

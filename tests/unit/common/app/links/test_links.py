@@ -133,7 +133,7 @@ def test_a_link_that_ends_by_itself_waits_for_a_slot_until_others_have_ended(fol
     def does(name: str) -> int:
         if name == "north" and not ended.is_set():
             waits.set()
-            raise NoSlot("it came last")
+            raise NoSlot("its file comes last")
         if name == "east":
             assert waits.wait(10)
             ended.set()

@@ -16,9 +16,9 @@ from common.app.links import links as links_module
 from common.app.links import runner as runner_module
 from common.app.links import slots as slots_module
 from common.app.links.pages import state_of
+from common.app.links.runner import NoSlot
 from common.app.links.slots import Slots
 from common.app.role import LOOK_S
-from common.errors import SettingsError
 from common.spark.lane_count import SETTLED_S
 from common.spark.usage import Usage
 from replicator.main import Replicator
@@ -104,21 +104,24 @@ def test_a_link_that_comes_has_a_lane_of_those_that_have_several(clock: Spark) -
     assert west.lanes_wanted == 4, "the other has ended"
 
 
-def test_where_slots_are_gone_who_came_last_waits_for_others(clock: Spark) -> None:
-    """Promise: nobody's lanes wait unseen for a slot: the last link is told to end, says so, and is the next
-    to have one; a link that begins anew keeps its own."""
+def test_where_slots_are_gone_those_with_the_last_names_wait_for_others(clock: Spark) -> None:
+    """Promise: nobody's lanes wait unseen for a slot: the last link by its file's name is told to end, says
+    so, and is the next to have one; a link that begins anew keeps its own. In whatever order links begin, and
+    that is another one in each process, the same ones have slots."""
     slots = opened()
-    for name in ("one", "two", "three", "four"):
+    for name in ("3", "1", "4", "2"):
         link(slots, name)
-    names = ["one", "two", "three", "four", "five"]
-    with pytest.raises(SettingsError, match="slots for 4 of 5 links, and this one came last"):
-        link(slots, "five")
-    link(slots, "one")
-    assert clock.settle(slots, names, 3) == ["four", "five"]
-    with pytest.raises(SettingsError, match="slots for 3 of 5 links"):
-        link(slots, "four")
-    assert clock.settle(slots, ["one", "two", "four", "five"], 3) == ["five"]
-    link(slots, "four")
+    names = ["1", "2", "3", "4", "5"]
+    with pytest.raises(NoSlot, match="slots for 4 of 5 links, and this one's file comes behind theirs"):
+        link(slots, "5")
+    link(slots, "1")
+    assert clock.settle(slots, names, 3) == ["4", "5"]
+    with pytest.raises(NoSlot, match="slots for 3 of 5 links"):
+        link(slots, "4")
+    assert clock.settle(slots, ["1", "2", "4", "5"], 3) == ["5"]
+    link(slots, "4")
+    link(slots, "3")
+    assert slots.look(names) == ["4", "5"]
 
 
 def test_a_link_without_a_slot_ends_and_begins_when_there_is_one(
