@@ -56,6 +56,7 @@ COPY common/ common/
 COPY replicator/ replicator/
 COPY deduplicator/ deduplicator/
 COPY offsets/ offsets/
+COPY schemas/ schemas/
 # verbatim init hands on the base.
 COPY k8s/ k8s/
 COPY verbatim/ verbatim/

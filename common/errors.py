@@ -11,8 +11,11 @@ VerbatimError             exit 1
 ├── Deposed                       another instance leads: stop, and call no init_transactions
 ├── UncleanTransaction            outcome unknown: drop the producer and recover
 ├── KafkaTimeout          exit 1  a bounded Kafka call ran out of time
+├── RegistryError         exit 1  a schema registry can't be reached, refuses, or does not do what it says
+├── SchemaMismatch        exit 2  a schema id that was mapped means another schema now
 ├── PartitionsHalted      exit 3  a bounded run ended with partitions that could not be copied
-└── GroupsFailed          exit 3  a bounded run ended with groups that could not be moved
+├── GroupsFailed          exit 3  a bounded run ended with groups that could not be moved
+└── SchemasFailed         exit 3  a bounded run ended with subjects that could not be brought in step
 """
 
 from __future__ import annotations
@@ -91,6 +94,23 @@ class KafkaTimeout(VerbatimError):
     retriable = True
 
 
+class RegistryError(VerbatimError):
+    """A schema registry can't be reached, refuses what is asked, or does not do what it says that it did."""
+
+    def __init__(
+        self, what: str, status: int | None = None, code: int | None = None, retriable: bool = False
+    ) -> None:
+        """`status` and `code`: HTTP's, and the API's own."""
+        super().__init__(what)
+        self.status, self.code, self.retriable = status, code, retriable
+
+
+class SchemaMismatch(VerbatimError):
+    """A schema id that records have been mapped by means another schema now, at one of the registries."""
+
+    exit_code = 2
+
+
 class PartitionsHalted(VerbatimError):
     """A bounded run copied what it could; some partitions are halted."""
 
@@ -100,6 +120,12 @@ class PartitionsHalted(VerbatimError):
 class GroupsFailed(VerbatimError):
     """A run moved the groups that it could; others are in doubt, or Kafka refused their offsets, or did not
     say that it has taken them."""
+
+    exit_code = 3
+
+
+class SchemasFailed(VerbatimError):
+    """A run brought the subjects in step that it could; others are refused by a registry, or in conflict."""
 
     exit_code = 3
 

@@ -22,8 +22,8 @@ from common.config.reference import settings_table
 from common.config.sources import _FAMILY
 from common.link.halt_reasons import HaltReason
 from common.link.identity import metrics_topic, own_topics
-from common.link.permissions import RIGHTS, rights_table
-from common.pipeline import conditions, models, stages
+from common.link.permissions import RIGHTS, SCHEMAS, rights_table
+from common.pipeline import conditions, models, registries, stages
 from replicator.driver.heartbeats import CONFIG as HEARTBEATS
 from verbatim.main import COMMANDS
 
@@ -33,6 +33,7 @@ K8S = ROOT / "k8s"
 PIPELINE_MODELS = (
     *(models.Pipeline, models.Flow, stages.Stage, stages.Filter, conditions.Operators, stages.Headers),
     *(stages.Mask, stages.Partial, stages.Fields, stages.Validate, models.Example, models.Record),
+    *(registries.Registries, registries.Registry, registries.Auth, registries.Schemas),
 )
 RUNBOOKS = DOCS / "operations" / "halts.md"
 ROOMS = (
@@ -40,6 +41,7 @@ ROOMS = (
     "replicator",
     "deduplicator",
     "offsets",
+    "schemas",
     "verbatim",
     "verbatim_kafka",
     "bench",
@@ -107,6 +109,7 @@ def link_topics(staging_partitions: int = 8) -> dict[str, tuple[int, dict[str, s
     )
     told = dict(own_topics(settings))
     told[settings.group_offsets_topic] = (1, {"cleanup.policy": "compact"})
+    told[settings.schemas_topic] = (1, {"cleanup.policy": "compact"})
     told |= metrics_topic(settings)
     told[settings.heartbeats_topic] = (1, dict(HEARTBEATS))
     return told
@@ -183,8 +186,9 @@ BLOCKS: dict[str, tuple[str, Callable[[], str]]] = {
 
 
 def chart_rights() -> str:
-    """The rights, as the chart's template reads them."""
-    return "[\n" + ",\n".join(json.dumps(right._asdict()) for right in RIGHTS) + "\n]\n"
+    """The rights of what the chart deploys, as its template reads them."""
+    rights = [json.dumps(right._asdict()) for right in RIGHTS if right.principal != SCHEMAS]
+    return "[\n" + ",\n".join(rights) + "\n]\n"
 
 
 def chart_topics() -> str:

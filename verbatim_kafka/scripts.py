@@ -25,6 +25,11 @@ def offsets() -> None:
     _start("offsets.main")
 
 
+def schemas() -> None:
+    """Console script."""
+    _start("schemas.main")
+
+
 def verbatim() -> None:
     """Console script."""
     import_module("verbatim.main").cli()

@@ -15,7 +15,7 @@ from common.link import link_status
 from common.link.control_records import DEDUPLICATOR, REPLICATOR
 from common.link.lane_words import Heard, delays_between
 from common.link.link_status import Line
-from common.link.permissions import OFFSETS
+from common.link.permissions import OFFSETS, SCHEMAS
 
 if TYPE_CHECKING:
     from common.app.health import Health
@@ -128,7 +128,9 @@ def status(health: Health, now_ms: int) -> Line:
 def _leads(health: Health, seen: Seen, now_ms: int) -> dict[str, bool | None]:
     """Whether each application runs: this one knows of itself, of the others by what is heard of them."""
     leads = {name: link_status.speaks(seen.heard, name, now_ms) for name in (REPLICATOR, DEDUPLICATOR)}
-    return {**leads, OFFSETS: None} | ({health.application: True} if health.role == "leader" else {})
+    return {**leads, OFFSETS: None, SCHEMAS: None} | (
+        {health.application: True} if health.role == "leader" else {}
+    )
 
 
 def flow(found: Line) -> list[dict[str, Any]]:

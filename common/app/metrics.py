@@ -69,6 +69,8 @@ WHOLE = {
     "recoveries": ("verbatim_recoveries", "times that a staging partition's state was loaded anew"),
     "offsets_written": ("verbatim_offsets_written", "offsets written to groups of the target"),
     "rounds": ("verbatim_rounds", "rounds"),
+    "schemas_registered": ("verbatim_schemas_registered", "versions of schemas registered at the target"),
+    "subjects_failed": ("verbatim_schema_subjects_failed", "subjects of schemas that are not in step"),
 }
 Kind = type[GaugeMetricFamily] | type[CounterMetricFamily]
 DELAY = ("verbatim_delay_seconds", "from a record's timestamp until it was delivered")

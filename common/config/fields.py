@@ -227,8 +227,8 @@ class Fields(BaseModel):
         live=True,
     )  # fmt: skip
     pipeline: str | None = _setting(
-        "PIPELINE", None, "`replicator`: the file of a pipeline, which says what is done with records on their way "
-        "(docs/guides/pipelines.md); followed while it changes", "none",
+        "PIPELINE", None, "`replicator`, `schemas`: the file of a pipeline, which says what is done with records on their way "
+        "(docs/guides/pipelines.md), and with their schemas (docs/guides/schemas.md); followed while it changes", "none",
     )  # fmt: skip
     acl_sync: Literal["off", "read", "all"] = _setting(
         "ACL_SYNC", "off", "copy the access rules of copied topics: `off`; `read`, rights to read and what is denied of them; `all`, rights "
@@ -380,6 +380,9 @@ class Fields(BaseModel):
     group_offsets_topic_name: OptionalName = _own_topic(
         "GROUP_OFFSETS_TOPIC", "group-offsets", "translated offsets of groups; one partition"
     )
+    schemas_topic_name: OptionalName = _own_topic(
+        "SCHEMAS_TOPIC", "schemas", "ids of schemas at both registries; one partition"
+    )
     heartbeats_interval_s: Annotated[float, BeforeValidator(_duration_or_off)] = _setting(
         "HEARTBEATS_INTERVAL", 0.0, "how often the replicator writes a heartbeat to a topic of its own at the SOURCE, which is copied like any "
         "other; the delay is in its metrics. Off, nothing is ever written there", "none", ge=0, le=3600, allow_inf_nan=False,
@@ -392,7 +395,7 @@ class Fields(BaseModel):
     )
     link_topic_config: Annotated[str, BeforeValidator(_link_topic_config)] = _setting(
         "LINK_TOPIC_CONFIG", "", "`key=value`, comma-separated: configuration of the link's own topics when Verbatim makes them "
-        "(`min.insync.replicas=2`); `staging:`, `control:`, `positions:`, `offset-mappings:`, `group-offsets:` or `metrics:` before the key means "
+        "(`min.insync.replicas=2`); `staging:`, `control:`, `positions:`, `offset-mappings:`, `group-offsets:`, `schemas:` or `metrics:` before the key means "
         "that one only (`offset-mappings:retention.ms=1209600000`)", "none",
     )  # fmt: skip
     client_properties: dict[str, dict[str, str | int]] = Field(default_factory=dict)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-KINDS = ("staging", "positions", "control", "offset-mappings", "group-offsets", "metrics")
+KINDS = ("staging", "positions", "control", "offset-mappings", "group-offsets", "schemas", "metrics")
 
 HOUR_MS = 3600 * 1000
 LEAST_MESSAGE_BYTES = 1 << 20

@@ -82,6 +82,10 @@ class Settings(Fields):
         return self.group_offsets_topic_name or f"{self.application_name}.group-offsets"
 
     @property
+    def schemas_topic(self) -> str:
+        return self.schemas_topic_name or f"{self.application_name}.schemas"
+
+    @property
     def heartbeats_topic(self) -> str:
         """Of the source."""
         return self.heartbeats_topic_name or f"{self.application_name}.heartbeats"
@@ -123,6 +127,7 @@ class Settings(Fields):
             self.control_topic: "control",
             self.mappings_topic: "offset-mappings",
             self.group_offsets_topic: "group-offsets",
+            self.schemas_topic: "schemas",
         }
 
     @property

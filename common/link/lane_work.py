@@ -10,7 +10,9 @@ from typing import Any, Self
 
 from common.partitions import PartitionName
 
-LEVELS = frozenset({"lag", "staging_lag", "end_offset", "staged_offset", "delivered_offset"})
+LEVELS = frozenset(
+    {"lag", "staging_lag", "end_offset", "staged_offset", "delivered_offset", "subjects_failed"}
+)
 """What stands at some value; all else only grows."""
 DELAYS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 """Bounds of the histogram of delays."""

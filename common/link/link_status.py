@@ -18,7 +18,7 @@ from common.link.control_state import Control
 from common.link.halt_commands import ways_on
 from common.link.lane_words import Heard, delivered_per_second, newest, per_second, work
 from common.link.lane_work import ALL
-from common.link.permissions import OFFSETS
+from common.link.permissions import OFFSETS, SCHEMAS
 from common.partitions import PartitionName
 
 if TYPE_CHECKING:
@@ -94,10 +94,11 @@ def summary(
 def applications(
     led_by: Mapping[str, str], heard: Heard, leads: Mapping[str, bool | None], now_ms: int
 ) -> list[Line]:
-    """Those that copy, and `offsets` where it has ever led. `leads`: whether one leads; None: not known."""
+    """Those that copy, and `offsets` and `schemas` where they have ever led. `leads`: whether one leads;
+    None: not known."""
     found = []
     for name, runs in leads.items():
-        if name == OFFSETS and name not in led_by:
+        if name in (OFFSETS, SCHEMAS) and name not in led_by:
             continue
         own = newest(heard, name)
         said_ms = max((word.at_ms for word in own), default=None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 SOURCE, TARGET = "source", "target"
-REPLICATOR, DEDUPLICATOR, OFFSETS = "replicator", "deduplicator", "offsets"
+REPLICATOR, DEDUPLICATOR, OFFSETS, SCHEMAS = "replicator", "deduplicator", "offsets", "schemas"
 CLUSTER = "kafka-cluster"
 HEARTBEATS = "with `HEARTBEATS_INTERVAL`"
 METRICS = "with `OTEL_METRICS_EXPORTER=kafka`"
@@ -137,6 +137,10 @@ RIGHTS: tuple[Right, ...] = (
     _own(OFFSETS, "CREATE", "metrics", METRICS + ", unless it is made by hand"),
     Right(OFFSETS, TARGET, "READ", "TOPIC", "<destinations>"),
     Right(OFFSETS, TARGET, "READ", "GROUP", "<groups>"),
+    *_common(SCHEMAS),
+    *(_own(SCHEMAS, operation, "schemas") for operation in ("READ", "WRITE", "DESCRIBE_CONFIGS")),
+    _own(SCHEMAS, "CREATE", "schemas", "unless it is made by hand"),
+    _own(SCHEMAS, "CREATE", "metrics", METRICS + ", unless it is made by hand"),
 )
 
 
@@ -147,7 +151,7 @@ def needed_on(cluster: str, topic: str) -> frozenset[str]:
         right.operation
         for right in RIGHTS
         if (right.cluster, right.resource, right.name, right.when) == (cluster, "TOPIC", topic, "")
-        and right.principal != OFFSETS
+        and right.principal in (REPLICATOR, DEDUPLICATOR)
     )
 
 

@@ -24,11 +24,9 @@ def key_id(key: bytes) -> str:
 
 
 def definition(pipeline: Pipeline, keys: Mapping[str, bytes]) -> bytes:
-    """All that decides what becomes of records, as JSON: of keys the names and ids, no tests. A key that is
-    not in `keys` has none."""
-    told = pipeline.model_dump(
-        by_alias=True, exclude_defaults=True, exclude={"tests": True, "keys": True, "version": True}
-    )
+    """All that decides what becomes of records, as JSON: of keys the names and ids, no tests, no
+    registries. A key that is not in `keys` has no id."""
+    told = {"flows": []} | pipeline.model_dump(by_alias=True, exclude_defaults=True, include={"flows"})
     ids = {name: key_id(keys[name]) if name in keys else "" for name in pipeline.keys}
     told |= {"version": pipeline.version, "keys": ids}
     return json.dumps(told, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
@@ -68,14 +66,17 @@ def read_keys(pipeline: Pipeline, environ: Mapping[str, str]) -> dict[str, bytes
     return {name: _read_key(name, where, environ) for name, where in pipeline.keys.items()}
 
 
-def _read_key(name: str, where: str, environ: Mapping[str, str]) -> bytes:
+def read_secret(label: str, where: str, environ: Mapping[str, str]) -> str:
+    """What is at `file:PATH` or `env:NAME`. Raises SettingsError, which never shows it."""
     kind, _, place = where.partition(":")
-    if kind == "env":
-        if place not in environ:
-            raise SettingsError(f"key {name}: the environment has no {place}")
-        text = environ[place]
-    else:
-        text = read_text(Path(place), f"key {name}").rstrip("\r\n")
-    if len(key := text.encode()) < LEAST_KEY_BYTES:
+    if kind != "env":
+        return read_text(Path(place), label).rstrip("\r\n")
+    if place not in environ:
+        raise SettingsError(f"{label}: the environment has no {place}")
+    return environ[place]
+
+
+def _read_key(name: str, where: str, environ: Mapping[str, str]) -> bytes:
+    if len(key := read_secret(f"key {name}", where, environ).encode()) < LEAST_KEY_BYTES:
         raise SettingsError(f"key {name}: {where} has {len(key)} bytes; {LEAST_KEY_BYTES} are the least")
     return key

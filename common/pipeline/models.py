@@ -10,6 +10,7 @@ from pydantic import Field, ValidationInfo, model_validator
 from common.config.topic_names import check_topic_name, is_name
 from common.pipeline.conditions import Formats
 from common.pipeline.options import Model, checked, expression, located, wrong
+from common.pipeline.registries import Registries, Schemas, Secret
 from common.pipeline.stages import Stage
 
 TO_RUN = "to-run"
@@ -97,16 +98,28 @@ class Example(Model):
 class Pipeline(Model):
     """The whole file."""
 
-    NOT_BUILT: ClassVar[frozenset[str]] = frozenset({"registries", "schemas", "settings"})
+    NOT_BUILT: ClassVar[frozenset[str]] = frozenset({"settings"})
 
     version: Literal[1]
     """of the file's format: 1"""
-    keys: dict[str, Annotated[str, Field(pattern=r"^(file|env):.+")]] = Field({})
+    registries: Registries | None = None
+    """where schemas are, at both ends"""
+    schemas: Schemas | None = None
+    """which of them `schemas` keeps in step, and how"""
+    keys: dict[str, Secret] = Field({})
     """name: where the secret is, as `file:PATH` or `env:NAME`"""
-    flows: list[Flow] = Field(min_length=1)
-    """the first one that takes a topic is the topic's"""
+    flows: list[Flow] = Field([])
+    """the first one that takes a topic is the topic's; needed but where there are `schemas`"""
     tests: list[Example] = Field([])
     """for `verbatim pipeline test`"""
+
+    @model_validator(mode="after")
+    def _whole(self) -> Pipeline:
+        if not self.flows and self.schemas is None:
+            raise wrong("is missing, or nothing is in it", "flows")
+        if self.schemas is not None and self.registries is None:
+            raise wrong("is missing: say where the schemas are", "registries")
+        return self
 
     @model_validator(mode="after")
     def _keys(self) -> Pipeline:

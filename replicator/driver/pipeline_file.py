@@ -96,7 +96,10 @@ class PipelineFile:
             control.append(control_kinds.Pipeline(number, what.definition, what.sha256), deadline)
             state = control.refresh(deadline)
             if what is NONE:
-                log.warning("pipeline %d is none: PIPELINE is not set, so records go as they are", number)
+                log.warning(
+                    "pipeline %d is none: PIPELINE is not set, or names no flows, so records go as they are",
+                    number,
+                )
             else:
                 log.info("pipeline %d: sha256 %s", number, what.sha256)
         return state
@@ -108,6 +111,8 @@ def read(path: Path) -> Configured:
     from common.pipeline.engine import Engine
 
     made = loading.load(path, to_run=True)
+    if not made.flows:
+        return NONE
     keys = definition.read_keys(made, os.environ)
     told = definition.definition(made, keys)
     if len(told) > MOST_BYTES:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.deploy.deployed import ROOT, passes, run, tool
 
-NAMES = ("common", "replicator", "deduplicator", "offsets", "verbatim")
+NAMES = ("common", "replicator", "deduplicator", "offsets", "schemas", "verbatim")
 QUICK_START_S = 280
 
 
@@ -108,7 +108,7 @@ def test_the_installed_tool_runs_the_quick_start_from_an_empty_folder(
     assert done.returncode == 0, done.stderr
     verbatim = tmp_path / "bin/verbatim"
     assert sorted(file.name for file in verbatim.parent.iterdir()) == [
-        *("deduplicator", "offsets", "replicator", "verbatim", "verbatim-python")
+        *("deduplicator", "offsets", "replicator", "schemas", "verbatim", "verbatim-python")
     ]
     done = run(verbatim, "quickstart", "--help", env=environment, cwd=empty)
     assert done.returncode == 0 and done.stdout.startswith("Usage: verbatim quickstart "), done.stderr

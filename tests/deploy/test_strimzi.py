@@ -10,11 +10,15 @@ from typing import Any
 import pytest
 
 from common.config import loading, own_topic_config
+from common.link import permissions
 from common.link.identity import metrics_topic, own_topics
-from common.link.permissions import DEDUPLICATOR, OFFSETS, REPLICATOR, RIGHTS, SOURCE, TARGET, Right
+from common.link.permissions import DEDUPLICATOR, OFFSETS, REPLICATOR, SCHEMAS, SOURCE, TARGET, Right
 from replicator.driver.heartbeats import CONFIG as HEARTBEATS
 from tests.deploy.deployed import K8S, of_kind, run
 from tests.deploy.test_chart import charted, helm
+
+RIGHTS = tuple(right for right in permissions.RIGHTS if right.principal != SCHEMAS)
+"""The chart deploys no `schemas`."""
 
 Rule = tuple[str, str, str, str]
 """(type of resource, its name, literal or prefix, operation), in Strimzi's words."""

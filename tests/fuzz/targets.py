@@ -38,7 +38,7 @@ from common.kafka.wire.record_batch import BatchError
 from common.kafka.wire.record_decoder import TooManyAtOnce, columns
 from common.kafka.wire.records import ROWS
 from common.kafka.wire.records import crc32 as frame_checksum
-from common.link import batch_frame, control_state, frame, offset_mappings, positions
+from common.link import batch_frame, control_state, frame, offset_mappings, positions, schema_map
 from common.link.frame import Frame
 from offsets import group_offsets, group_protocol
 from tests.unit.common.kafka.wire.test_fetch_answers import KINDS, At
@@ -219,6 +219,12 @@ def group_offset(data: bytes) -> None:
         group_offsets.decode(key, value)
 
 
+def schema(data: bytes) -> None:
+    key, _, value = data.partition(b"\n")
+    with suppress(StateError):
+        schema_map.SchemaMap().apply(key, value)
+
+
 # Answers.
 
 READERS: list[Callable[[Answer], Any]] = [
@@ -270,7 +276,7 @@ def _golden(name: str) -> list[dict[str, Any]]:
 
 def _records(name: str, *fields: str) -> list[bytes]:
     """A line for each field."""
-    return [b"\n".join(one[field].encode() for field in fields) for one in _golden(name)]
+    return [b"\n".join((one[field] or "").encode() for field in fields) for one in _golden(name)]
 
 
 def _headers() -> list[bytes]:
@@ -323,6 +329,7 @@ TARGETS = {
     "control": Target(control, lambda: _records("control", "record")),
     "position": Target(position, lambda: _records("positions", "key", "value")),
     "group-offset": Target(group_offset, lambda: _records("group-offsets", "key", "value")),
+    "schema": Target(schema, lambda: _records("schemas", "key", "value")),
     "reply": Target(reply, _replies),
     "challenge": Target(
         challenge, lambda: [b"r=NONCEmore,s=c2FsdA==,i=4096\nv=c2lnbmF0dXJl", b"e=other-error", b"v=AA=="]

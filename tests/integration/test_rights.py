@@ -34,7 +34,7 @@ from common.config import loading
 from common.errors import VerbatimError
 from common.kafka.client.topics import configs
 from common.kafka.errors import NO_RIGHTS
-from common.link.permissions import DEDUPLICATOR, OFFSETS, REPLICATOR, SOURCE, TARGET
+from common.link.permissions import DEDUPLICATOR, OFFSETS, REPLICATOR, SCHEMAS, SOURCE, TARGET
 from common.ports import Deadline
 from offsets.groups import Groups
 from tests.integration.test_destinations import alter
@@ -50,7 +50,7 @@ def link(guarded: tuple[SecuredCluster, SecuredCluster]) -> Guarded:
     """A link that was made, by users with the least rights."""
     found = Guarded(guarded, "least")
     create_topic(guarded[0].bootstrap_servers, found.topic("orders"), 1, {"segment.ms": "100000000"})
-    assert [found.run(principal) for principal in PRINCIPALS] == [0, 0, 0]
+    assert [found.run(principal) for principal in PRINCIPALS] == [0, 0, 0, 0]
     return found
 
 
@@ -77,7 +77,7 @@ def test_the_rights_in_the_readme_are_enough_and_nothing_else_is_tried(
         produce(at, topic, [Record(b"%d" % turn, partition=p) for p in range(turn)])
         commit(at, f"{link.name}-g1", topic, turn)
         ends = end_offsets(at, topic)
-        assert [link.run(principal) for principal in (REPLICATOR, DEDUPLICATOR, OFFSETS)] == [0, 0, 0]
+        assert [link.run(principal) for principal in PRINCIPALS] == [0, 0, 0, 0]
         assert (end_offsets(at, topic), configs(client, [topic], Deadline(30))) == (ends, configured)
         with closing(Groups({"bootstrap.servers": at}, "source")) as groups:
             assert groups.committed([f"{link.name}-g1"], Deadline(30)) == {
@@ -88,7 +88,7 @@ def test_the_rights_in_the_readme_are_enough_and_nothing_else_is_tried(
             add_partitions(at, topic, 2)
             alter(at, topic, segment_ms="200000000")
             configured = configs(client, [topic], Deadline(30))
-    for principal in (REPLICATOR, DEDUPLICATOR, OFFSETS):
+    for principal in PRINCIPALS:
         assert link.denied(principal) == {SOURCE: [], TARGET: []}, principal
     assert_copied(Link(at, to, link.name, topic), topic)
     passwords = [
@@ -297,7 +297,7 @@ def test_metrics_in_a_topic_need_their_own_rights_and_no_other(
         link.grant(right)
     before = {principal: link.denied(principal) for principal in PRINCIPALS}
     assert send(OFFSETS) == ""
-    for principal in (REPLICATOR, DEDUPLICATOR):
+    for principal in (REPLICATOR, DEDUPLICATOR, SCHEMAS):
         for right in mine[principal]:
             link.grant(right)
         assert send(principal) == ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -19,15 +20,18 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from common.errors import VerbatimError
 from common.link import permissions
 from common.link.offset_mappings import decode
-from common.link.permissions import DEDUPLICATOR, OFFSETS, REPLICATOR, RIGHTS, SOURCE, TARGET
+from common.link.permissions import DEDUPLICATOR, OFFSETS, REPLICATOR, RIGHTS, SCHEMAS, SOURCE, TARGET
 from deduplicator.state.snapshot import FoldResult
 from offsets.service import Service
+from schemas import service as schemas_service
 from tests.support.brokers import read_all
 from tests.support.harness import Link, NoTable, Running, ThreadDeduplicator, ThreadReplicator, eventually
+from tests.support.registry import stand_in
+from tests.support.schemas import avro, client
 from tests.support.secured import Denied, Right, SecuredCluster
 
-PRINCIPALS = (REPLICATOR, DEDUPLICATOR, OFFSETS)
-MADE_ONCE = {("CREATE", "<link>.*"), ("CREATE", "<link>.group-offsets")}
+PRINCIPALS = (REPLICATOR, DEDUPLICATOR, OFFSETS, SCHEMAS)
+MADE_ONCE = {("CREATE", f"<link>.{topic}") for topic in ("*", "group-offsets", "schemas")}
 """Rights that only a new link needs: (operation, name)."""
 
 
@@ -134,7 +138,18 @@ class Guarded:
     def run(self, principal: str) -> int | None:
         if principal == OFFSETS:
             return Service(self.links[principal].settings, True)._run()
+        if principal == SCHEMAS:
+            return self._schemas()
         return self.start(principal).wait(60)
+
+    def _schemas(self) -> int:
+        with stand_in() as source, stand_in() as target:
+            client(source.url).register(f"{self.topic('orders')}-value", avro("Order", "a"))
+            file = self.clusters[TARGET].folder / f"{self.name}-pipeline.yaml"
+            of = {"source": {"url": source.url}, "target": {"url": target.url}}
+            file.write_text(json.dumps({"version": 1, "registries": of, "schemas": {}}))
+            settings = self.links[SCHEMAS].settings.model_copy(update={"pipeline": str(file)})
+            return schemas_service.Service(settings, True)._run()
 
     def tell(self, principal: str) -> Told:
         """The same, with what is said: errors, lines for the operator, warnings in the log."""

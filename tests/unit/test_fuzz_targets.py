@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from common.kafka.wire import fetch_answers, message_sets, protocol, record_decoder, sasl
-from common.link import batch_frame, control_kinds, frame, offset_mappings, positions
+from common.link import batch_frame, control_kinds, frame, offset_mappings, positions, schema_map
 from offsets import group_offsets
 from tests.fuzz.__main__ import FOUND
 from tests.fuzz.targets import TARGETS
@@ -47,6 +47,7 @@ BROKEN: dict[str, tuple[Any, str]] = {
     "control": (control_kinds, "decode"),
     "position": (positions, "Position"),
     "group-offset": (group_offsets, "GroupOffset"),
+    "schema": (schema_map, "Mapped"),
     "reply": (protocol, "Produced"),
     "challenge": (sasl, "_fields"),
 }

@@ -26,7 +26,7 @@ from common.kafka.wire import record_batch
 from common.kafka.wire.record_encoder import encode_records
 from common.kafka.wire.records import NO_ROWS, encode_rows
 from common.link import control_kinds as kinds
-from common.link import control_state, frame, lane_counters, offset_mappings, positions
+from common.link import control_state, frame, lane_counters, offset_mappings, positions, schema_map
 from common.link.batch_frame import decode as decode_batches
 from common.link.halt_reasons import HaltReason
 from common.link.lane_work import Work
@@ -149,6 +149,15 @@ STATE_TABLE = Snapshot(
 )
 """What golden/state-table says: two folds, the second of partition 1 alone, whose mappings below 5 had been
 lost before the first."""
+SCHEMA = (
+    schema_map.SchemaId(".eu", 7),
+    schema_map.Mapped(12, "ab" * 32, (schema_map.Reference("a.proto", ":.eu:a", -1),)),
+)
+RESTORES = [
+    ("orders-value", schema_map.Restore("FULL", "READWRITE")),
+    ("other", schema_map.Restore("NONE")),
+    ("gone", None),
+]
 COUNTERS = Work(Counter(records=12, frames=3, lag=7))
 
 
@@ -176,6 +185,10 @@ WRITTEN: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "group-offsets": lambda: [
         {"key": group_offsets.encode_key(key).decode(), "value": group_offsets.encode_value(value).decode()}
         for key, value in GROUPS
+    ],
+    "schemas": lambda: [
+        {"key": key.decode(), "value": value and value.decode()}
+        for key, value in [schema_map.encode_id(*SCHEMA), *(schema_map.encode_restore(*of) for of in RESTORES)]
     ],
     "frames-1": lambda: [
         _frame_line(of, frame.pack(_ROWS).to_pybytes() if of.count else b"") for of in FRAMES
@@ -232,6 +245,13 @@ def test_golden_mappings_positions_and_group_offsets_are_read() -> None:
         for line in _golden("group-offsets")
     ]
     assert groups == GROUPS
+
+
+def test_golden_schemas_are_read() -> None:
+    found = schema_map.SchemaMap()
+    for line in _golden("schemas"):
+        found.apply(line["key"].encode(), line["value"] and line["value"].encode())
+    assert found.ids == dict([SCHEMA]) and found.restores == {n: r for n, r in RESTORES if r is not None}
 
 
 def test_golden_frames_are_read() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PACKAGES = ("common", "replicator", "deduplicator", "offsets", "verbatim", "verbatim_kafka")
+PACKAGES = ("common", "replicator", "deduplicator", "offsets", "schemas", "verbatim", "verbatim_kafka")
 IMPURE = {"confluent_kafka", "pyspark", "socket", "subprocess", "threading", "requests", "urllib"}
 """Whoever imports one of these reaches the outside."""
 SPARK = ("common/spark/", "common/app/", "deduplicator/state/", "deduplicator/main.py", "verbatim/")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from common.errors import SettingsError
-from common.link import provenance
+from common.link import control_records, provenance
 from common.pipeline import definition, loading, options
 from common.pipeline.paths import EACH, parse
 
@@ -48,7 +48,21 @@ FILE = Path("pipeline.yaml")
         ("dead-letter", "tolerate", 6, "flow 1, onError: input should be 'halt', 'skip' or 'dead-letter'"),
         ("version: 1", "version: 2", 1, "version: input should be 1"),
         ("version: 1\n", "", 1, "version: is missing"),
-        ("version: 1", "version: 1\nschemas: {}", 2, "schemas: schemas is not built yet"),
+        ("version: 1", "version: 1\nschemas: {}", 1, "registries: is missing: say where the schemas are"),
+        ("version: 1", "version: 1\nschemas: {ids: maps}", 2, "schemas.ids: input should be 'auto', 'keep' or 'map'"),
+        ("version: 1", "version: 1\nschemas: {subjects: ['a(']}", 2, "'a(' is no regular expression"),
+        ("version: 1", "version: 1\nschemas: {interval: 0s}", 2, "schemas.interval: expected up to an hour"),
+        ("version: 1", "version: 1\nregistries: {source: {url: 'http://a'}}", 2, "registries.target: is missing"),
+        *(
+            ("version: 1", f"version: 1\nregistries: {{target: {{url: 'http://a'}}, source: {{{of}}}}}", 2, message)
+            for of, message in (
+                ("url: 'ftp://a'", "registries.source.url: expected http://host:port"),
+                ("url: 'http://a:b'", "registries.source.url: expected http://host:port"),
+                ("url: 'http://u:p@a'", "registries.source.url: a URL has neither a login nor parameters here"),
+                ("url: 'http://a', auth: {}", "registries.source.auth: say basic or bearer"),
+                ("url: 'http://a', auth: {basic: 'u:p'}", "registries.source.auth.basic: string should match"),
+            )
+        ),
         ("- key: value.id", "- schema-ids", 13, "flow 1, stage 5: schema-ids is not built yet"),
         ("- key: value.id", "- route: {}", 13, "flow 1, stage 5, route: route is not built yet"),
         ("- key: value.id", "- {}", 13, "flow 1, stage 5: which stage?"),
@@ -192,3 +206,14 @@ def test_paths(text: str, root: str, steps: tuple[str | None, ...]) -> None:
 def test_what_is_no_path_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"path|header|timestamp"):
         parse(text)
+
+
+def test_a_file_of_schemas_needs_no_flows_and_is_no_other_pipeline() -> None:
+    more = "registries: {source: {url: 'http://a'}, target: {url: 'https://b/c', auth: {bearer: file:/t}}}\nschemas: {}\n"
+    made = loading.parse("version: 1\n" + more, FILE)
+    assert made.schemas is not None and made.schemas.ids == "auto" and made.schemas.deleted
+    assert definition.definition(made, {}).decode() == control_records.NO_FLOWS
+    one, other = (definition.definition(loading.parse(text, FILE), {}) for text in (TEXT + more, TEXT))
+    assert one == other
+    with pytest.raises(SettingsError, match="flows: is missing, or nothing is in it"):
+        loading.parse("version: 1", FILE)

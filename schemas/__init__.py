@@ -1,0 +1,1 @@
+"""Schemas of a link: the registry of the target kept in step with the source's."""
