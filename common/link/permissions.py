@@ -138,6 +138,7 @@ RIGHTS: tuple[Right, ...] = (
     Right(OFFSETS, TARGET, "READ", "TOPIC", "<destinations>"),
     Right(OFFSETS, TARGET, "READ", "GROUP", "<groups>"),
     *_common(SCHEMAS),
+    *(_own(SCHEMAS, "DESCRIBE", topic) for topic in ("staging", "positions", "offset-mappings")),
     *(_own(SCHEMAS, operation, "schemas") for operation in ("READ", "WRITE", "DESCRIBE_CONFIGS")),
     _own(SCHEMAS, "CREATE", "schemas", "unless it is made by hand"),
     _own(SCHEMAS, "CREATE", "metrics", METRICS + ", unless it is made by hand"),

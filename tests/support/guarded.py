@@ -26,7 +26,7 @@ from offsets.service import Service
 from schemas import service as schemas_service
 from tests.support.brokers import read_all
 from tests.support.harness import Link, NoTable, Running, ThreadDeduplicator, ThreadReplicator, eventually
-from tests.support.registry import stand_in
+from tests.support.registry import Stored, stand_in
 from tests.support.schemas import avro, client
 from tests.support.secured import Denied, Right, SecuredCluster
 
@@ -65,6 +65,10 @@ class Guarded:
     name: str
     clusters: dict[str, SecuredCluster] = field(default_factory=dict)
     links: dict[str, Link] = field(default_factory=dict)
+    subjects: tuple[dict[str, list[Stored]], dict[str, list[Stored]]] = field(
+        default_factory=lambda: ({}, {})
+    )
+    """What the schema registries hold, source's and target's."""
 
     def __post_init__(self) -> None:
         source, target = self.pair
@@ -143,7 +147,8 @@ class Guarded:
         return self.start(principal).wait(60)
 
     def _schemas(self) -> int:
-        with stand_in() as source, stand_in() as target:
+        mine, theirs = self.subjects
+        with stand_in(subjects=mine) as source, stand_in(subjects=theirs) as target:
             client(source.url).register(f"{self.topic('orders')}-value", avro("Order", "a"))
             file = self.clusters[TARGET].folder / f"{self.name}-pipeline.yaml"
             of = {"source": {"url": source.url}, "target": {"url": target.url}}

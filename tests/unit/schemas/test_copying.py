@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from common.errors import RegistryError, SchemaMismatch
+from common.errors import Deposed, RegistryError, SchemaMismatch
 from common.link.schema_map import Reference, Restore, encode_id, encode_restore
 from schemas.model import Schema
 from tests.support.registry import Refused, StandIn, stand_in
@@ -289,6 +289,39 @@ def test_a_death_between_setting_compatibility_aside_and_putting_it_back_is_made
     pair.copying(ids="auto")
     assert target.levels["orders-value"] == "FULL" and not pair.log.map.restores
     assert "IMPORT" not in target.modes.values()
+
+
+def test_a_leader_that_was_deposed_in_mid_round_leaves_to_its_successor_what_is_to_be_put_back(
+    source: StandIn, target: StandIn, pair: Pair
+) -> None:
+    filled(source)
+    copying = pair.copying()
+
+    def go_on() -> None:
+        if "orders-value" in pair.log.map.restores:
+            raise Deposed("another instance leads now")
+
+    copying._go_on = go_on
+    with pytest.raises(Deposed):
+        copying.round({})
+    left = {"orders-value": Restore("FULL")}
+    assert {s: r for s, r in pair.log.map.restores.items() if s == "orders-value"} == left
+    target.level = "NONE"
+    assert {line.state for line in pair.round()} == {"copied", "in-step"}
+    assert target.levels["orders-value"] == "FULL" and not pair.log.map.restores
+
+
+def test_what_is_referred_to_is_soft_deleted_behind_what_refers_to_it(
+    source: StandIn, target: StandIn, pair: Pair
+) -> None:
+    registry = client(source.url)
+    registry.register("base", avro("Base", "a"))
+    registry.register("uses", Schema(record("Uses", "a"), references=(Reference("Base", "base", 1),)))
+    registry.delete("uses", 1)
+    registry.delete("base", 1)
+    assert {line.state for line in pair.round()} == {"copied"}
+    assert texts(target, "base") == texts(source, "base") and texts(target, "uses") == texts(source, "uses")
+    assert {line.state for line in pair.round()} == {"in-step"}
 
 
 def test_compatibility_that_can_not_be_put_back_now_is_put_back_later(
