@@ -234,6 +234,18 @@ def test_a_registry_that_does_not_do_what_it_says_is_refused_by_name(
     assert not pair.log.ids and not pair.log.map.restores
 
 
+def test_a_registry_that_takes_mode_import_and_gives_other_ids_is_not_asked_to_keep_them_again(
+    source: StandIn, target: StandIn
+) -> None:
+    client(source.url).register("a", avro("A", "a"))
+    client(source.url).register("b", avro("B", "b"))
+    target.lie = lambda subject, content, schema_id: (content, schema_id + 1000)
+    pair = Pair(source.url, target.url)
+    assert {line.state for line in pair.round(ids="auto")} == {"copied"}
+    assert pair.log.ids.keys() == {1, 2} and all(n > 1000 for n in pair.log.ids.values())
+    assert sum("PUT /mode" in asked for asked in target.asked) == 1 and not target.modes
+
+
 def test_an_id_that_is_answered_and_not_given_is_refused_by_name(source: StandIn, target: StandIn) -> None:
     client(source.url).register("a-value", avro("A", "a"))
     register = target._register
