@@ -87,6 +87,14 @@ def test_a_link_that_never_had_a_pipeline_has_no_record_of_one() -> None:
     assert newest(PipelineFile(settings(None)), log) is None and log.written == []
 
 
+def test_a_file_that_has_schemas_and_no_flows_is_no_pipeline(file: Path) -> None:
+    url = "{url: 'http://a'}"
+    file.write_text(f"version: 1\nregistries: {{source: {url}, target: {url}}}\nschemas: {{}}\n")
+    found, log = PipelineFile(settings(file)), Log()
+    found.make_newest(log, WAIT)  # type: ignore[arg-type]
+    assert log.written == [] and found.plan(log.state) is None
+
+
 def test_another_key_under_its_name_is_another_pipeline_and_no_lane_masks_with_one_that_is_not_its_own(
     file: Path,
 ) -> None:
