@@ -185,6 +185,7 @@ def test_a_process_killed_between_setting_compatibility_aside_and_putting_it_bac
     world.target.before = lambda method, path: None
     go.set()
     assert world.target.levels[subject] == "NONE" and subject in world.map().restores
+    client(world.source.url).register(f"{world.topic}-key", avro("Key", "k"))
     order: list[str] = []
     world.target.before = lambda method, path: order.append(f"{method} {path}") if method != "GET" else None
     world.once()
