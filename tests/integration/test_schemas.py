@@ -144,12 +144,13 @@ def test_a_running_leader_follows_the_source_and_another_takes_over(world: World
     time.sleep(0.5)
     world.configure(subjects="all")
     eventually(lambda: "not-ours-value" in world.target.subjects, "all subjects")
-    assert second.health.role == "standby"
+    eventually(lambda: second.health.role == "standby", "a standby")
     first.stopping.set()
     running[0].join(20)
     registered("Three")
     assert second.health.role == "leader"
-    assert sample(second.health, "verbatim_schemas_registered_total") == 1
+    # The round that has registered it ends a moment later.
+    eventually(lambda: sample(second.health, "verbatim_schemas_registered_total") == 1, "the metric")
     assert sample(second.health, "verbatim_schema_subjects_failed") == 0
     second.stopping.set()
     running[1].join(20)
