@@ -81,7 +81,10 @@ class Replicator(Application):
         if self._shown is not None and self._shown[0] is state.steering and self._shown[1] == topics:
             return
         self._shown = (state.steering, topics)
-        paused = [name for name in topics if state.steering.paused_by(name) is not None]
+        promoted = sorted(state.steering.promotions)
+        paused = [
+            name for name in topics if name not in promoted and state.steering.paused_by(name) is not None
+        ]
         limits = {name: limit for name in topics if (limit := state.steering.limit_of(name))}
         if state.steering.link_limit:
             limits["*"] = state.steering.link_limit
@@ -91,10 +94,13 @@ class Replicator(Application):
                 log.warning("topic %s is paused, until `verbatim resume`", name)
         for name in sorted(before - set(paused)):
             log.info("topic %s is paused no longer", name)
+        for name in sorted(set(promoted) ^ set(self.health.promoted)):
+            said = "promoted: it is not copied any more" if name in promoted else "copied again"
+            log.warning("topic %s is %s", name, said)
         if limits != self.health.limits:
             shown = [f"{name}: {limit}" for name, limit in sorted(limits.items())]
             log.info("rate limits: %s", "; ".join(shown) or "none")
-        self.health.paused, self.health.limits = paused, limits
+        self.health.paused, self.health.limits, self.health.promoted = paused, limits, promoted
 
     def _count(self, rows: list[Row]) -> None:
         super()._count(rows)
@@ -119,8 +125,13 @@ class Replicator(Application):
         if any(isinstance(row, Unfinished) for row in rows):
             return None
         # The lanes' last words, that a partition goes on above all, may have only just been written.
-        lines = halted_lines(self.name, self.control.refresh(Deadline(CALL_S)), rows)
-        paused = Counter(row.topic for row in rows if isinstance(row, PartitionPaused))
+        state = self.control.refresh(Deadline(CALL_S))
+        lines = halted_lines(self.name, state, rows)
+        paused = Counter(
+            row.topic
+            for row in rows
+            if isinstance(row, PartitionPaused) and row.topic not in state.steering.promotions
+        )
         behind = [
             f"{topic} is paused, {count} of its partitions not caught up; `verbatim resume {topic}`"
             for topic, count in sorted(paused.items())

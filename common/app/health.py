@@ -48,6 +48,8 @@ class Health:
     """Topics that are gone from the source; their copies are kept."""
     paused: list[str] = field(default_factory=list)
     """Topics that an operator has paused."""
+    promoted: list[str] = field(default_factory=list)
+    """Topics that are copied no longer, since others write to their copies, or are about to."""
     limits: dict[str, Limit] = field(default_factory=dict)
     """Topic -> its rate limit; of all topics together under `*`."""
     work: Work = field(default_factory=Work)
@@ -102,6 +104,7 @@ class Health:
             "halted": dict(self.halted),
             "deleted_at_source": list(self.deleted),
             "paused": list(self.paused),
+            "promoted": list(self.promoted),
             "limits": {name: asdict(limit) for name, limit in self.limits.items()},
             **heartbeat,
         }

@@ -123,6 +123,9 @@ class HealthCollector(Collector):
             "verbatim_deleted_topics", "topics that are gone from the source", len(health.deleted)
         )
         yield self._gauge("verbatim_paused_topics", "topics that an operator has paused", len(health.paused))
+        yield self._gauge(
+            "verbatim_promoted_topics", "topics that are promoted: others write there", len(health.promoted)
+        )
         yield from self._limits()
         for which, reached in health.reached().items():
             yield self._gauge(f"verbatim_{which}_reached", f"1 where the {which} can be reached", reached)

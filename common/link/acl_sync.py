@@ -87,9 +87,13 @@ def on_copies(
     copies: Mapping[str, str],
     copied_into: Mapping[str, Collection[str]],
     policy: Policy,
+    promoted: Collection[str] = (),
+    granted: Mapping[str, Collection[Acl]] | None = None,
 ) -> dict[str, set[Acl]]:
     """Destination -> its rules; `acls` by source topic, `copies` source topic -> destination. `copied_into`:
-    destination -> all source topics whose records may be there, also those that are gone."""
+    destination -> all source topics whose records may be there, also those that are gone. `promoted`:
+    destinations that others write, where nothing is kept in step; of the rules that the link has `granted`
+    there, only whom ACL_READ_ONLY kept from writing is not kept from it any more."""
     together: dict[str, set[str]] = {}
     for topic, destination in copies.items():
         together.setdefault(destination, set(copied_into.get(destination, ()))).add(topic)
@@ -97,6 +101,12 @@ def on_copies(
     for destination, topics in together.items():
         if any(topic in acls for topic in topics):
             out[destination] = _of_all([on_copy(acls.get(t, ()), destination, policy) for t in topics])
+    for destination in promoted:
+        out.pop(destination, None)
+        ours = set((granted or {}).get(destination, ()))
+        denied = {acl for acl in ours if (acl.operation, acl.permission) == ("WRITE", DENY)}
+        if denied and not policy.writes:
+            out[destination] = ours - denied
     return out
 
 

@@ -238,6 +238,30 @@ class GroupMove(ControlRecord, kind="group-move"):
 
 
 @dataclass(frozen=True)
+class Promotion(ControlRecord, kind="promotion"):
+    """How far a topic is on its way out of the link; `state`, `ends` and `copied` as
+    common/link/promotions.py, Promotion, has them, or COPIED. `answers`: the record that began what this one
+    ends."""
+
+    topic: str
+    topic_id: str
+    destination: str
+    state: str
+    ends: tuple[int, ...] = ()
+    copied: tuple[int, ...] = ()
+    answers: int | None = field(default=None, metadata=_SPARSE)
+
+
+@dataclass(frozen=True)
+class LetGo(PartitionRecord, kind="let-go"):
+    """The deduplicator takes nothing more of a partition that is delivered up to `next`: its answer to the
+    promotion at that control offset."""
+
+    next: int
+    answers: int
+
+
+@dataclass(frozen=True)
 class Pipeline(ControlRecord, kind="pipeline"):
     """The link has another pipeline from here on: its number, from 1, and what
     common/pipeline/definition.py says of it. The first record of a number counts."""
@@ -331,6 +355,7 @@ _READ: dict[str, Callable[[str, Any], Any]] = {
     "int | None": _or_none(_number),
     "bool": _flag,
     "tuple[str, ...]": _texts,
+    "tuple[int, ...]": lambda name, value: tuple(_number(name, one) for one in _list(name, value)),
     "frozenset[str]": lambda name, value: frozenset(_texts(name, value)),
     "dict[str, str]": _settings,
     "tuple[int, int] | None": _or_none(_place),

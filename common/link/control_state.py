@@ -10,7 +10,7 @@ everyone reads to the end before acting.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
@@ -18,6 +18,7 @@ import orjson
 from common.errors import ControlError
 from common.kafka.model import Acl
 from common.link import control_kinds as kinds
+from common.link import promotions
 from common.link.control_kinds import SourceTopic
 from common.link.control_records import (
     DEDUPLICATOR,
@@ -88,7 +89,7 @@ class Control:
     """(application, partition) -> why it stands still."""
     consents: dict[PartitionId, Consent] = field(default_factory=dict)
     steering: Steering = field(default_factory=Steering)
-    """What operators have paused or limited."""
+    """What operators have paused, limited or promoted."""
     group_moves: dict[str, GroupMove] = field(default_factory=dict)
     """Source group -> how far it is on its way to the target, if it is."""
     pipelines: dict[int, PipelineVersion] = field(default_factory=dict)
@@ -320,6 +321,14 @@ class Control:
         elif before == GroupMove(r.answers if r.answers is not None else -1, MOVING):
             # An answer to an earlier question says nothing of this one.
             self.group_moves[r.group] = GroupMove(before.at, HELD)
+
+    def _on_promotion(self, offset: int, r: kinds.Promotion) -> None:
+        self.steering = replace(
+            self.steering, promotions=promotions.promoted(self.steering.promotions, offset, r)
+        )
+
+    def _on_let_go(self, offset: int, r: kinds.LetGo) -> None:
+        self.steering = replace(self.steering, promotions=promotions.let_go(self.steering.promotions, r))
 
     def _on_pipeline(self, offset: int, r: kinds.Pipeline) -> None:
         # A paused leader may wake up and write the number that its successor has written.

@@ -31,7 +31,8 @@ Line = dict[str, Any]
 
 
 def in_force(settings: Settings, state: Control) -> Line:
-    """What is said of the link and of each topic that is copied: limits, pauses, halts."""
+    """What is said of the link and of each topic that is copied, or was until it was promoted: limits,
+    pauses, halts."""
     steering = state.steering
     running = set(state.running_topics())
     named = {entry for entry, _ in (*steering.pauses, *steering.limits) if topic_names.is_name(entry)}
@@ -46,13 +47,14 @@ def in_force(settings: Settings, state: Control) -> Line:
         "topics": [
             {
                 "topic": name,
-                "copied": name in running,
+                "copied": name in running and name not in steering.promotions,
+                "promotion": None if (of := steering.promotions.get(name)) is None else of.state,
                 "paused": steering.paused_by(name) is not None,
                 "paused_by": steering.paused_by(name),
                 "halted_partitions": halted[name],
                 **asdict(steering.limit_of(name)),
             }
-            for name in sorted({*running, *named})
+            for name in sorted({*running, *named, *steering.promotions})
             if settings.selects(name)
         ],
     }

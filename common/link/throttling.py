@@ -1,5 +1,5 @@
-"""What operators have said about how a link runs: topics paused, rates limited. Pure; records of the control
-topic change it, the replicator's lanes obey it.
+"""What operators have said about how a link runs: topics paused or promoted, rates limited. Pure; records of
+the control topic change it, the replicator's lanes obey it.
 
 Entries are names or regular expressions, as in the settings. Of several that mean a topic the one said last
 counts, so a topic can be taken out of what was said of many, and the other way round.
@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from common.config import topic_names
+from common.link.promotions import Promotions
 
 T = TypeVar("T")
 EVERYTHING = ".*"
@@ -51,23 +52,29 @@ class Steering:
     link_limit: Limit = NO_LIMIT
     pauses: tuple[tuple[str, bool], ...] = ()
     limits: tuple[tuple[str, Limit], ...] = ()
+    promotions: Promotions = field(default_factory=dict)
+    """Topics that the link copies no longer, or is about to."""
 
     def with_pause(self, entries: Sequence[str], paused: bool) -> Steering:
         """Entries paused, or going on; none: all topics, whatever was said of single ones."""
         if not entries:
-            return Steering(self.link_limit, ((EVERYTHING, True),) if paused else (), self.limits)
-        return Steering(self.link_limit, _said(self.pauses, entries, paused), self.limits)
+            return replace(self, pauses=((EVERYTHING, True),) if paused else ())
+        return replace(self, pauses=_said(self.pauses, entries, paused))
 
     def with_limit(self, entries: Sequence[str], limit: Limit) -> Steering:
         """A limit for each topic that the entries mean; without entries, for all topics together."""
         if not entries:
-            return Steering(limit, self.pauses, self.limits)
-        return Steering(self.link_limit, self.pauses, _said(self.limits, entries, limit))
+            return replace(self, link_limit=limit)
+        return replace(self, limits=_said(self.limits, entries, limit))
 
     def paused_by(self, topic: str) -> str | None:
         """The entry that pauses a topic; None where it runs."""
         entry, paused = _last(self.pauses, topic, False)
         return entry if paused else None
+
+    def stops(self, topic: str) -> bool:
+        """Whether a topic is not read: paused, or promoted."""
+        return topic in self.promotions or self.paused_by(topic) is not None
 
     def limit_of(self, topic: str) -> Limit:
         """A topic's own limit; that of the link comes on top."""

@@ -17,6 +17,7 @@ from common.kafka.model import LITERAL, Acl
 from common.link import acl_sync
 from common.link.control_kinds import Granted
 from common.link.control_log import ControlLog
+from common.link.promotions import destinations
 from common.ports import Deadline
 
 if TYPE_CHECKING:
@@ -43,7 +44,14 @@ class AclReplication:
         if self.settings.acl_sync == "off":
             return
         state = self.control.state
-        wanted = acl_sync.on_copies(state.acls, state.copies(), state.copied_into, self.settings.acl_policy())
+        wanted = acl_sync.on_copies(
+            state.acls,
+            state.copies(),
+            state.copied_into,
+            self.settings.acl_policy(),
+            destinations(state.steering.promotions),
+            state.granted,
+        )
         if wanted == self._done and not again:
             return
         try:

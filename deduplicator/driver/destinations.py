@@ -112,6 +112,8 @@ class Destinations:
 
     def _is_due(self, source: SourceTopic, present: set[str], again: bool) -> bool:
         state = self.control.state
+        if source.topic in state.steering.promotions:
+            return False
         have = state.destinations.get(source.topic_id)
         return (
             have is None
@@ -141,7 +143,7 @@ class Destinations:
         verdicts: list[tuple[SourceTopic, Destination]] = []
         for source in list(state.topics.values()):
             have = accepted.get(source.topic_id)
-            if have is None:
+            if have is None or source.topic in state.steering.promotions:
                 continue
             found = ids.get(have.topic)
             if have.topic in denied:
@@ -166,6 +168,7 @@ class Destinations:
             source.topic_id: source
             for source in state.newest_topics().values()
             if source.topic_id not in state.deleted
+            and source.topic not in state.steering.promotions
             and (again or self._in_step.get(source.topic_id) != source)
             and (have := state.destinations.get(source.topic_id)) is not None
             and have.refused is None

@@ -100,6 +100,9 @@ class Verdicts:
             )
         if self.link.source_cluster == self.link.target_cluster and name == source.topic:
             raise LinkRefused("it is the source topic itself; change KAFKA_CLUSTERS_DESTINATION_TOPIC")
+        for topic, promotion in self.control.state.steering.promotions.items():
+            if promotion.destination == name:
+                raise LinkRefused(f"it is the copy of topic {topic}, which is promoted: others write there")
         others = self.control.state.others_into(name, source.topic)
         if others and not self.merge:
             # Group offsets can't be translated any more: a partition holds the records of several, at one

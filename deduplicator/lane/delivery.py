@@ -197,6 +197,7 @@ class Delivery:
         """Gather one transaction and commit it."""
         if self.restart:
             raise Again("staging was cut under the reader")
+        self._frame_handler.letting_go.answer()
         self._blocked.answer_asks()
         self._blocked.go_back_where_cleared()
         self._unavailable.gone_back()
@@ -283,12 +284,7 @@ class Delivery:
         destinations = self.term.state.destinations.copy().values()
         limits = [d.max_message_bytes for d in destinations if d.refused is None]
         self._transaction.batch_bytes = min([MAX_BATCH_BYTES, *(batch_within(limit) for limit in limits)])
-        fencing = FencingProducer(
-            plan,
-            self.partition,
-            self.name,
-            self._ids,
-        )
+        fencing = FencingProducer(plan, self.partition, self.name, self._ids)
         try:
             until = fencing.fence(deadline)
             found = recover(

@@ -27,6 +27,7 @@ from common.ports import Deadline
 from deduplicator.lane.blocked_partitions import BlockedPartitions
 from deduplicator.lane.dedup import Action, Decision, decide
 from deduplicator.lane.hanging import Unsettled
+from deduplicator.lane.letting_go import LettingGo
 from deduplicator.lane.partition_state import StagingPartitionState
 from deduplicator.lane.transaction import Again, Moved, Transaction, batch_within
 from deduplicator.lane.unavailable import Unavailable
@@ -74,12 +75,11 @@ class FrameHandler:
         self._transaction = transaction
         self._blocked = troubles
         self._refused: dict[PartitionId, tuple[int, int]] = {}
-        """Of each partition, the frame that could not be read last: where it lies in staging, and its
-        checksum."""
+        """Of each partition, the frame that could not be read last: its staging offset, and its checksum."""
         self._unavailable = unavailable
+        self.letting_go = LettingGo(term, state, plan.staging_partitions)
         self._bugs: dict[tuple[PartitionId, int], str] = {}
-        """Partition and start of frames that could not be judged for an error that nobody expected, and what
-        is said of it."""
+        """Partition and start of frames that an unexpected error is about, and what is said of it."""
 
     def take(self, message: Received) -> None:
         """Judge a message, and move the position past it: but not where it raises Waiting, GoBack or
@@ -149,6 +149,8 @@ class FrameHandler:
         offset, trace = message.offset(), self._transaction.trace
         if trace is not None:
             trace.taken(frame)
+        if self.letting_go.leaves_out(key, frame):
+            return
         delivered = self.state.pipelines.get(key, 0)
         decision = decide(self.state.next.get(key), frame, self.state.complete, delivered)
         if decision.action is Action.SEEN:

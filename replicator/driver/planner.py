@@ -150,6 +150,8 @@ class Planner:
         """In a bounded run, of each partition of the last plan: its key, where its copying begins, and the
         end that the plan gave."""
         self._left_out: dict[PartitionId, float] = {}
+        self._promoted: set[str] = set()
+        """Topics that the last plan left out."""
         self.origins = Origins(settings, control, self.source, self.target, bounded)
 
     def take_over(self, settings: Settings) -> bool:
@@ -182,6 +184,8 @@ class Planner:
         found = self._without_halted_recreations(found, state, deadline)
         self.topic_reporter.describe(found, state, deadline)
         self.topic_reporter.look_for_missing(found, state, deadline)
+        self._promoted = set(state.steering.promotions)
+        found = [info for info in found if info.name not in self._promoted]
         self.origins.decide(found, state, deadline)
         self._planned_pipeline = self.pipeline.plan(self.pipeline.make_newest(self.control, deadline))
         known = self.positions.refresh(deadline)
@@ -245,6 +249,8 @@ class Planner:
         state = self.control.state
         if not self.pipeline.is_newest(state) or self.pipeline.plan(state) != self._planned_pipeline:
             return True
+        if self._promoted != set(state.steering.promotions):
+            return True
         found = self.selected(deadline)
         led = {(i.name, p) for i in found for p in range(i.partitions) if p not in i.leaderless}
         if self._due() or set(found) != self.planned or self.origins.undecided & led:
@@ -281,7 +287,8 @@ class Planner:
         kept = []
         for info in found:
             before = state.topic_id_history(info.name)
-            if not before or before[0] == info.id or (info.id, 0) in state.origins:
+            known = not before or before[0] == info.id or (info.id, 0) in state.origins
+            if known or info.name in state.steering.promotions:
                 kept.append(info)
                 continue
             for p in range(info.partitions):

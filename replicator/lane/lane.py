@@ -178,6 +178,8 @@ class Lane:
             self.resend_requests.answer()
             self.resend_requests.ask_again(now)
             if self.throttle.follow(self.control.state.steering, now):
+                for copy in self.throttle.gone_on:
+                    self.topic_id_check.hold_back(copy.position_frame())
                 self.source.read_from_positions()
         return self.term.over(now) or (self.bounded and self._all_done())
 

@@ -229,10 +229,10 @@ class PartitionCopy:
         )
 
     def position_frame(self) -> CutFrame:
-        """A frame that holds nothing, at the position: it continues all that was acknowledged, so whoever
-        misses that will notice."""
+        """A frame that holds nothing, behind all that was cut, which is the position at first: whoever misses
+        that will notice."""
         return CutFrame(
-            self._frame(self.acked, self.acked, 0), b"", self.leader_epoch, self.generation, self.handled
+            self._frame(self.cut_at, self.cut_at, 0), b"", self.cut_epoch, self.generation, self.handled
         )
 
     def gap_frame(self, start: int, end: int, reason: str) -> CutFrame:

@@ -1,5 +1,5 @@
-"""What a lane does not read now, since an operator has paused it, or reads no faster than its limit. Which
-rates those are is decided in common/link/throttling.py and replicator/lane/token_buckets.py.
+"""What a lane does not read now, since an operator has paused or promoted it, or reads no faster than its
+limit. Which rates those are is decided in common/link/throttling.py and replicator/lane/token_buckets.py.
 
 A paused partition is left out of the consumer's assignment. Of a limited one the lane takes up what comes and
 parks it, cutting frames of as many records as may go; when enough is parked, its fetching is suspended,
@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable
 
 from common.kafka.quotas import THROTTLED
 from common.link.throttling import Steering
-from replicator.lane.partition_copy import CutFrame, PartitionCopy
+from replicator.lane.partition_copy import CutFrame, PartitionCopy, Status
 from replicator.lane.source_reader import Source
 from replicator.lane.token_buckets import Pacing
 from replicator.lane_plan import ReplicatorPlan
@@ -38,6 +38,9 @@ class Throttle:
         self._steering = Steering()
         self._bytes, self._records = MOST_BYTES, MOST_RECORDS
         self._any = False
+        self.gone_on: list[PartitionCopy] = []
+        """Those that go on by what is in force now: of one that was promoted, what was on its way then was
+        left out."""
         self.waited_s = 0.0
         """How long records that had been read waited for a limit."""
         self._waits_since: float | None = None
@@ -76,14 +79,16 @@ class Throttle:
         count = max(1, sum(copy.topic in limited for copy in self._copies))
         self._bytes = min(MOST_BYTES, PARKED_BYTES // count)
         self._records = min(MOST_RECORDS, max(1, PARKED_RECORDS // count))
-        changed = False
-        paused = {topic: steering.paused_by(topic) is not None for topic in {c.topic for c in self._copies}}
+        changed, self.gone_on = False, []
+        paused = {topic: steering.stops(topic) for topic in {c.topic for c in self._copies}}
         for copy in self._copies:
             if paused[copy.topic] != copy.paused:
                 copy.paused = paused[copy.topic]
                 changed = True
                 if copy.paused:
                     copy.put_back()
+                elif copy.status is Status.RUNNING:
+                    self.gone_on.append(copy)
         return changed
 
     def limits(self, copy: PartitionCopy) -> bool:

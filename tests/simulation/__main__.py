@@ -29,6 +29,9 @@ def main() -> int:
     )
     parser.add_argument("--pipelines", action="store_true", help="schedules in which the pipeline changes")
     parser.add_argument(
+        "--promotions", action="store_true", help="schedules in which topics are promoted and given back"
+    )
+    parser.add_argument(
         "--exhaustive", type=int, choices=[1, 2], help="every departure, or every pair of departures"
     )
     parser.add_argument("--workers", type=int, default=1, metavar="W", help="in so many processes")
@@ -47,7 +50,13 @@ def main() -> int:
         failures += _all(
             "schedule",
             range(args.seed, args.seed + args.schedules),
-            partial(by_seed, merged=args.merged, names=args.names, pipelines=args.pipelines),
+            partial(
+                by_seed,
+                merged=args.merged,
+                names=args.names,
+                pipelines=args.pipelines,
+                promotions=args.promotions,
+            ),
             args.workers,
         )
     if args.exhaustive == 1:

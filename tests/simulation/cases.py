@@ -1298,3 +1298,70 @@ def a_frame_of_an_older_pipeline_decides_nothing_after_one_of_a_newer() -> None:
             w.settle()
             if not w.states["a frame of an older pipeline was refused"]:
                 raise ShowsNothing(meanwhile)
+
+
+@case
+def nothing_comes_behind_what_an_owner_has_let_go_of() -> None:
+    """An owner that is fenced and does not know it wakes up and hears that the topic is promoted, while the
+    one that owns it now is in the middle of a transaction with what lies beyond. Also where the owner itself
+    is in the middle of one, and commits it, or dies."""
+    let_go = 0
+    for what in ("commits", "dies", "has a successor"):
+        for steps in range(0, 60, 4):
+            w = World(Seeded(steps, 0.0), partitions=1, records=1)
+            with w.living():
+                w.start()
+                w.run_until(w.copied)
+                w.run_for(1.0)
+                owner = lane(w, "deduplicator")
+                if what == "has a successor":
+                    w.run(steps)
+                    query, number = w.lanes_of("deduplicator")[0]
+                    w.zombies.append(query.lose(number))
+                    owner.paused = True
+                    w.run_for(20.0)
+                end = w.reached[w.topic_id, 0]
+                w.produce(0, 2)
+                w.run_until(partial(_at_work, w))
+                holder = lane(w, "deduplicator")
+                holder.paused = True
+                w.promote(TOPIC, [end])
+                owner.paused = what != "has a successor"
+                w.run_for(6.0)
+                holder.paused = False
+                w.run(steps)
+                if what == "dies":
+                    w.kill(holder)
+                w.run_for(20.0)
+                let_go += any(of.stands for of in w.control().steering.promotions.values())
+                w.settle()
+    if not let_go:
+        raise ShowsNothing("nobody has let go")
+
+
+@case
+def what_was_left_out_of_a_topic_that_is_given_back_is_not_missed_for_long() -> None:
+    """A frame is on its way when its topic is promoted, and comes when the owner has let go. The topic is
+    given back before the next plan, and nothing more comes at the source."""
+    left_out = 0
+    for wait in range(0, 20, 3):
+        w = copied_world(records=1)
+        with w.living():
+            w.start()
+            w.run_until(w.copied)
+            w.run_for(wait)
+            end, staging, sends = w.reached[w.topic_id, 0], w.settings.staging_topic, lane(w, "replicator")
+            _holds_back(sends, staging)
+            w.produce(0, 2)
+            w.run_until(lambda sends=sends: _on_its_way(sends) > 0)  # type: ignore[misc]
+            w.promote(TOPIC, [end])
+            w.run_for(1.0)
+            _holds_back(sends, None)
+            w.run_for(1.0)
+            stands = any(of.stands for of in w.control().steering.promotions.values())
+            left_out += stands and not w.copied() and not w.said("end-epoch")
+            w.give_back()
+            w.run_until(w.copied, 60.0)
+            w.settle()
+    if not left_out:
+        raise ShowsNothing("nothing was left out")

@@ -285,6 +285,18 @@ def change_pipeline(w: World, pick: Pick) -> bool:
     return True
 
 
+def promote(w: World, pick: Pick) -> bool:
+    """A topic is taken from the link where it is delivered up to, or given back; its producers go on."""
+    if pick(3) == 0:
+        w.give_back()
+        return w.promotes
+    topic = _topic(w, pick)
+    logs = w.source.topics[topic].logs
+    w.promote(topic, [w.reached.get((w.ids[topic], p), 0) for p in range(len(logs))])
+    w.run_for([0.0, 1.0, 15.0][pick(3)])
+    return True
+
+
 def leave_a_replicator(w: World, pick: Pick) -> bool:
     """Records are on their way when a lane is cut off, or loses sight of its driver, which gets a successor;
     it goes on with what it has."""

@@ -51,6 +51,7 @@ _CLIENTS = '__import__("common.kafka.client.clients", fromlist=["_"])'
 _ERRORS = '__import__("common.kafka.errors", fromlist=["_"])'
 _HIGH = f"{_CLIENTS}.watermarks(self._admin, plan.mappings_topic, self.partition, deadline)[1] - 1"
 _OLDER = "a_frame_of_an_older_pipeline_decides_nothing_after_one_of_a_newer"
+_LET_GO = "nothing_comes_behind_what_an_owner_has_let_go_of"
 _TAKES_NOTHING = "a_destination_that_takes_nothing_stops_nobody_else_and_gets_what_it_missed"
 
 MUTANTS = [
@@ -641,6 +642,29 @@ MUTANTS = [
             "replicator.driver.pipeline_file:PipelineFile.make_newest",
             "while not self.is_newest(state):",
             "while state.pipeline == 0:",
+        ),
+    ),
+    _of(
+        "what lies beyond the end of a promoted topic is delivered all the same",
+        _LET_GO,
+        ("deduplicator.lane.letting_go:LettingGo.leaves_out", "frame.next <= promotion.end(key)", "True"),
+    ),
+    _of(
+        "a frame is left out by what was known of its topic before it came",
+        _LET_GO,
+        (
+            "deduplicator.lane.letting_go:LettingGo.leaves_out",
+            "self.term.control.refresh(Deadline(CALL_S))",
+            "self.term.state",
+        ),
+    ),
+    _of(
+        "a lane that goes on with a topic that was given back does not say where it stands",
+        "what_was_left_out_of_a_topic_that_is_given_back_is_not_missed_for_long",
+        (
+            "replicator.lane.lane:Lane._step",
+            "self.topic_id_check.hold_back(copy.position_frame())",
+            "pass",
         ),
     ),
 ]

@@ -21,15 +21,21 @@ def _settings(staging_partitions: int) -> Settings:
     return settings(STAGING_PARTITIONS=str(staging_partitions))
 
 
-def by_seed(seed: int, merged: bool = False, names: bool = False, pipelines: bool = False) -> Counter[str]:
+def by_seed(
+    seed: int,
+    merged: bool = False,
+    names: bool = False,
+    pipelines: bool = False,
+    promotions: bool = False,
+) -> Counter[str]:
     """Run a schedule; the states it visited. `merged`: of two source topics that go into one; `names`: which
-    are asked for by name; `pipelines`: one changes again and again. Raises Wrong, or whatever the code under
-    it raised."""
+    are asked for by name; `pipelines`: one changes again and again; `promotions`: topics are taken from the
+    link and given back. Raises Wrong, or whatever the code under it raised."""
     with by_names(names):
-        return _by_seed(seed, merged, pipelines)
+        return _by_seed(seed, merged, pipelines, promotions)
 
 
-def _by_seed(seed: int, merged: bool, pipelines: bool) -> Counter[str]:
+def _by_seed(seed: int, merged: bool, pipelines: bool, promotions: bool) -> Counter[str]:
     r = random.Random(seed)
     world = World(
         Seeded(seed, r.choice([0.0, 0.02, 0.1, 0.3])),
@@ -44,6 +50,8 @@ def _by_seed(seed: int, merged: bool, pipelines: bool) -> Counter[str]:
     kinds = faults.LOSSY if lossy else faults.HARMLESS
     if pipelines:
         kinds = kinds + [faults.change_pipeline, faults.leave_a_replicator] * 8
+    if promotions:
+        kinds = kinds + [faults.promote] * 10
     with world.living():
         if pipelines:
             world.pipelines.change("2")

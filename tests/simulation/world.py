@@ -41,6 +41,7 @@ from tests.simulation.applications import Query, Simulated, SimulatedDeduplicato
 from tests.simulation.cluster import Cluster, Entry, Log, Txn
 from tests.simulation.pipelines import Pipelines, SimulatedFile
 from tests.simulation.scheduler import Chooser, Process, Scheduler, Seeded, Task
+from tests.support.control_json import encode
 
 Key = tuple[str, int]
 TOPIC = "orders"
@@ -139,6 +140,8 @@ class World:
         self.queries: list[Query] = []
         self.zombies: list[Process] = []
         self.table = Table(self)
+        self.promotes = False
+        """Whether a topic was ever taken from the link."""
         self.pipelines = Pipelines()
         self.marks: dict[tuple[str, int, int], bytes | None] = {}
         """By (topic id, partition, offset) of what was delivered, which pipeline it says that it came by."""
@@ -491,6 +494,7 @@ class World:
             raise Wrong(f"{key}: after {have} came {at}, the source has {wanted}")
         if not self.said("pipeline") and (len(have) >= len(wanted) or wanted[len(have)] != at):
             raise Wrong(f"{key}: after {have} came {at}, the source has {wanted}")
+        self._check_promotion(key, at)
         content = next(c for o, c in reversed(self.records[key]) if o == at)
         mark, headers = Pipelines.unmarked(entry.headers)
         if (entry.key, entry.value, headers, entry.timestamp) != content:
@@ -498,6 +502,29 @@ class World:
         self.marks[(*key, at)] = mark
         have.append(at)
         self._where[(log.topic.name, log.partition, entry.offset)] = (*key, at)
+
+    def _check_promotion(self, key: Key, at: int) -> None:
+        """Once the deduplicator has let go of a topic, delivered up to an end, nothing comes behind that."""
+        for of in self.control().steering.promotions.values() if self.promotes else ():
+            if of.stands and at >= of.end(key):
+                raise Wrong(f"{key}: {at} came behind {of.end(key)}, of which was let go")
+
+    def promote(self, topic: str, ends: list[int]) -> int:
+        """Take a topic from the link, as `verbatim cutover --topic` does; the record's offset."""
+        self.promotes = True
+        said = {"topic": topic, "topic_id": self.ids[topic], "destination": TOPIC}
+        log = self.target.log(self.settings.control_topic, 0)
+        log.append(None, encode("promotion", **said, state="promoting", ends=ends))
+        return log.end - 1
+
+    def give_back(self) -> None:
+        """Whatever was taken is copied again."""
+        for topic, of in self.control().steering.promotions.items():
+            if of.stands:
+                self.visited("a topic was let go of, and given back")
+            said = {"topic": topic, "topic_id": of.topic_id, "destination": TOPIC}
+            value = encode("promotion", **said, state="copied", answers=of.at)
+            self.target.log(self.settings.control_topic, 0).append(None, value)
 
     def _see_interleaving(self, log: Log, decided: list[Entry]) -> None:
         """Whether a record of another owner stands between two of one transaction."""
@@ -631,8 +658,9 @@ class World:
             self.visited("a destination was set aside")
         if not self.lost and len(aside) < len(halts):
             raise Wrong(f"halted although nothing is lost: {halts}")
-        # Frames of a pipeline before the one that was delivered count as missing.
-        another = len(self.said("pipeline")) > 1
+        # Frames of a pipeline before the one that was delivered count as missing, and those that were left
+        # out while their topic was promoted.
+        another = len(self.said("pipeline")) > 1 or self.promotes
         holes = [r for r in self.said("resend") if r.get("held")] if not aside and not another else []
         if not self.lost and not self.harmed and holes:
             raise Wrong(f"frames are missing that nobody took away: {holes}")
@@ -666,6 +694,8 @@ class World:
 
     def settle(self, seconds: float = 3000.0) -> None:
         """Faults end: then all must arrive."""
+        if self.promotes:
+            self.give_back()
         if isinstance(self.chooser, Seeded):
             self.chooser.odds = 0.0
         self.held_up = set()

@@ -74,6 +74,12 @@ PIPELINE = '{"flows":[],"keys":{},"version":1}'
 PIPELINES: list[kinds.ControlRecord] = [
     kinds.Pipeline(1, PIPELINE, hashlib.sha256(PIPELINE.encode()).hexdigest())
 ]
+PROMOTIONS: list[kinds.ControlRecord] = [
+    kinds.Promotion("orders", ID, "copy.orders", "promoting", (40, 0)),
+    kinds.LetGo("orders", ID, 1, 0, 26),
+    kinds.Promotion("orders", ID, "copy.orders", "promoted", (40, 0), (31, 0), 26),
+    kinds.Promotion("orders", ID, "copy.orders", "copied", answers=26),
+]
 MAPPINGS = [
     offset_mappings.Mapping("east", "orders", ID, 3, 17, 40, "copy.orders", 3, 99, 20, 1, 0, [[17, 5, 10], [30, 15, 10]]),
     offset_mappings.Mapping("east", "orders", ID, 3, 40, 60, "copy.orders", 3, 120, 0, 0, 20, []),
@@ -176,6 +182,9 @@ def _mapping_lines(mappings: list[offset_mappings.Mapping]) -> list[dict[str, An
 WRITTEN: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "control-kinds": lambda: [{"record": kinds.encode(record, "link").decode()} for record in CONTROL],
     "control-pipelines": lambda: [{"record": kinds.encode(record, "link").decode()} for record in PIPELINES],
+    "control-promotions": lambda: [
+        {"record": kinds.encode(record, "link").decode()} for record in PROMOTIONS
+    ],
     "mappings": lambda: _mapping_lines(MAPPINGS),
     "mappings-pipeline": lambda: _mapping_lines(PIPELINE_MAPPINGS),
     "positions": lambda: [
@@ -226,13 +235,17 @@ def test_the_golden_control_topic_adds_up_to_what_it_always_did() -> None:
     wanted["group_moves"] = {}
     # And which pipelines there were.
     wanted["pipelines"] = {}
+    # And which topics were promoted.
+    wanted["steering"]["promotions"] = {}
     assert _plain(state) == wanted
 
 
 def test_each_kind_of_golden_control_record_is_read_as_what_was_written() -> None:
-    lines = [*_golden("control-kinds"), *_golden("control-pipelines")]
-    assert [kinds.decode(orjson.loads(line["record"])) for line in lines] == CONTROL + PIPELINES
-    assert {record.kind for record in CONTROL + PIPELINES} == kinds.KINDS.keys()
+    names = ("control-kinds", "control-pipelines", "control-promotions")
+    lines = [line for name in names for line in _golden(name)]
+    wanted = CONTROL + PIPELINES + PROMOTIONS
+    assert [kinds.decode(orjson.loads(line["record"])) for line in lines] == wanted
+    assert {record.kind for record in wanted} == kinds.KINDS.keys()
 
 
 def test_golden_mappings_positions_and_group_offsets_are_read() -> None:

@@ -17,6 +17,7 @@ from common.kafka.client import acls as acl_calls
 from common.kafka.client import clients
 from common.kafka.model import LITERAL
 from common.link import acl_sync, identity
+from common.link.promotions import destinations
 from common.ports import Deadline
 
 if TYPE_CHECKING:
@@ -62,8 +63,11 @@ def look(settings: Settings) -> list[dict[str, Any]]:
     )
     lines = []
     copies = state.copies()
-    wanted = acl_sync.on_copies(of_source, copies, state.copied_into, settings.acl_policy())
-    for destination in sorted(set(copies.values())):
+    promoted = destinations(state.steering.promotions)
+    wanted = acl_sync.on_copies(
+        of_source, copies, state.copied_into, settings.acl_policy(), promoted, state.granted
+    )
+    for destination in sorted(set(copies.values()) - (promoted - wanted.keys())):
         topic = ", ".join(sorted(state.copied_into.get(destination, ())))
         rules = wanted.get(destination, set())
         here = {acl for acl in there if acl.pattern == LITERAL and acl.name == destination}

@@ -174,7 +174,9 @@ def rate_or_unknown(rate: float | None) -> str:
 
 def state_of(line: dict[str, Any]) -> str:
     found = ["paused" if line["paused"] else "copied" if line["copied"] else "not copied"]
-    if line["paused"] and line["paused_by"] != line["topic"]:
+    if line["promotion"]:
+        found[0] = line["promotion"]
+    elif line["paused"] and line["paused_by"] != line["topic"]:
         found[0] += f" by {line['paused_by']}"
     if line["halted_partitions"]:
         found.append(f"{line['halted_partitions']} halted")

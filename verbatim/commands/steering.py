@@ -130,6 +130,7 @@ def table(found: dict[str, Any]) -> str:
     cells.append(["(all together)", "-", *_rates(found["limit"]), "-"])
     for line in found["topics"]:
         state = "paused" if line["paused"] else "running" if line["copied"] else "not copied"
+        state = line["promotion"] or state
         if line["halted_partitions"]:
             state += f", {line['halted_partitions']} halted"
         cells.append([line["topic"], state, *_rates(line), line["paused_by"] or "-"])

@@ -73,7 +73,11 @@ def look(settings: Settings) -> list[dict[str, Any]]:
         name, why = names[topic]
         have = state.destinations.get(source.topic_id)
         changes: list[Change] = []
-        if name in configs and source.topic_id not in state.deleted:
+        if (
+            name in configs
+            and source.topic_id not in state.deleted
+            and topic not in state.steering.promotions
+        ):
             applied = have.config if have is not None and have.topic == name else {}
             changes = topic_config_sync.differences(source, configs[name], applied, rules)
         lines.append(
@@ -134,6 +138,8 @@ def _destination(
 
 
 def _state(settings: Settings, state: Control, source: SourceTopic, why: str | None) -> str:
+    if (promotion := state.steering.promotions.get(source.topic)) is not None:
+        return promotion.state
     if source.topic_id in state.deleted:
         return "deleted-at-source"
     if not settings.selects(source.topic):

@@ -79,6 +79,15 @@ def test_a_halted_partition_degrades_and_stays_alive_and_ready(health: Health, s
         )
 
 
+def test_a_promoted_topic_is_told_and_is_neither_halted_nor_paused(
+    health: Health, server: HealthServer
+) -> None:
+    health.promoted = ["orders"]
+    found = json.loads(get(server, "/healthz")[2])
+    assert (found["status"], found["promoted"], found["paused"]) == ("ok", ["orders"], [])
+    assert sample(health, "verbatim_promoted_topics") == 1
+
+
 def test_a_pause_and_a_limit_are_told_and_nothing_is_degraded(health: Health, server: HealthServer) -> None:
     health.paused, health.limits = ["orders"], {"*": Limit(5_000_000, 100), "payments": Limit(None, 7)}
     found = json.loads(get(server, "/healthz")[2])

@@ -111,6 +111,23 @@ def test_a_read_only_copy_denies_writing_to_those_who_write_the_source_but_not_t
     assert operations(copied, DENY) == {"WRITE"}
 
 
+def test_a_copy_that_others_write_is_read_only_no_longer_and_else_left_as_it_is() -> None:
+    reads, denied = rule("READ", name="copy"), rule("WRITE", DENY, name="copy")
+    of, copies, granted = (
+        {"orders": [rule("WRITE"), rule("ALTER")]},
+        {"orders": "copy"},
+        {"copy": {reads, denied}},
+    )
+    assert denied in on_copies(of, copies, {}, READ_ONLY, (), granted)["copy"]
+    assert on_copies(of, copies, {}, READ_ONLY, {"copy"}, granted) == {"copy": {reads}}
+    assert on_copies(of, copies, {}, READ_ONLY, {"copy"}, {"copy": {reads}}) == {}, (
+        "nothing is put there again"
+    )
+    assert on_copies(of, copies, {}, Policy(writes=True), {"copy"}, granted) == {}, (
+        "denied at the source, too"
+    )
+
+
 rules = st.builds(
     Acl,
     st.just(LITERAL),

@@ -56,7 +56,8 @@ def gathered(comes: list[str | None], waits: list[float]) -> tuple[list[str], li
     made.restart, made.end, made._pending = False, None, None
     made.state = SimpleNamespace(position=7, committed=7)
     made._blocked = SimpleNamespace(answer_asks=lambda: None, go_back_where_cleared=lambda: None, stuck={})
-    made._frame_handler = SimpleNamespace(take=done.append)
+    letting_go = SimpleNamespace(answer=lambda: None)
+    made._frame_handler = SimpleNamespace(take=done.append, letting_go=letting_go)
     made._watch = SimpleNamespace(hangs=lambda *_: None)
     made._unavailable = SimpleNamespace(aside={}, gone_back=lambda: None, to_be_looked_at=lambda: False)
     made._transaction = SimpleNamespace(open=True, full=lambda _: False, waits_s=lambda _: waits.pop(0))

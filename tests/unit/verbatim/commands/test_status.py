@@ -7,6 +7,7 @@ from common.link.control_kinds import (
     Halted,
     Limit,
     Pause,
+    Promotion,
 )
 from common.link.control_state import Control
 from common.link.lane_words import Said
@@ -43,6 +44,14 @@ def test_the_table_says_what_needs_attention() -> None:
         "  Let the source's cleaner remove the record, or take compact out of the copy's cleanup.policy",
         "  Or skip the record for good: verbatim accept-loss paid 0",
     ]
+
+
+def test_a_promoted_topic_is_neither_copied_nor_paused_and_its_lag_is_not_waited_for() -> None:
+    taken = Promotion("paid", "id-p", "copy.paid", "promoting", (7,))
+    rest = said("replicator", 1, 4, 9, orders_1={"end_offset": 50})
+    lines = shown(state(Pause((), True), taken), REPLICATOR[0], rest, *DEDUPLICATOR).splitlines()
+    assert lines[0] == "east: s-1 to t-1, 20 to go"
+    assert [line.split()[-1] for line in lines if line.startswith("paid")] == ["promoting"]
 
 
 def test_groups_that_are_moved_are_named() -> None:
