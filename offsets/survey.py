@@ -27,7 +27,7 @@ from offsets.group_protocol import MOVABLE, Committed, Group
 from offsets.groups import Groups
 from offsets.held_ends import HeldEnds
 from offsets.readers import MappingTail, read_records, seed
-from offsets.translation_index import Destination, PartitionIndex, Translation
+from offsets.translation_index import Destination, PartitionIndex, Point, Translation
 from offsets.visibility import Hidden
 
 if TYPE_CHECKING:
@@ -229,13 +229,16 @@ class Survey:
         """What is known of a source partition, under its topic's present id; None if it is not copied yet."""
         key = (self._ids[at[0]], at[1])
         known = self.tail.index.partitions.get(key)
-        if known is not None:
-            return known
-        # Idle for longer than mappings are kept: where it goes is still on record, how far it got is not.
-        to = self.control.state.destinations.get(key[0])
-        if key not in self.control.state.origins or to is None or to.refused is not None:
-            return None
-        return PartitionIndex(Destination(to.topic, at[1]))
+        if known is None:
+            # Idle for longer than mappings are kept: where it goes is still on record, how far it got is not.
+            to = self.control.state.destinations.get(key[0])
+            if key not in self.control.state.origins or to is None or to.refused is not None:
+                return None
+            known = PartitionIndex(Destination(to.topic, at[1]))
+        promotion = self.control.state.steering.promotions.get(at[0])
+        end = None if promotion is None else promotion.copied_end(key)
+        known.final = None if end is None else Point(*end, exact=True)
+        return known
 
     def meets_others(self, known: PartitionIndex) -> bool:
         """Whether records of another source topic are, or may come, between those of a partition.

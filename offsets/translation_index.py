@@ -76,8 +76,8 @@ class PartitionIndex:
     that is known; `held` an end that it had before the first record was copied, which others have filled."""
 
     __slots__ = (
-        "_destination", "_length", "_marks", "_source", "before", "destination", "destinations", "held", "next",
-        "start",
+        "_destination", "_length", "_marks", "_source", "before", "destination", "destinations", "final", "held",
+        "next", "start",
     )  # fmt: skip
 
     def __init__(self, destination: Destination, before: int | None = None) -> None:
@@ -86,6 +86,9 @@ class PartitionIndex:
         """Where records have gone: more than one when the link's destination was changed."""
         self.before = before
         self.held: int | None = None
+        self.final: Point | None = None
+        """Where all of it was copied to, if others write to the destination since: source offset, and the
+        destination's behind the last copied record."""
         self.start: int | None = None
         """The mappings cover the source offsets [start, next), but for holes."""
         self.next = 0
@@ -96,6 +99,11 @@ class PartitionIndex:
 
     def __len__(self) -> int:
         return len(self._source)
+
+    @property
+    def end(self) -> int | None:
+        """The destination's offset behind the last copied record; None where its run is not known."""
+        return self._end() if self._source and self._length[-1] > 0 else None
 
     def add(self, mapping: Mapping) -> None:
         """Take in the next mapping record of this partition. What overlaps earlier ones is left out: the
@@ -194,11 +202,16 @@ class PartitionIndex:
         first mapping.
         """
         whole = self.start is not None and origin is not None and self.start <= origin
+        if self.final is not None and offset >= self.final.source:
+            ahead = offset > self.final.source
+            return Translation(self.final.destination, not ahead, AHEAD if ahead else None)
         at = bisect_right(self._source, offset) - 1
         if not self._source:
             if self.start is None or not whole:
                 return Translation(None, False, BEFORE_HISTORY)
+            # Where it is promoted: others' records may follow, which are not to be left out.
             end = self.held if self.before is None else self.before
+            end = end if self.final is None else self.final.destination
             found = self._judged(end or 0, offset, origin)
             return Translation(None, False, found.why or NOTHING_COPIED) if end is None else found
         if at < 0:

@@ -68,6 +68,11 @@ COMMANDS = [
         "Make sure, step by step, that consumers can go on at the target at exactly the record that they would have read next.",
     ),
     Later(
+        "demote",
+        "verbatim.commands.demote:demote",
+        "Let the link copy promoted TOPICs again (names or regular expressions), from where it ended.",
+    ),
+    Later(
         "failover",
         "verbatim.commands.failover:failover",
         "Let consumers go on at the target when the source is gone, and tell what may be missing.",

@@ -4,7 +4,9 @@ write, removals followed."""
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 from click.testing import CliRunner
@@ -15,6 +17,8 @@ from common.kafka.client import acls as acl_calls
 from common.kafka.model import Acl
 from common.ports import Deadline
 from tests.conftest import Names
+from tests.integration.test_cutover import cutover
+from tests.integration.test_promotions import demote
 from tests.support.brokers import Record, create_topic, produce
 from tests.support.harness import Link, assert_copied, eventually
 from tests.support.secured import SecuredCluster
@@ -158,3 +162,36 @@ def test_a_read_only_copy_can_not_be_written_by_those_who_write_its_source(
     assert everything.copy() == (0, 0)
     assert acls(target, topic) == {rule(topic, "writer", "WRITE"), rule(topic, "verbatim", "ALL")}
     eventually(lambda: may_write(target, "writer", topic), "the right")
+
+
+def test_whoever_writes_the_source_may_write_a_copy_once_it_is_promoted_and_no_more_when_it_is_given_back(
+    guarded: tuple[SecuredCluster, SecuredCluster], names: Names, tmp_path: Path
+) -> None:
+    """Promise: ACL_READ_ONLY is lifted for a promoted topic when the command says so, all other rules stay as
+    they are, and nothing of the source's is followed until it is given back."""
+    source, target = guarded
+    at, to, topic = source.bootstrap_servers, target.bootstrap_servers, names.topic()
+    create_topic(at, topic)
+    produce(at, topic, [Record(b"one")])
+    writes, reads, denied = (
+        rule(topic, "writer", "WRITE"),
+        rule(topic, "reader", "READ"),
+        rule(topic, "writer", "WRITE", "DENY"),
+    )
+    change(source, {writes, reads})
+    change(target, {rule(names.link, "writer", "WRITE", pattern="PREFIXED")})
+    link = Link(at, to, names.link, topic, ACL_SYNC="read", ACL_READ_ONLY="true", ACL_EXEMPT="User:verbatim")
+    with link.running():
+        eventually(lambda: acls(target, topic) == {denied, reads} and sum(link.arrived(topic)), "the copy")
+        report, code = cutover(link, tmp_path / "memory.json", "--topic", topic, quiet_s=0.1)
+        assert code == 0 and acls(target, topic) == {reads}, report
+        assert "ACL_READ_ONLY" not in str(report["steps"])
+        change(source, set(), {reads})
+        change(target, {foreign := rule(topic, "local", "READ")})
+        time.sleep(2.5)
+        assert acls(target, topic) == {reads, foreign}
+        report, code = demote(link, topic)
+        assert code == 0, report
+        eventually(lambda: acls(target, topic) == {denied, foreign}, "the rules as before")
+        assert {line["action"] for line in planned(link)} == {"in-step", "foreign"}
+        eventually(lambda: not may_write(target, "writer", topic), "the denial")

@@ -76,7 +76,7 @@ def work(consumer: Consumer, most: int, give_up_s: float = 20.0) -> list[bytes]:
 
 
 @contextmanager
-def load(bootstrap: str, topic: str, written: list[bytes]) -> Iterator[None]:
+def load(bootstrap: str, topic: str, written: list[bytes], prefix: bytes = b"") -> Iterator[None]:
     """A producer that goes on until the block ends; `written` is what was acknowledged."""
     stop = threading.Event()
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True})
@@ -84,7 +84,7 @@ def load(bootstrap: str, topic: str, written: list[bytes]) -> Iterator[None]:
     def main() -> None:
         number = 0
         while not stop.is_set():
-            value = b"%d" % number
+            value = b"%s%d" % (prefix, number)
 
             def done(error: Any, message: Any) -> None:
                 assert error is None

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from common.app.cli import Duration, echo_json, settings_options
+from common.errors import SettingsError
 from offsets.survey import Row
 from verbatim.commands import moving
 from verbatim.moves.cutover import Cutover, Options
+from verbatim.moves.topic_plan import TopicMovePlan
 
 if TYPE_CHECKING:
     from common.config.settings import Settings
@@ -35,6 +37,19 @@ if TYPE_CHECKING:
     help="Compare only this fraction of the records, as `verify --sample` does: for topics too large to be compared meanwhile.",
 )
 @click.option("--seed", default=0, show_default=True, help="Chooses the windows of --sample.")
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="TOPIC",
+    help="Move only these topics (names or regular expressions), and promote them: the link goes on with the rest.",
+)
+@click.option(
+    "--producers-first",
+    is_flag=True,
+    help="With --topic: leave its consumers at the source until they have read it; their offsets stay translated.",
+)
+@click.option("--dry-run", is_flag=True, help="With --topic: show the plan, and change nothing.")
 @moving.accept_redelivery
 @click.option(
     "--memory",
@@ -50,6 +65,9 @@ def cutover(
     wait_s: float,
     sample: float | None,
     seed: int,
+    topics: tuple[str, ...],
+    producers_first: bool,
+    dry_run: bool,
     accept_redelivery: bool,
     memory: Path | None,
     output: str,
@@ -67,11 +85,19 @@ def cutover(
       verify     source and target are the same, record by record
       still      nothing of this has changed meanwhile
 
+    With --topic, of these topics alone, and then:
+
+    \b
+      hold       nothing more of them is copied, whatever comes at the source
+      promote    where the copies end is on record: others may write there
+
     Refuses on any doubt, and changes nothing but the groups' offsets at the target (one round of `offsets`,
     where none is running). Once what it names is mended, run it again: it goes on from there.
 
     Exit code: 0 consumers may be started at the target, 1 refused, 2 bad settings or not this link.
     """
+    if not topics and (producers_first or dry_run):
+        raise SettingsError("--producers-first, --dry-run: give --topic")
     options = Options(
         quiet_s,
         wait_s,
@@ -79,18 +105,35 @@ def cutover(
         seed,
         accept_redelivery,
         memory or Path(f"{settings.application_name}.cutover.json"),
+        moving.entries("--topic", topics) if topics else (),
+        producers_first,
     )
     if output == "text":
         options = replace(options, tell=lambda step: click.echo(step.line()))
+    if dry_run:
+        plan = TopicMovePlan(settings, options)
+        error = moving.refusal(plan.run)
+        if output == "json":
+            echo_json({**plan.as_json(), "refused": None if error is None else str(error)})
+        else:
+            click.echo(
+                "\n".join([*plan.lines(), "nothing was changed" if error is None else f"REFUSED: {error}"])
+            )
+        moving.end(context, error)
+        return
     run = Cutover(settings, options)
     error = moving.refusal(run.run)
     if output == "json":
-        echo_json(as_json(run, error))
+        promoted = [asdict(of) for of in run.promoted]
+        echo_json({**as_json(run, error), **({"topics": promoted, "stay": run.stay} if topics else {})})
     elif error is None:
-        click.echo("\n".join(_groups(run.rows)))
-        click.echo(
-            f"ok: done in {run.steps.seconds:.1f} s: start the consumers at the target, then the producers"
+        click.echo("\n".join([*_groups(run.rows), *_topics(run)]))
+        what = (
+            "start the producers at the target; the consumers stay at the source until they have read it"
+            if producers_first
+            else "start the consumers at the target, then the producers"
         )
+        click.echo(f"ok: done in {run.steps.seconds:.1f} s: {what}")
     else:
         click.echo(
             "REFUSED: consumers and producers stay where they are; mend what is named, and run it again"
@@ -125,6 +168,14 @@ def group_line(row: Row) -> dict[str, Any]:
         "why": r.why,
         "outcome": r.outcome,
     }
+
+
+def _topics(run: Cutover) -> list[str]:
+    return [
+        f"topic {of.topic}: {of.destination} is promoted{' (before)' if of.before else ''}; the copies end at offsets "
+        f"{', '.join(str(there) for _, there in of.ends)}"
+        for of in run.promoted
+    ]
 
 
 def _groups(rows: list[Row]) -> list[str]:

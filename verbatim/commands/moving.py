@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import click
 from confluent_kafka import KafkaException
 
 from common.app.cli import Duration
-from common.errors import VerbatimError
+from common.config import topic_names
+from common.errors import SettingsError, VerbatimError
 
 Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -29,6 +30,19 @@ accept_redelivery: Option = click.option(
 output: Option = click.option(
     "--output", type=click.Choice(["text", "json"]), default="text", show_default=True
 )
+
+
+def entries(option: str, values: Iterable[str]) -> tuple[str, ...]:
+    """Names and regular expressions of topics. Raises SettingsError for what is neither."""
+    found = [entry for value in values for entry in topic_names.split_entries(value)]
+    if not found:
+        raise SettingsError(f"{option}: names no topic")
+    for entry in found:
+        try:
+            topic_names.compiled(entry)
+        except ValueError as error:
+            raise SettingsError(f"{option}: {error}") from None
+    return tuple(found)
 
 
 def refusal(run: Callable[[], object]) -> VerbatimError | KafkaException | None:

@@ -1,6 +1,6 @@
 """Moves consumers from source to target: makes sure of each step before the next, and refuses on any doubt.
-Writes nothing itself; where no `offsets` runs, one round of it does. Options and output are
-verbatim/commands/cutover.py's part.
+Writes nothing itself; where no `offsets` runs, one round of it does. Single topics are promoted in the end
+(verbatim/moves/promotion.py). Options and output are verbatim/commands/cutover.py's part.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from offsets.survey import Found, Row, Survey, refuse_provenance
 from replicator.driver.planner import selected
 from verbatim.moves import cutover_rules as rules
 from verbatim.moves.link_progress import Standings
+from verbatim.moves.promotion import Promoted, Promoting, release
 from verbatim.moves.steps import Doubt, Step, Steps, listed, wait_for
 from verbatim.pipeline.keys import keys_of
 from verbatim.verify.link import Options as VerifyOptions
@@ -40,7 +41,8 @@ CALL_S = 30.0
 class Options:
     """`quiet_s`: for so long the source must stand still; `wait_s`: how long each step waits for what it
     needs; `sample` and `seed`: as of `verify`; `memory`: where the result of a verification is kept for the
-    next run."""
+    next run. `topics`: names and expressions of those that are moved and promoted, none: all of the link;
+    `producers_first`: their consumers stay at the source until they have read it."""
 
     quiet_s: float = 5.0
     wait_s: float = 60.0
@@ -48,6 +50,8 @@ class Options:
     seed: int = 0
     accept_redelivery: bool = False
     memory: Path | None = None
+    topics: tuple[str, ...] = ()
+    producers_first: bool = False
     tell: Callable[[Step], None] = lambda step: None
 
 
@@ -60,8 +64,16 @@ class Cutover:
         self.options = options
         self.steps = Steps(options.tell)
         self.rows: list[Row] = []
+        self.stay: dict[str, list[PartitionName]] = {}
+        """Group -> its partitions of other topics, which go on at the source."""
+        self.promoted: list[Promoted] = []
+        """What became of topics that were chosen."""
         self._found: list[TopicInfo] = []
+        self._kept: list[str] = []
+        """Topics that were promoted before."""
         self._ends: dict[PartitionName, int] = {}
+        self._compared: dict[PartitionName, int] = {}
+        """Where the destinations ended when they were compared."""
 
     def run(self) -> None:
         """Raises Doubt, or whatever else stopped it; `steps` says where. It may be run again at any time."""
@@ -82,16 +94,32 @@ class Cutover:
             self._producers(survey, step)
         with self.steps.step("lag") as step:
             self._lag(survey, standings, step)
-        with self.steps.step("groups") as step:
-            self._groups(survey, standings, step)
+        survey.load()
+        if not self.options.producers_first:
+            with self.steps.step("groups") as step:
+                self._groups(survey, standings, step)
         with self.steps.step("verify") as step:
             self._verify(survey, step)
         with self.steps.step("still") as step:
             self._still(survey, step)
+        if self.options.topics:
+            self._promote(survey, standings)
+
+    def _promote(self, survey: Survey, standings: Standings) -> None:
+        promotion = Promoting(self.settings, survey, standings, self.options.wait_s)
+        self.promoted = promotion.before(self._kept)
+        if not self._found:
+            return
+        with self.steps.step("hold") as step:
+            promotion.hold(self._found, self._ends, step)
+        with self.steps.step("promote") as step:
+            self.promoted += promotion.promote(self._compared, step)
 
     # producers
 
     def _producers(self, survey: Survey, step: Step) -> None:
+        if self.options.topics:
+            release(survey.control, self.options.topics)  # what a run that was killed has begun
         deadline = Deadline(self.options.wait_s + self.options.quiet_s)
         while True:
             before = self._source_ends(survey)
@@ -100,21 +128,25 @@ class Cutover:
             found, after = self._found, self._source_ends(survey)
             obstacles = rules.moved(before, after, self._stable(survey, list(after)))
             if {t.id for t in found} != {t.id for t in self._found}:
-                obstacles.append("a topic was made again")
+                obstacles.append("a topic was made again, or promoted")
             if not obstacles:
                 break
             if deadline.passed():
                 raise Doubt(f"the source does not stand still: {listed(obstacles)}; stop the producers")
-        if not after:
+        if not after and not self._kept:
             raise Doubt("KAFKA_CLUSTERS_SOURCE_TOPIC selects no topic that is there")
         self._ends = after
         step.found = [
             f"{len(after)} partitions of {len(self._found)} topics stood still for {self.options.quiet_s:g} s"
         ]
+        if self._kept:
+            step.found.append(f"{len(self._kept)} topics were promoted before")
 
     def _source_ends(self, survey: Survey) -> dict[PartitionName, int]:
         deadline = Deadline(CALL_S)
-        self._found = selected(self.settings, survey.source_admin, deadline)
+        found = selected(self.settings, survey.source_admin, deadline)
+        promotions = survey.control.refresh(deadline).steering.promotions
+        self._found, self._kept = rules.chosen(found, self.options.topics, promotions)
         partitions = [(t.name, p) for t in self._found for p in range(t.partitions)]
         return topics.ends(survey.source_admin, partitions, deadline)
 
@@ -152,7 +184,6 @@ class Cutover:
     # groups
 
     def _groups(self, survey: Survey, standings: Standings, step: Step) -> None:
-        survey.load()
         judged = rules.Groups([], [], 0)
         before: set[str] = set()
         ran = False
@@ -169,8 +200,10 @@ class Cutover:
                 survey.load()
                 found = survey.look()
                 judged = self._judge(survey, found)
-            self.rows = rules.still_here(found.rows)
-            before = {row.key.group for row in found.rows} - {row.key.group for row in self.rows}
+            mine = self._mine(found.rows)
+            self.rows = rules.still_here(mine)
+            before = {row.key.group for row in mine} - {row.key.group for row in self.rows}
+            self.stay = rules.stay(found.offsets, self.rows, self._names())
             return judged.doubts or [
                 f"group {k.group}, {k.topic}-{k.partition}: not written yet" for k in judged.due
             ]
@@ -180,23 +213,44 @@ class Cutover:
         step.found = [f"{len(groups)} groups, {len(self.rows)} partitions in step"]
         if before:
             step.found.append(f"{len(before)} groups were moved before")
+        step.found += rules.told_of(self.stay)
         if judged.inexact:
             step.found.append(f"{judged.inexact} of them not exact: records will be read again")
 
     def _judge(self, survey: Survey, found: Found) -> rules.Groups:
         in_use = survey.source.members(Deadline(CALL_S))
-        return rules.judge_groups(found.rows, in_use, self.options.accept_redelivery, found.unmoved)
+        rows = self._mine(found.rows)
+        return rules.judge_groups(rows, in_use, self.options.accept_redelivery, found.unmoved)
+
+    def _names(self) -> set[str]:
+        return {t.name for t in self._found} | set(self._kept)
+
+    def _mine(self, rows: list[Row]) -> list[Row]:
+        """Of the topics that are moved; and of those that were promoted before, without groups that go on at
+        the target already."""
+        names, kept = self._names(), set(self._kept)
+        return [
+            row
+            for row in rows
+            if row.key.topic in names and not (row.key.topic in kept and rules.has_gone_on(row))
+        ]
 
     # verification
 
     def _verify(self, survey: Survey, step: Step) -> None:
         basis = self._basis(survey)
+        if not self._found:
+            step.state, step.found = "kept", ["compared before they were promoted"]
+            return
         if self._remembered() == basis:
             step.state = "kept"
             step.found = ["source and target were compared, and neither has changed since"]
             return
         options = VerifyOptions(
-            sample=self.options.sample, seed=self.options.seed, keys=keys_of(self.settings)
+            tuple(t.name for t in self._found) if self.options.topics or self._kept else (),
+            sample=self.options.sample,
+            seed=self.options.seed,
+            keys=keys_of(self.settings),
         )
         report = verify_link(self.settings, options)
         doubts, told = rules.judge_comparison(report.partitions, self.rows)
@@ -217,7 +271,7 @@ class Cutover:
         names = {known[t.id].topic for t in self._found if t.id in known}
         there = topics.describe(survey.target_admin, sorted(names), deadline)
         partitions = [(t.name, p) for t in there.values() for p in range(t.partitions)]
-        ends = topics.ends(survey.target_admin, partitions, deadline)
+        self._compared = ends = topics.ends(survey.target_admin, partitions, deadline)
         return {
             "link": self.settings.application_name,
             "sample": self.options.sample,
@@ -255,8 +309,11 @@ class Cutover:
             obstacles.append("a topic was made again, or another one selected")
         if obstacles:
             raise Doubt(f"the source has not stood still: {listed(obstacles)}; stop the producers")
+        if self.options.producers_first:
+            step.found = ["the source has not moved"]
+            return
         looked = survey.look()
-        rows, judged = rules.still_here(looked.rows), self._judge(survey, looked)
+        rows, judged = rules.still_here(self._mine(looked.rows)), self._judge(survey, looked)
         if judged.doubts or judged.due:
             raise Doubt(listed(judged.doubts) or "groups were moved meanwhile")
         before, after = rules.positions(self.rows), rules.positions(rows)

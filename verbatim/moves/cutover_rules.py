@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from common.config import topic_names
+from common.errors import SettingsError
+from common.kafka.client.topics import TopicInfo
 from common.link.control_state import Control
+from common.link.promotions import PROMOTED, PROMOTING, Promotions
 from common.partitions import PartitionId, PartitionName
 from offsets.commit_rule import MEANINGS
 from offsets.group_offsets import GroupKey
@@ -55,11 +59,16 @@ def behind(link: Link, ends: Mapping[PartitionId, int], names: Mapping[Partition
 
 
 def paused(state: Control, topics: list[str]) -> list[str]:
-    """The topics that an operator has paused."""
+    """The topics that an operator has paused, or begun to promote."""
+    steering = state.steering
     return [
+        f"topic {name} is {of.state}: `verbatim cutover --topic {name}` again, or `verbatim demote {name}`"
+        for name in topics
+        if (of := steering.promotions.get(name)) is not None and of.state == PROMOTING
+    ] + [
         f"topic {name} is paused: `verbatim resume {name}`"
         for name in topics
-        if state.steering.paused_by(name) is not None
+        if steering.paused_by(name) is not None
     ]
 
 
@@ -70,6 +79,49 @@ def beyond(link: Link, ends: Mapping[PartitionId, int], names: Mapping[Partition
         f"{names[key]}: delivered up to offset {known.mapped}, but the source ended at {end}"
         for key, end in ends.items()
         if (known := link.partitions.get(key)) is not None and known.mapped is not None and known.mapped > end
+    ]
+
+
+def chosen(
+    found: Sequence[TopicInfo], entries: Sequence[str], promotions: Promotions
+) -> tuple[list[TopicInfo], list[str]]:
+    """Of the topics that the link selects those that are moved, and the names of those that were promoted
+    before. `entries`: names and expressions, none: all. Raises SettingsError for one that means none."""
+    names = {t.name for t in found} | promotions.keys()
+    for entry in entries:
+        if not any(topic_names.matches(entry, name) for name in names):
+            raise SettingsError(f"--topic: {entry} means no topic that this link copies")
+    meant = [t for t in found if not entries or any(topic_names.matches(entry, t.name) for entry in entries)]
+    is_kept = {t.name for t in meant if t.name in promotions and promotions[t.name].state == PROMOTED}
+    return [t for t in meant if t.name not in is_kept], sorted(is_kept)
+
+
+def has_gone_on(row: Row) -> bool:
+    """Whether a group reads on at the target behind all that it would have read of a promoted topic at the
+    source."""
+    record = row.record
+    ahead = record.offset is not None and row.committed is not None and row.committed >= record.offset
+    return ahead and record.exact and record.outcome in ("active", "target-ahead")
+
+
+def stay(
+    offsets: Mapping[str, Mapping[PartitionName, object]], rows: Sequence[Row], moved: Collection[str]
+) -> dict[str, list[PartitionName]]:
+    """Group that moves -> its partitions of topics other than those `moved`. `offsets`: what each group has
+    committed at the source."""
+    found = {
+        group: sorted(at for at in offsets.get(group, {}) if at[0] not in moved)
+        for group in sorted({row.key.group for row in rows})
+    }
+    return {group: others for group, others in found.items() if others}
+
+
+def told_of(stay: Mapping[str, Sequence[PartitionName]]) -> list[str]:
+    """The same for people."""
+    return [
+        f"group {shown(group)} goes on at the source with {', '.join(sorted({topic for topic, _ in others}))}: "
+        "let its consumers there subscribe to nothing else, nor those at the target to these"
+        for group, others in stay.items()
     ]
 
 

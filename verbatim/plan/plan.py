@@ -20,6 +20,7 @@ from common.link import identity
 from common.link.control_records import Destination
 from common.link.control_state import Control
 from common.link.identity import Link
+from common.link.promotions import Promotion
 from common.partitions import PartitionName
 from common.ports import Deadline
 from deduplicator.driver.destinations import Destinations
@@ -181,6 +182,10 @@ class _Look:
     def _topics(self, state: Control, before: dict[str, Destination]) -> None:
         """Where each source topic goes, by the verdicts of the deduplicator's own code."""
         for plan in self.report.topics:
+            if (promotion := state.steering.promotions.get(plan.topic)) is not None:
+                plan.destination, plan.action = promotion.destination, "promoted"
+                self._left_behind(plan, promotion)
+                continue
             verdict = state.destinations.get(plan.topic_id)
             if verdict is None:
                 continue
@@ -197,6 +202,17 @@ class _Look:
                 )
             else:
                 self.report.failures.append(f"topic {plan.topic}: {verdict.refused}")
+
+    def _left_behind(self, plan: TopicPlan, promotion: Promotion) -> None:
+        """What a producer that was forgotten has written at the source, and nobody copies."""
+        partitions = [(plan.topic, p) for p in range(plan.partitions)]
+        with self._phase(f"topic {plan.topic}"):
+            ends = topics.ends(self.source, partitions, Deadline(CALL_S))
+            self.report.warnings += [
+                f"{plan.topic}-{p} ends at offset {end} at the source, and is {promotion.state}, copied up to {reached}: what came since is not copied"
+                for (_, p), end in sorted(ends.items())
+                if end > (reached := promotion.end((plan.topic_id, p)))
+            ]
 
     def _pipeline(self, look: PipelineLook, state: Control) -> None:
         self.report.pipeline = look.version()

@@ -9,7 +9,7 @@ from verbatim.plan.pipelines import PipelinePlan, TopicFlow
 
 DAY_S = 24 * 3600
 
-Action = Literal["make", "grow", "there", "refused"]
+Action = Literal["make", "grow", "there", "refused", "promoted"]
 
 
 @dataclass
@@ -157,6 +157,7 @@ def _topic(t: TopicPlan) -> str:
         "grow": " (partitions to be added)",
         "there": "",
         "refused": " (refused)",
+        "promoted": " (promoted: not copied any more)",
     }[t.action]
     rate = "unknown" if t.rate is None else f"{t.rate:,.1f}"
     each = "size unknown" if t.record_bytes is None else f"about {size(t.record_bytes)} each"

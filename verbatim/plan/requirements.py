@@ -68,7 +68,7 @@ class Requirements:
             s.positions_topic: "<link>.positions",
             s.mappings_topic: "<link>.offset-mappings",
         }
-        kinds |= {t.destination: "<destinations>" for t in plans if t.refused is None}
+        kinds |= {t.destination: "<destinations>" for t in plans if t.action not in ("refused", "promoted")}
         needed = {name: needed_on(TARGET, kind) for name, kind in kinds.items()}
         there = [name for name in needed if name and name not in to_make]
         granted = granted_rights.of_topics(self.target, there, deadline)

@@ -24,6 +24,13 @@ def plain_id(topic_id: str) -> str:
     return topic_id.rstrip("=").replace("+", "-").replace("/", "_")
 
 
+class Promoted(NamedTuple):
+    """A topic that others write at the destination: of each partition the end of the copies there."""
+
+    topic_id: str
+    ends: list[int]
+
+
 class Halt(NamedTuple):
     """Why a partition stands still, and its position at the source where that is known."""
 
@@ -44,6 +51,10 @@ class Said:
     topic_ids: dict[str, set[str]] = field(default_factory=dict)
     accepted: set[str] = field(default_factory=set)
     pipelines: dict[int, str] = field(default_factory=dict)
+    _promoted: dict[str, Promoted] = field(default_factory=dict)
+    """By topic."""
+    _taken: dict[str, int] = field(default_factory=dict)
+    """Topic -> offset of the record by which it was taken from the link last."""
     _halts: dict[PartitionId, dict[str, Halt]] = field(default_factory=dict)
     """Topic id and partition -> application -> halt."""
     _refused: dict[str, str] = field(default_factory=dict)
@@ -59,7 +70,7 @@ class Said:
         if not isinstance(record, dict) or record.get("link", self.link) != self.link:
             return
         try:
-            self._take(record)
+            self._take(offset, record)
         except (KeyError, TypeError, AttributeError) as error:
             raise VerbatimError(
                 f"control record at offset {offset}: a damaged {record.get('kind')!r} ({error!r})"
@@ -70,6 +81,13 @@ class Said:
         """The number of the newest pipeline, 0 where there was never one."""
         return next(reversed(self.pipelines), 0)
 
+    def copies_end(self, topic: str, topic_id: str, partition: int) -> int | None:
+        """Where the copies of a partition end at the destination, if others write behind them."""
+        of = self._promoted.get(topic)
+        if of is None or of.topic_id != topic_id or partition >= len(of.ends):
+            return None
+        return of.ends[partition]
+
     def halts(self, topic_id: str, partition: int) -> list[Halt]:
         """Why a partition stands still."""
         out = list(self._halts.get((topic_id, partition), {}).values())
@@ -77,7 +95,7 @@ class Said:
             out.append(Halt(f"destination-refused: {why}", None))
         return out
 
-    def _take(self, record: dict[str, Any]) -> None:
+    def _take(self, offset: int, record: dict[str, Any]) -> None:
         kind = record.get("kind")
         if kind == "origin":
             place = record["topic"], plain_id(record["topic_id"]), record["partition"]
@@ -97,12 +115,25 @@ class Said:
             if hashlib.sha256(record["definition"].encode()).hexdigest() != record["sha256"]:
                 raise TypeError("its definition has another sha256")
             self.pipelines[record["n"]] = record["definition"]
+        elif kind == "promotion":
+            self._promotion(offset, record)
         elif kind == "accept-destination":
             self.accepted.update(record["destinations"])
         elif kind == "destination":
             self._refused.pop(plain_id(record["topic_id"]), None)
             if record.get("refused") is not None:
                 self._refused[plain_id(record["topic_id"])] = record["refused"]
+
+    def _promotion(self, offset: int, record: dict[str, Any]) -> None:
+        topic, state = record["topic"], record["state"]
+        if state == "promoting" and topic not in self._promoted:
+            self._taken[topic] = offset
+        elif record.get("answers") != self._taken.get(topic):
+            return  # of a run that another one has overtaken
+        elif state == "promoted":
+            self._promoted[topic] = Promoted(plain_id(record["topic_id"]), list(record["copied"]))
+        elif state == "copied":
+            self._promoted.pop(topic, None)
 
 
 def report_halts(halts: list[Halt], report: PartitionReport) -> None:

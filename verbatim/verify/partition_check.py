@@ -76,8 +76,14 @@ class LinkContext:
         """Both sides' (log start, end); the destination's first, so that all it holds is below the source's
         end."""
         theirs = self.destination.bounds(*pair.to) if pair.is_there else (0, 0)
+        if (end := self.copies_end(pair)) is not None:
+            theirs = (min(theirs[0], end), min(theirs[1], end))
         ours = self.source.bounds(*pair.at) if pair.partition < pair.state.partitions else (0, 0)
         return ours, theirs
+
+    def copies_end(self, pair: Pair) -> int | None:
+        """Where the destination's copies end, if others write behind them."""
+        return self.said.copies_end(pair.topic, pair.state.topic_id, pair.partition)
 
     def others(self, pair: Pair) -> set[str]:
         """Other source topics that meet there."""
@@ -135,6 +141,8 @@ class _PartitionCheck:
         if link.mappings.several and (others := link.others(pair)):
             self._claims = Claims([] if self._runs is None else [self._runs])
             self._among_others(others)
+        if (end := link.copies_end(pair)) is not None:
+            report.note(f"promoted: what others have written there, from offset {end} on, is not compared")
         if self._sound:
             self._await_end(int(self._sound.destination[-1] + self._sound.length[-1]))
         ours, theirs = link.bounds(pair)
@@ -306,7 +314,7 @@ class _PartitionCheck:
         self._tell_provenance()
 
     def _compacted(self, plan: Plan, delivered: int | None) -> None:
-        if self._link.clusters is not None:
+        if self._link.clusters is not None or self._link.copies_end(self._pair) is not None:
             self._report.note(
                 "compacted, and written by others too: a copy may be gone for a record of theirs, so only the mappings are checked"
             )

@@ -262,6 +262,26 @@ def test_what_others_have_copied_below_the_origin_is_never_left_out() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("runs", "at_end"), [([[8, 11, 2], [11, 13, 1]], 14), ([], 9)], ids=["copied", "nothing copied"]
+)
+def test_where_others_write_behind_the_copies_a_group_at_the_sources_end_stands_before_them(
+    runs: list[list[int]], at_end: int
+) -> None:
+    """Promise: exact, whatever the destination's end is by now, also once the mappings are gone."""
+    partition = indexed(History(7, 0, [mapping(7, 12, runs)]))
+    assert partition.end == (at_end if runs else None)
+    partition.held, partition.final = 30, Point(12, at_end, True)
+    assert partition.translate(12, 7) == (at_end, True, None)
+    assert partition.translate(13, 7) == (at_end, False, translation_index.AHEAD)
+    assert partition.translate(8, 7) == (11 if runs else at_end, True, None)
+    assert partition.translate(6, 7) == (None, False, translation_index.BEFORE_ORIGIN)
+    forgotten = PartitionIndex(TO)
+    forgotten.final = Point(12, at_end, True)
+    assert forgotten.translate(12, 7) == (at_end, True, None)
+    assert forgotten.translate(11, 7) == (None, False, translation_index.BEFORE_HISTORY)
+
+
 def test_where_the_link_itself_has_copied_before_the_first_record_copied_is_the_next() -> None:
     found = Index(1000, 10**9)
     found.add(mapping(0, 10, [[0, 0, 10]], "old"), 0)

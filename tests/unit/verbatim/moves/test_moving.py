@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from common.config import loading
-from common.errors import PartitionsHalted
+from common.errors import PartitionsHalted, SettingsError
 from common.kafka.client import clients, topics
+from common.kafka.client.topics import TopicInfo
 from common.link.control_state import Control
+from common.link.promotions import Promotion
 from common.ports import Deadline
 from offsets.commit_rule import MEANINGS
 from offsets.group_offsets import GroupKey, GroupOffset
@@ -169,6 +171,56 @@ def test_a_group_that_would_be_left_behind_is_a_doubt() -> None:
         "group sick can't be moved (failed)",
     ]
     assert all("CONSUMER_GROUPS_EXCLUDE" in doubt for doubt in judged.doubts)
+
+
+def info(name: str, partitions: int = 1) -> TopicInfo:
+    return TopicInfo(name, f"id-{name}", partitions)
+
+
+PROMOTED = {
+    "b": Promotion(0, "id-b", "b", "promoted", (5,), (5,)),
+    "c": Promotion(1, "id-c", "c", "promoting", (5,)),
+}
+
+
+def test_the_topics_that_are_named_are_moved_and_those_promoted_before_are_kept() -> None:
+    found = [info("a"), info("b"), info("c"), info("bc")]
+    assert rules.chosen(found, (), PROMOTED) == ([info("a"), info("c"), info("bc")], ["b"])
+    assert rules.chosen(found, ("b", "a"), PROMOTED) == ([info("a")], ["b"])
+    assert rules.chosen(found, ("b.*",), PROMOTED) == ([info("bc")], ["b"])
+    assert rules.chosen([], ("b",), PROMOTED) == ([], []), "it is gone from the source by now"
+    with pytest.raises(SettingsError, match="--topic: x means no topic"):
+        rules.chosen(found, ("a", "x"), PROMOTED)
+
+
+def test_a_topic_whose_promotion_was_not_ended_is_not_copied() -> None:
+    control = Control()
+    control.steering = replace(control.steering, promotions=PROMOTED)
+    (told,) = rules.paused(control, ["a", "b", "c"])
+    assert told.startswith("topic c is promoting: ") and "verbatim demote c" in told
+
+
+@pytest.mark.parametrize(
+    ("row", "gone_on"),
+    [
+        (replace(a_row("active"), committed=12), True),
+        (replace(a_row("target-ahead"), committed=13), True),
+        (replace(a_row("active"), committed=11), False),
+        (replace(a_row("active"), committed=None), False),
+        (replace(a_row("active", exact=False), committed=13), False),
+        (replace(a_row("in-step"), committed=12), False),
+    ],
+)
+def test_a_group_has_gone_on_where_it_reads_behind_all_that_it_had_to_read(row: Row, gone_on: bool) -> None:
+    assert rules.has_gone_on(row) is gone_on
+
+
+def test_partitions_of_other_topics_stay_at_the_source_and_are_named() -> None:
+    offsets = {"g": {("t", 0): 1, ("u", 1): 2, ("u", 0): 3}, "other": {("u", 0): 1}}
+    found = rules.stay(offsets, [a_row()], {"t"})
+    assert found == {"g": [("u", 0), ("u", 1)]}
+    assert rules.told_of(found)[0].startswith("group g goes on at the source with u: ")
+    assert rules.stay({"g": {("t", 0): 1}}, [a_row()], {"t"}) == {}
 
 
 def test_a_group_that_has_moved_anywhere_is_seen() -> None:

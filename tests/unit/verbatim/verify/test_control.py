@@ -42,6 +42,23 @@ def test_a_refused_destination_counts_until_it_is_accepted() -> None:
     assert said(refused, {**refused, "refused": None}).halts("i-d_", 7) == []
 
 
+def test_where_others_write_behind_the_copies_their_end_is_known_until_the_link_goes_on() -> None:
+    about = {"link": "mine", "kind": "promotion", "topic": "t", "topic_id": "i+d/", "destination": "c"}
+    taken = {**about, "state": "promoting", "ends": [5, 6]}
+    done = {**about, "state": "promoted", "ends": [5, 6], "copied": [3, 4], "answers": 0}
+    back = {**about, "state": "copied", "answers": 0}
+
+    def ends(*records: dict[str, Any]) -> list[int | None]:
+        found = said(*records)
+        places = (("t", "i-d_", 1), ("t", "i-d_", 2), ("t", "another", 0), ("u", "i-d_", 0))
+        return [found.copies_end(*place) for place in places]
+
+    assert ends(taken) == [None] * 4
+    assert ends(taken, done) == ends(taken, done, taken) == [4, None, None, None]
+    assert ends(taken, taken, done) == ends(taken, done, back) == [None] * 4, "overtaken, and given back"
+    assert ends(taken, done, {**back, "answers": 1}) == [4, None, None, None]
+
+
 def test_what_others_write_is_left_out_and_a_damaged_record_of_the_link_is_named() -> None:
     origin = {**AT, "kind": "origin", "offset": 5}
     strays = (None, b"", b"x", b"[1]", b"null", {**origin, "link": "other"}, {"kind": "order"})
