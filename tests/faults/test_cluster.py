@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,13 +23,13 @@ Cluster = tuple[str, dict[str, Application]]
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    """A standalone master with two workers of two cores, which take nobody without their secret."""
+    """A standalone master with two workers of three cores, which take nobody without their secret."""
     conf = {
         "spark.authenticate": "true",
         "spark.network.crypto.enabled": "true",
         "spark.authenticate.secret": "s3cret",
     }
-    url, daemons = standalone(tmp_path, workers=2, cores=2, memory="1g", conf=conf)
+    url, daemons = standalone(tmp_path, workers=2, cores=3, memory="2g", conf=conf)
     try:
         for daemon in daemons.values():
             daemon.start()
@@ -52,31 +53,33 @@ def applications(
 ) -> list[Process]:
     """Both applications, started, on two executors of one core each: one core of each worker for each of
     them."""
-    variables = environment(
-        source,
-        target,
-        names.link,
-        topic,
-        folder,
-        SPARK_MASTER=cluster[0],
-        PYSPARK_PYTHON=sys.executable,
-        **settings,
-    ) | {
-        "SPARK_CONF_DIR": str(folder / "conf"),
+    variables = environment(source, target, names.link, topic, folder, **settings) | {
         "KAFKA_CLUSTERS_SOURCE_CLIENT_CONFIG": str(clients),
         "KAFKA_CLUSTERS_DESTINATION_CLIENT_CONFIG": str(clients),
     }
+    return [started(name, variables, folder, cluster, cores=2) for name in ("replicator", "deduplicator")]
+
+
+def started(name: str, variables: dict[str, str], folder: Path, cluster: Cluster, cores: int) -> Process:
+    """An application on so many executors of one core each."""
     properties = {
         "spark.executor.memory": "512m",
         "spark.executor.cores": "1",
-        "spark.cores.max": "2",
+        "spark.cores.max": str(cores),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
     }
     conf = [word for key, value in properties.items() for word in ("--conf", f"{key}={value}")]
-    return [
-        Process(name, variables, folder / f"{name}.log", *conf) for name in ("replicator", "deduplicator")
-    ]
+    of_spark = {
+        "SPARK_MASTER": cluster[0],
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_CONF_DIR": str(folder / "conf"),
+    }
+    return Process(name, variables | of_spark, folder / f"{name}.log", *conf)
+
+
+def told(process: Process, words: str) -> bool:
+    return words in process.said()
 
 
 @pytest.mark.timeout(600)
@@ -143,4 +146,55 @@ def test_lanes_follow_executors_that_go_and_come(
         raise
     finally:
         for process in (replicator, deduplicator):
+            process.end()
+
+
+@pytest.mark.timeout(600)
+def test_links_of_a_folder_share_the_executors_of_a_cluster(
+    source: Kafka, target: Kafka, names: Names, tmp_path: Path, cluster: Cluster
+) -> None:
+    """Promise: of three links on slots for two, the last waits and says so, and has the slot of the first
+    that goes; whatever a lost worker takes along, each link is as exact as elsewhere."""
+    s, t = source.bootstrap_servers, target.bootstrap_servers
+    topics = [names.topic(name) for name in ("one", "two", "three")]
+    variables = environment(s, t, names.link, "", tmp_path, LINKS=str(links := tmp_path / "links"))
+    for of_link in ("APPLICATION_NAME", "KAFKA_CLUSTERS_SOURCE_TOPIC"):
+        del variables[of_link]
+    links.mkdir()
+    for topic in topics:
+        create_topic(s, topic, PARTITIONS, TOPIC)
+        (links / f"{topic}.yaml").write_text(f"KAFKA_CLUSTERS_SOURCE_TOPIC: {topic}\n")
+    # Those whose files come first by their names have slots.
+    first, second, last = sorted(topics)
+    # The deduplicator has a slot more than lanes.
+    running = [
+        started(name, variables, tmp_path, cluster, cores)
+        for name, cores in (("replicator", 2), ("deduplicator", 3))
+    ]
+    loads = {topic: Load(s, topic, PARTITIONS, SEED) for topic in topics}
+    lost = cluster[1]["worker-2"]
+    try:
+        for topic in (first, second):
+            await_delivery(t, topic, 1, 240)
+        for process in running:
+            assert wait_for(partial(told, process, "slots for 2 of 3 links"), 60)
+        copied = loads[first].stop()
+        await_delivery(t, first, copied)
+        (links / f"{first}.yaml").unlink()
+        await_delivery(t, last, 1, 180)
+        lost.kill()
+        lost.start()
+        for topic in (second, last):
+            await_delivery(t, topic, loads[topic].written + 1, 180)
+            copied = loads[topic].stop()
+            await_delivery(t, topic, copied)
+        for topic in topics:
+            assert assert_equal(s, t, topic) == loads[topic].written
+            assert_mapped(s, t, topic, f"{topic}.offset-mappings")
+        assert [process.terminate() for process in running] == [0, 0]
+    except BaseException:
+        print(*(process.said()[-4000:] for process in running), sep="\n")
+        raise
+    finally:
+        for process in running:
             process.end()
