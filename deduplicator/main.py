@@ -26,6 +26,7 @@ from common.ports import Deadline
 from common.spark.lane_jobs import Behind
 from deduplicator.driver.acl_replication import AclReplication
 from deduplicator.driver.destinations import Destinations
+from deduplicator.driver.letter_topic import LetterTopic
 from deduplicator.driver.staging_trim import limits, trim
 from deduplicator.lane import lane, recovery
 from deduplicator.lane_plan import DeduplicatorShare, Left, StagingPartition
@@ -60,6 +61,7 @@ class Deduplicator(Application):
     run_lane = staticmethod(lane.run)
     state: StateTable
     destinations: Destinations
+    letter_topic: LetterTopic
     acls: AclReplication
 
     def __init__(self, settings: Settings, until_caught_up: bool, live: LiveFile | None = None) -> None:
@@ -85,6 +87,8 @@ class Deduplicator(Application):
             log.warning("%s; it is tried again before anything is written there", error)
         self.destinations = Destinations(self.settings, self.link, self.control)
         self.destinations.settle(again=True)
+        self.letter_topic = LetterTopic(self.settings, self.control)
+        self.letter_topic.settle(again=True)
         self.acls = AclReplication(self.settings, self.control)
         self.acls.settle(again=True)
         self._folded_at = -math.inf
@@ -100,7 +104,7 @@ class Deduplicator(Application):
     def take_over(self, settings: Settings) -> bool:
         if hasattr(self, "destinations"):
             self.destinations.take_over(settings)
-            self.acls.settings = settings
+            self.acls.settings = self.letter_topic.settings = settings
             self._look_again_at = 0.0
         return True
 
@@ -144,6 +148,7 @@ class Deduplicator(Application):
         position = self.control.state.position
         try:
             self.destinations.settle(again)
+            self.letter_topic.settle(again)
             self.acls.settle(again)
             self._settled = position
             if again:

@@ -21,7 +21,7 @@ from common.config.fields import FIELDS, Fields
 from common.config.reference import settings_table
 from common.config.sources import _FAMILY
 from common.link.halt_reasons import HaltReason
-from common.link.identity import metrics_topic, own_topics
+from common.link.identity import dead_letters_topic, metrics_topic, own_topics
 from common.link.permissions import RIGHTS, SCHEMAS, rights_table
 from common.pipeline import conditions, models, registries, stages
 from replicator.driver.heartbeats import CONFIG as HEARTBEATS
@@ -32,6 +32,7 @@ DOCS = ROOT / "docs"
 K8S = ROOT / "k8s"
 PIPELINE_MODELS = (
     *(models.Pipeline, models.Flow, stages.Stage, stages.Filter, conditions.Operators, stages.Headers),
+    *(models.OnError, models.DeadLetters),
     *(stages.Mask, stages.Partial, stages.Fields, stages.Validate, models.Example, models.Record),
     *(registries.Registries, registries.Registry, registries.Auth, registries.Schemas),
 )
@@ -110,6 +111,7 @@ def link_topics(staging_partitions: int = 8) -> dict[str, tuple[int, dict[str, s
     told = dict(own_topics(settings))
     told[settings.group_offsets_topic] = (1, {"cleanup.policy": "compact"})
     told[settings.schemas_topic] = (1, {"cleanup.policy": "compact"})
+    told |= dead_letters_topic(settings)
     told |= metrics_topic(settings)
     told[settings.heartbeats_topic] = (1, dict(HEARTBEATS))
     return told
@@ -138,9 +140,8 @@ def topics() -> str:
 
     def row(name: str) -> tuple[str, ...]:
         partitions, config = told[name]
-        several = (
-            "`STAGING_PARTITIONS`" if name.endswith((".staging", ".offset-mappings")) else str(partitions)
-        )
+        as_staging = name.endswith((".staging", ".offset-mappings", ".dead-letters"))
+        several = "`STAGING_PARTITIONS`" if as_staging else str(partitions)
         setting = name.partition(".")[2].replace("-", "_").upper() + "_TOPIC"
         made = ", ".join(f"`{key}={value}`" for key, value in config.items())
         return f"`<{name.replace('.', '>.', 1)}`", several, made, f"`{setting}`"

@@ -35,6 +35,10 @@ PARTITIONS = {
     "records": ("verbatim_records", "records staged, or delivered"),
     "left_out": ("verbatim_left_out", "records left out, since they have been at the target"),
     "filtered": ("verbatim_filtered", "records left out, since the pipeline's stages leave them out"),
+    "dead_letters": (
+        "verbatim_dead_letters",
+        "records that have become dead letters, since a stage failed on them",
+    ),
     "skipped": ("verbatim_skipped", "records left out, since a stage of the pipeline failed on them"),
     "duplicates": ("verbatim_duplicates", "records dropped, since they were delivered before"),
     "lag": ("verbatim_lag", "offsets of the source that are not in staging yet"),

@@ -383,6 +383,9 @@ class Fields(BaseModel):
     schemas_topic_name: OptionalName = _own_topic(
         "SCHEMAS_TOPIC", "schemas", "ids of schemas at both registries; one partition"
     )
+    dead_letters_topic_name: OptionalName = _own_topic(
+        "DEAD_LETTERS_TOPIC", "dead-letters", "records on which a stage of the pipeline has failed"
+    )
     heartbeats_interval_s: Annotated[float, BeforeValidator(_duration_or_off)] = _setting(
         "HEARTBEATS_INTERVAL", 0.0, "how often the replicator writes a heartbeat to a topic of its own at the SOURCE, which is copied like any "
         "other; the delay is in its metrics. Off, nothing is ever written there", "none", ge=0, le=3600, allow_inf_nan=False,
@@ -395,8 +398,8 @@ class Fields(BaseModel):
     )
     link_topic_config: Annotated[str, BeforeValidator(_link_topic_config)] = _setting(
         "LINK_TOPIC_CONFIG", "", "`key=value`, comma-separated: configuration of the link's own topics when Verbatim makes them "
-        "(`min.insync.replicas=2`); `staging:`, `control:`, `positions:`, `offset-mappings:`, `group-offsets:`, `schemas:` or `metrics:` before the key means "
-        "that one only (`offset-mappings:retention.ms=1209600000`)", "none",
+        "(`min.insync.replicas=2`); `staging:`, `control:`, `positions:`, `offset-mappings:`, `group-offsets:`, `dead-letters:`, `schemas:` or "
+        "`metrics:` before the key means that one only (`offset-mappings:retention.ms=1209600000`)", "none",
     )  # fmt: skip
     client_properties: dict[str, dict[str, str | int]] = Field(default_factory=dict)
     config_file: str | None = None

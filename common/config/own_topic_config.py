@@ -5,7 +5,10 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-KINDS = ("staging", "positions", "control", "offset-mappings", "group-offsets", "schemas", "metrics")
+KINDS = (
+    *("staging", "positions", "control", "offset-mappings", "group-offsets"),
+    *("dead-letters", "schemas", "metrics"),
+)
 
 HOUR_MS = 3600 * 1000
 LEAST_MESSAGE_BYTES = 1 << 20
@@ -30,6 +33,8 @@ def configured(text: str) -> dict[str, dict[str, str]]:
 
 
 def _check(entry: str, kind: str, key: str, value: str) -> None:
+    if key.startswith("retention.") and kind == "dead-letters":
+        return  # nothing depends on what is there
     if key == "retention.ms" and kind in ("offset-mappings", "metrics"):
         if value != "-1" and not (value.isdecimal() and int(value) >= HOUR_MS):
             raise ValueError(f"entry {entry!r}: {kind} are kept for an hour at least")

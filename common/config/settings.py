@@ -78,6 +78,10 @@ class Settings(Fields):
         return self.mappings_topic_name or f"{self.application_name}.offset-mappings"
 
     @property
+    def dead_letters_topic(self) -> str:
+        return self.dead_letters_topic_name or f"{self.application_name}.dead-letters"
+
+    @property
     def group_offsets_topic(self) -> str:
         return self.group_offsets_topic_name or f"{self.application_name}.group-offsets"
 
@@ -128,6 +132,7 @@ class Settings(Fields):
             self.mappings_topic: "offset-mappings",
             self.group_offsets_topic: "group-offsets",
             self.schemas_topic: "schemas",
+            self.dead_letters_topic: "dead-letters",
         }
 
     @property

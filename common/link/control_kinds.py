@@ -271,6 +271,17 @@ class Pipeline(ControlRecord, kind="pipeline"):
     sha256: str
 
 
+@dataclass(frozen=True)
+class DeadLetters(ControlRecord, kind="dead-letters"):
+    """The link's topic of dead letters, as the deduplicator found it; `refused`: why nothing may be written
+    there."""
+
+    topic: str
+    topic_id: str | None
+    max_message_bytes: int
+    refused: str | None = None
+
+
 def encode(record: ControlRecord, link: str) -> bytes:
     """A record as it lies in the topic."""
     said = {

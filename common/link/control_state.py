@@ -94,6 +94,8 @@ class Control:
     """Source group -> how far it is on its way to the target, if it is."""
     pipelines: dict[int, PipelineVersion] = field(default_factory=dict)
     """Number -> pipeline, oldest first."""
+    dead_letters: kinds.DeadLetters | None = None
+    """The topic of dead letters, as it was found last."""
 
     def apply(self, offset: int, value: bytes | None) -> str | None:
         """Take in the record at `offset`; of one that is skipped, why, unless it is another link's.
@@ -329,6 +331,9 @@ class Control:
 
     def _on_let_go(self, offset: int, r: kinds.LetGo) -> None:
         self.steering = replace(self.steering, promotions=promotions.let_go(self.steering.promotions, r))
+
+    def _on_dead_letters(self, _: int, r: kinds.DeadLetters) -> None:
+        self.dead_letters = r
 
     def _on_pipeline(self, offset: int, r: kinds.Pipeline) -> None:
         # A paused leader may wake up and write the number that its successor has written.

@@ -28,10 +28,15 @@ from common.kafka.wire.records import (
     Rows,
     crc32,
 )
+from common.link.frame_errors import ROWS_AND_FAILED, Failed, check
 
 VERSION = b"1"
 BATCHES_VERSION = b"2"
 """Of a frame whose value is record batches as they were at the source (common/link/batch_frame.py)."""
+FAILED_VERSION = b"3"
+"""Of a frame that also holds records that a stage failed on (common/link/frame_errors.py). Read as one of
+version 1, these would pass for others."""
+_VERSIONS = (VERSION, BATCHES_VERSION, FAILED_VERSION)
 _PADDING = 4096
 """More than Arrow pads a frame's buffers with."""
 COMPRESSED_FROM_BYTES = 64 << 10
@@ -40,8 +45,8 @@ than its bytes would."""
 
 MAX_PARTITION = 2**31 - 1
 
-_SCHEMA_BYTES = ROWS.serialize().size
-"""What a stream begins with."""
+_SCHEMA_BYTES = {len(schema): schema.serialize().size for schema in (ROWS, ROWS_AND_FAILED)}
+"""What a stream begins with, by the number of columns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +56,7 @@ class Frame:
     `start` and `next` are positions at the source, before and after. `origin` marks the first frame of a
     partition on a link, `gap` a loss that an operator accepted, with its `reason`. `batches`: its value is
     record batches as they were at the source. `pipeline`: the number of the pipeline that has decided what it
-    holds, 0 where the link never had one.
+    holds, 0 where the link never had one. `failed`: what else it holds, which `count` does not count.
     """
 
     cluster: str
@@ -67,6 +72,12 @@ class Frame:
     reason: str | None = None
     batches: bool = False
     pipeline: int = 0
+    failed: Failed | None = None
+
+    @property
+    def rows(self) -> int:
+        """How many its value has."""
+        return self.count + (0 if self.failed is None else self.failed.count)
 
     @property
     def source(self) -> tuple[str, str, int]:
@@ -84,10 +95,10 @@ def pack(rows: pa.RecordBatch, codec: pa.Codec | None = None) -> pa.Buffer:
     sink = pa.BufferOutputStream()
     # Arrow offers compression to streams and files only.
     stream = pa.ipc.new_stream(
-        sink, ROWS, options=pa.ipc.IpcWriteOptions(compression=codec, use_threads=False)
+        sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression=codec, use_threads=False)
     )
     stream.write_batch(rows)
-    return sink.getvalue().slice(_SCHEMA_BYTES)
+    return sink.getvalue().slice(_SCHEMA_BYTES[rows.num_columns])
 
 
 def staging_key(topic: str, partition: int) -> bytes:
@@ -97,8 +108,9 @@ def staging_key(topic: str, partition: int) -> bytes:
 
 def encode_headers(frame: Frame, value: pa.Buffer | bytes) -> list[Header]:
     """The Kafka headers of a frame with this value."""
+    version = BATCHES_VERSION if frame.batches else VERSION if frame.failed is None else FAILED_VERSION
     headers: list[Header] = [
-        ("v", BATCHES_VERSION if frame.batches else VERSION),
+        ("v", version),
         ("cluster", frame.cluster.encode()),
         ("topic", frame.topic.encode()),
         ("topic_id", frame.topic_id.encode()),
@@ -116,6 +128,8 @@ def encode_headers(frame: Frame, value: pa.Buffer | bytes) -> list[Header]:
         headers.append(("reason", frame.reason.encode()))
     if frame.pipeline:
         headers.append(("pipeline", b"%d" % frame.pipeline))
+    if frame.failed is not None:
+        headers.append(("failed", frame.failed.to_json()))
     return headers
 
 
@@ -129,10 +143,8 @@ def decode_headers(headers: Sequence[Header] | None) -> tuple[Frame, int]:
         if name in fields or value is None:
             raise FrameError(f"staging record with a repeated or null header {name!r}")
         fields[name] = value
-    if (version := fields.get("v")) not in (VERSION, BATCHES_VERSION):
-        raise FrameError(
-            f"staging record of frame version {version!r}; this release reads {VERSION!r} and {BATCHES_VERSION!r}"
-        )
+    if (version := fields.get("v")) not in _VERSIONS:
+        raise FrameError(f"staging record of frame version {version!r}; this release reads {_VERSIONS}")
     try:
         flags = set(filter(None, fields.get("flags", b"").split(b",")))
         frame = Frame(
@@ -149,19 +161,20 @@ def decode_headers(headers: Sequence[Header] | None) -> tuple[Frame, int]:
             reason=fields["reason"].decode() if "reason" in fields else None,
             batches=version == BATCHES_VERSION,
             pipeline=_number(fields["pipeline"], MAX_OFFSET, 1) if "pipeline" in fields else 0,
+            failed=Failed.from_json(fields["failed"]) if version == FAILED_VERSION else None,
         )
         crc = _checksum(fields["crc"])
-    except (KeyError, ValueError) as error:
+    except (KeyError, ValueError, TypeError) as error:
         raise FrameError(f"staging record with a missing or ill-formed frame header: {error}") from None
     if flags - {b"origin", b"gap"}:
         raise FrameError(f"frame with unknown flags {sorted(flags)}; a newer release may have written it")
-    if frame.next < frame.start or frame.count > min(MAX_RECORDS, frame.next - frame.start):
+    if frame.next < frame.start or frame.rows > min(MAX_RECORDS, frame.next - frame.start):
         raise ImpossibleFrame(
-            f"frame of {_where(frame)} covers [{frame.start}, {frame.next}) with {frame.count} records",
+            f"frame of {_where(frame)} covers [{frame.start}, {frame.next}) with {frame.rows} records",
             frame,
             crc,
         )
-    if frame.gap and frame.count:
+    if frame.gap and frame.rows:
         raise ImpossibleFrame(
             f"frame of {_where(frame)} [{frame.start}, {frame.next}) is an accepted loss and holds records",
             frame,
@@ -171,11 +184,12 @@ def decode_headers(headers: Sequence[Header] | None) -> tuple[Frame, int]:
 
 
 def decode_rows(frame: Frame, crc: int, value: bytes | None) -> Rows:
-    """The records of a frame. Raises FrameError unless checksum, schema, count and offsets are as the headers
-    say."""
+    """The records of a frame, those that a stage failed on among them. Raises FrameError unless checksum,
+    schema, count and offsets are as the headers say."""
     value = value or b""
     must_match(frame, crc, value)
-    if not frame.count:
+    schema = ROWS if frame.failed is None else ROWS_AND_FAILED
+    if not frame.rows:
         if value:
             raise FrameError(
                 f"frame of {_where(frame)} [{frame.start}, {frame.next}) has a value but no records"
@@ -188,16 +202,14 @@ def decode_rows(frame: Frame, crc: int, value: bytes | None) -> Rows:
             raise FrameError(
                 f"frame of {_where(frame)} [{frame.start}, {frame.next}) would unpack into {unpacked} bytes"
             )
-        batch = pa.ipc.read_record_batch(message, ROWS)
-        if batch.num_rows != frame.count:
-            raise FrameError(
-                f"frame of {_where(frame)} says {frame.count} records and holds {batch.num_rows}"
-            )
+        batch = pa.ipc.read_record_batch(message, schema)
+        if batch.num_rows != frame.rows:
+            raise FrameError(f"frame of {_where(frame)} says {frame.rows} records and holds {batch.num_rows}")
         batch.validate(full=True)
         # Arrow doesn't hold a batch to the schema's "not null".
         if any(
             column.null_count and not field.nullable
-            for field, column in zip(ROWS, batch.columns, strict=True)
+            for field, column in zip(schema, batch.columns, strict=True)
         ):
             raise FrameError(
                 f"frame of {_where(frame)} [{frame.start}, {frame.next}) holds a null where none may be"
@@ -205,6 +217,8 @@ def decode_rows(frame: Frame, crc: int, value: bytes | None) -> Rows:
         headers = batch.column(5)
         if headers.values.null_count or headers.values.field("key").null_count:
             raise ValueError("a header without a name")
+        if frame.failed is not None:
+            check(batch, frame.failed)
         rows = Rows.of(_ascending(frame, batch.column(0)), batch)
     except FrameError:
         raise

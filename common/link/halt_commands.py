@@ -88,6 +88,9 @@ WAYS: dict[str, tuple[Way, ...]] = {
         _SKIP,
     ),
     HaltReason.UNAVAILABLE: (Way("Mend the target: the partition is tried again within five minutes"),),
+    HaltReason.DEAD_LETTERS: (
+        Way("Make the topic of dead letters as the line says, or grant WRITE on it: it goes on by itself"),
+    ),
     HaltReason.GONE: (
         Way(
             "Restore the topic; or have it made again, with what was not delivered before",

@@ -27,6 +27,7 @@ class HaltReason(StrEnum):
     NO_KEY = "key-missing"
     UNAVAILABLE = "destination-unavailable"
     GONE = "destination-gone"
+    DEAD_LETTERS = "dead-letters-refused"
 
 
 AT_THE_DESTINATION = frozenset({HaltReason.UNAVAILABLE, HaltReason.GONE})

@@ -72,6 +72,13 @@ def own_topics(settings: Settings) -> dict[str, tuple[int, dict[str, str]]]:
     }
 
 
+def dead_letters_topic(settings: Settings) -> dict[str, tuple[int, dict[str, str]]]:
+    """The same of the topic that `onError: dead-letter` asks for. How long a letter is kept is the cluster's
+    default."""
+    config = {"cleanup.policy": "delete", "max.message.bytes": str(STAGING_MESSAGE_BYTES)}
+    return {settings.dead_letters_topic: (settings.staging_partitions, config)}
+
+
 def metrics_topic(settings: Settings) -> dict[str, tuple[int, dict[str, str]]]:
     """The same of the topic that OTEL_METRICS_EXPORTER=kafka asks for, and that whoever comes first makes."""
     return {

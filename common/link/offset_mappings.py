@@ -21,10 +21,21 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
+class Letters:
+    """Where the dead letters of a range lie: topic, partition, and runs of source offset, offset there,
+    length."""
+
+    topic: str
+    partition: int
+    runs: list[list[int]]
+
+
+@dataclass(frozen=True, slots=True)
 class Mapping:
     """`[start, next)` is the source range covered; `staging_offset` the position in staging after the
     transaction; `runs` list [source offset, destination offset, length]; `lost` counts offsets skipped with
-    an operator's consent; `pipeline`: the version by which all of the range was copied, 0 without one."""
+    an operator's consent; `pipeline`: the version by which all of the range was copied, 0 without one;
+    `dead_letters`: where those are of the records on which one of its stages failed, if there are any."""
 
     cluster: str
     topic: str
@@ -40,6 +51,7 @@ class Mapping:
     lost: int
     runs: list[list[int]]
     pipeline: int = 0
+    dead_letters: Letters | None = None
 
 
 def encode(mapping: Mapping) -> tuple[bytes, bytes]:
@@ -63,6 +75,8 @@ def encode(mapping: Mapping) -> tuple[bytes, bytes]:
     if mapping.pipeline:
         value["pipeline"] = mapping.pipeline
     value["runs"] = mapping.runs
+    if mapping.dead_letters:
+        value["dead_letters"] = mapping.dead_letters
     return orjson.dumps({"topic": mapping.topic, "partition": mapping.partition}), orjson.dumps(value)
 
 
@@ -104,6 +118,7 @@ def _mapping(r: dict[str, Any]) -> Mapping:
         r.get("lost", 0),
         r["runs"],
         r.get("pipeline", 0),
+        Letters(**r["dead_letters"]) if "dead_letters" in r else None,
     )
     _check(mapping)
     return mapping
@@ -130,7 +145,12 @@ def _check(m: Mapping) -> None:
         m.lost,
         m.pipeline,
     ]
-    for source, destination, length in m.runs:
+    runs = m.runs
+    if m.dead_letters is not None:
+        _must_be_texts(m.dead_letters.topic)
+        numbers.append(m.dead_letters.partition)
+        runs = m.runs + m.dead_letters.runs
+    for source, destination, length in runs:
         numbers += (source, destination, length)
     _must_be_numbers(*numbers)
 

@@ -14,6 +14,7 @@ REPLICATOR, DEDUPLICATOR, OFFSETS, SCHEMAS = "replicator", "deduplicator", "offs
 CLUSTER = "kafka-cluster"
 HEARTBEATS = "with `HEARTBEATS_INTERVAL`"
 METRICS = "with `OTEL_METRICS_EXPORTER=kafka`"
+DEAD_LETTERS = "with `onError: dead-letter`"
 MIRROR_MAKER = "with `START_OFFSETS=mirrormaker:...`, until the link has begun"
 
 
@@ -104,6 +105,14 @@ RIGHTS: tuple[Right, ...] = (
     _own(DEDUPLICATOR, "WRITE", "positions", "for its counters"),
     _own(DEDUPLICATOR, "READ", "offset-mappings"),
     _own(DEDUPLICATOR, "WRITE", "offset-mappings"),
+    *(_own(DEDUPLICATOR, o, "dead-letters", DEAD_LETTERS) for o in ("WRITE", "DESCRIBE_CONFIGS")),
+    _own(
+        DEDUPLICATOR,
+        "READ",
+        "dead-letters",
+        DEAD_LETTERS + "; else what needs a partition of it where a transaction hangs halts",
+    ),
+    _own(DEDUPLICATOR, "CREATE", "dead-letters", DEAD_LETTERS + ", unless it is made by hand"),
     _own(DEDUPLICATOR, "CREATE", "metrics", METRICS + ", unless it is made by hand"),
     _group(DEDUPLICATOR, "READ", "deduplicator"),
     Right(DEDUPLICATOR, TARGET, "WRITE", "TRANSACTIONAL_ID", "<link>.*"),
@@ -145,13 +154,13 @@ RIGHTS: tuple[Right, ...] = (
 )
 
 
-def needed_on(cluster: str, topic: str) -> frozenset[str]:
-    """What the replicator or the deduplicator can't do without, whatever the settings, on a topic that is
-    called so in RIGHTS."""
+def needed_on(cluster: str, topic: str, when: str = "") -> frozenset[str]:
+    """What the replicator or the deduplicator can't do without, whatever the settings, or `when` they are so,
+    on a topic that is called so in RIGHTS."""
     return frozenset(
         right.operation
         for right in RIGHTS
-        if (right.cluster, right.resource, right.name, right.when) == (cluster, "TOPIC", topic, "")
+        if (right.cluster, right.resource, right.name, right.when) == (cluster, "TOPIC", topic, when)
         and right.principal in (REPLICATOR, DEDUPLICATOR)
     )
 

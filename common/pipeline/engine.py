@@ -51,12 +51,14 @@ class Failure:
 @dataclass(frozen=True, slots=True)
 class Applied:
     """`rows`: what goes on, of `common.kafka.wire.records.ROWS`, in order, with the offsets that they had.
-    `outcomes`: an Outcome for each record that came in. `on_error`: what the flow says of failures."""
+    `outcomes`: an Outcome for each record that came in. `on_error`: what the flow says of failures, in a
+    word; `payload`: whether their dead letters have the records in them."""
 
     rows: pa.RecordBatch
     outcomes: npt.NDArray[np.int8]
     failures: list[Failure]
     on_error: str
+    payload: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +75,7 @@ class ReadyFlow:
 
     def __init__(self, flow: Flow, number: int, keys: Mapping[str, bytes]) -> None:
         """`number`: which one it is, for messages. Raises SettingsError."""
-        self.on_error = flow.on_error
+        self.on_error, self.payload = flow.failed, flow.payload
         self._stages = [
             _Ready(
                 f"stage {at} ({stage.name})",
@@ -114,7 +116,7 @@ class ReadyFlow:
                 outcomes[at[gone]] = Outcome.LEFT_OUT
                 outcomes[at[failed]] = Outcome.FAILED
                 batch, at = batch.part(~gone), at[~gone]
-        return Applied(batch.rows, outcomes, failures, self.on_error)
+        return Applied(batch.rows, outcomes, failures, self.on_error, self.payload)
 
 
 class Engine:

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from common.config.sources import read_text
 from common.errors import SettingsError
-from common.pipeline.models import TO_RUN, Pipeline
+from common.pipeline.models import Pipeline
 
 Location = tuple[str | int, ...]
 
@@ -31,12 +31,12 @@ _ALTERNATIVES = {"bool", "int", "float", "str", "none"}
 """What pydantic calls the types of a value that may be of several."""
 
 
-def load(file: Path, to_run: bool = False) -> Pipeline:
-    """`to_run`: what can be tested and is not run yet is refused too. Raises SettingsError."""
-    return parse(read_text(file, "pipeline"), file, to_run)
+def load(file: Path) -> Pipeline:
+    """Raises SettingsError."""
+    return parse(read_text(file, "pipeline"), file)
 
 
-def parse(text: str, file: Path, to_run: bool = False) -> Pipeline:
+def parse(text: str, file: Path) -> Pipeline:
     """The text of a file; what it names is looked for beside it. Raises SettingsError."""
     try:
         root = yaml.compose(text, _Loader)
@@ -50,7 +50,7 @@ def parse(text: str, file: Path, to_run: bool = False) -> Pipeline:
     if root is None or not isinstance(data, dict):
         raise SettingsError(f"{file}: a pipeline has version and flows")
     try:
-        return Pipeline.model_validate(data, context={TO_RUN: to_run})
+        return Pipeline.model_validate(data)
     except ValidationError as error:
         found = [(*_where(root, _location(one)), _message(one)) for one in error.errors(include_url=False)]
         line, place, message = min(found, key=lambda one: one[0])

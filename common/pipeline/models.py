@@ -5,17 +5,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, ValidationInfo, model_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from common.config.topic_names import check_topic_name, is_name
-from common.pipeline.conditions import Formats
+from common.pipeline.conditions import Formats, is_map
 from common.pipeline.options import Model, checked, expression, located, wrong
 from common.pipeline.registries import Registries, Schemas, Secret
 from common.pipeline.stages import Stage
-
-TO_RUN = "to-run"
-"""In a validation's context: whether the applications are to run it. Then what they do not run yet is
-refused."""
 
 
 def _topic(text: str) -> object:
@@ -25,6 +21,22 @@ def _topic(text: str) -> object:
 TopicText = Annotated[str, checked(_topic)]
 
 
+class DeadLetters(Model):
+    """Of records that a stage fails on, what the topic of dead letters holds."""
+
+    payload: bool = False
+    """whether key, value and headers come with them, as they are at the source: nothing of them is masked"""
+
+
+class OnError(Model):
+    """What becomes of a record that a stage fails on, with options."""
+
+    NOT_BUILT: ClassVar[frozenset[str]] = frozenset({"tolerate"})
+
+    dead_letter: DeadLetters = Field(alias="dead-letter")
+    """it goes to the link's topic of dead letters"""
+
+
 class Flow(Formats):
     """What is done with the records of some topics."""
 
@@ -32,15 +44,33 @@ class Flow(Formats):
 
     topics: list[TopicText] = Field(min_length=1)
     """names, or regular expressions that match whole names"""
-    on_error: Literal["halt", "skip", "dead-letter"] = Field("halt", alias="onError")
-    """what becomes of a record that a stage fails on"""
+    on_error: Annotated[
+        Annotated[OnError, Tag("map")] | Annotated[Literal["halt", "skip", "dead-letter"], Tag("other")],
+        Discriminator(is_map),
+    ] = Field("halt", alias="onError")
+    """what becomes of a record that a stage fails on: `halt`, `skip`, `dead-letter`, or
+    `{dead-letter: {payload: true}}`"""
     stages: list[Stage] = Field(min_length=1)
     """in order"""
 
+    @field_validator("on_error")
+    @classmethod
+    def _plainly(cls, given: OnError | str) -> OnError | str:
+        """Two spellings of one thing are one version."""
+        return "dead-letter" if isinstance(given, OnError) and not given.dead_letter.payload else given
+
+    @property
+    def failed(self) -> str:
+        """What becomes of a record that a stage fails on, in a word."""
+        return self.on_error if isinstance(self.on_error, str) else "dead-letter"
+
+    @property
+    def payload(self) -> bool:
+        """Whether its dead letters have the records in them."""
+        return isinstance(self.on_error, OnError)
+
     @model_validator(mode="after")
-    def _fits(self, info: ValidationInfo) -> Flow:
-        if self.on_error == "dead-letter" and info.context and info.context[TO_RUN]:
-            raise wrong("dead-letter is not run yet", "onError")
+    def _fits(self) -> Flow:
         for number, stage in enumerate(self.stages):
             with located("stages", number):
                 stage.check(self)

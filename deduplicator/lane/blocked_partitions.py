@@ -23,6 +23,7 @@ from common.link.partitioning import staging_partition
 from common.partitions import PartitionId, PartitionName
 from common.ports import Deadline
 from deduplicator.lane.blocked_partition import BlockedPartition
+from deduplicator.lane.letter_topic import LetterTopic
 from deduplicator.lane.partition_state import StagingPartitionState
 from deduplicator.lane.transaction import Again
 from deduplicator.lane.unavailable import Unavailable
@@ -50,6 +51,7 @@ class BlockedPartitions:
         self.stuck: dict[PartitionId, BlockedPartition] = {}
         self._admin = admin
         self._unavailable = unavailable
+        self.letter_topic = LetterTopic(term, unavailable, state.partition)
         self._answered: dict[PartitionId, int] = {}
         self._ask_from: dict[int, int] = {}
         """Control offset of a question -> end of staging when it was seen first."""
@@ -144,27 +146,33 @@ class BlockedPartitions:
         self._closing = {}
 
     def go_back_where_cleared(self) -> None:
-        """A destination that was refused or set aside is fit now, or takes records without a key: go back to
-        the first frame skipped for it."""
+        """A destination that was refused or set aside is fit now, or takes records without a key, or the
+        topic of dead letters takes some: go back to the first frame skipped for it."""
         self._unavailable.look()
         cleared: list[str] = []
         for key, trouble in self.stuck.items():
-            if trouble.reason not in (HaltReason.REFUSED, HaltReason.NO_KEY, *AT_THE_DESTINATION):
-                continue
-            destination = self.term.state.destinations.get(key[0])
-            if destination is None or (trouble.reason == HaltReason.NO_KEY and destination.compacted):
-                continue
-            if (destination.topic, key[1]) in self._unavailable.aside:
-                continue
-            if destination.refused is None:
+            if (fit := self._fit_again(key, trouble.reason)) is not None:
                 trouble.reason = HaltReason.MISSING
                 trouble.until = max(trouble.until, self.state.position)
                 trouble.returning = True
-                cleared.append(destination.topic)
+                cleared.append(fit)
         if cleared:
             # All at once: a second return, to a later offset, would leave out what the first one has not read
             # again yet.
             raise Again(f"{', '.join(cleared)}: fit again, going back to the first frame skipped")
+
+    def _fit_again(self, key: PartitionId, reason: str) -> str | None:
+        """The topic for which a partition stood still, where it need not any more."""
+        if reason == HaltReason.DEAD_LETTERS:
+            at = self.letter_topic.at
+            return at[0] if at is not None and self.letter_topic.refusal() is None else None
+        destination = self.term.state.destinations.get(key[0])
+        if reason not in (HaltReason.REFUSED, HaltReason.NO_KEY, *AT_THE_DESTINATION) or destination is None:
+            return None
+        if reason == HaltReason.NO_KEY and destination.compacted:
+            return None
+        aside = (destination.topic, key[1]) in self._unavailable.aside
+        return None if aside or destination.refused is not None else destination.topic
 
     def stay(self, partitions: Collection[PartitionName]) -> None:
         """These destination partitions are set aside: what was being read again for them need not be, before

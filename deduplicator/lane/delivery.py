@@ -23,22 +23,20 @@ from common.app.lane_term import LaneTerm
 from common.errors import Deposed, KafkaTimeout, LinkRefused, UncleanTransaction
 from common.kafka.client.clients import Received
 from common.kafka.errors import NO_RIGHTS, denied, kafka_error
-from common.link.control_state import Control
-from common.link.partitioning import partitions_of
-from common.partitions import PartitionId, PartitionName
+from common.partitions import PartitionId
 from common.ports import Deadline
 from deduplicator.lane.blocked_partition import BlockedPartition
 from deduplicator.lane.blocked_partitions import BlockedPartitions
 from deduplicator.lane.fencing import FencingProducer
-from deduplicator.lane.frame_handler import FrameHandler, GoBack, Waiting
+from deduplicator.lane.frame_handler import FrameHandler, GoBack
 from deduplicator.lane.frame_trace import FrameTrace
-from deduplicator.lane.hanging import Unsettled, Watch, close_hanging
+from deduplicator.lane.hanging import Unsettled, Watch, close_hanging, own_destinations
 from deduplicator.lane.inbox import Inbox
 from deduplicator.lane.partition_state import StagingPartitionState
 from deduplicator.lane.recovery import Recovered, Snapshot, recover
 from deduplicator.lane.transaction import MAX_BATCH_BYTES, MUCH_BYTES, Again, Transaction, batch_within
 from deduplicator.lane.transactional_ids import TransactionalIds
-from deduplicator.lane.unavailable import Unavailable
+from deduplicator.lane.unavailable import Unavailable, Waiting
 from deduplicator.lane_plan import DeduplicatorPlan, StagingPartition
 
 if TYPE_CHECKING:
@@ -330,25 +328,14 @@ class Delivery:
     ) -> None:
         """Before anything is written. What is described later than that, no earlier owner can have written
         to."""
-        own = self._own_destinations(self.term.control.refresh(deadline), found)
+        state = self.term.control.refresh(deadline)
+        own = own_destinations(self.plan, self.partition, state, found)
         words = "it was set aside, and what is open there has not been asked since"
         aside = {at: KafkaError(one.code, words) for at, one in self._unavailable.aside.items() if at in own}
         asked = {at: delivered for at, delivered in own.items() if at not in aside}
         unsettled = close_hanging(self.plan, self.partition, fencing, asked, until, self._admin, deadline)
         self._unavailable.unsettled = aside | unsettled
         fencing.keep_to_one()
-
-    def _own_destinations(self, state: Control, found: Recovered) -> dict[PartitionName, bool]:
-        """The destination partitions, and whether something may have been delivered there."""
-        topics, origins, own = state.topics.copy(), state.origins.copy(), dict[PartitionName, bool]()
-        for topic_id, destination in state.destinations.copy().items():
-            source, partitions = topics[topic_id].topic, destination.partitions
-            for partition in partitions_of(source, partitions, self.partition, self.plan.staging_partitions):
-                at, key = (destination.topic, partition), (topic_id, partition)
-                origin = origins[key].offset if key in origins else -1
-                delivered = not found.complete or found.next.get(key, -1) > origin
-                own[at] = own.get(at, False) or delivered
-        return own
 
     def _abandon(self) -> None:
         """Drop the producer, and with it all that is not committed."""

@@ -21,6 +21,7 @@ from common.link.batch_frame import BatchFrame
 from common.link.control_records import DEDUPLICATOR, Destination
 from common.link.control_state import Control
 from common.link.frame import Frame, decode_headers, decode_rows
+from common.link.frame_errors import split
 from common.link.halt_reasons import HaltReason
 from common.partitions import PartitionId
 from common.ports import Deadline
@@ -28,9 +29,10 @@ from deduplicator.lane.blocked_partitions import BlockedPartitions
 from deduplicator.lane.dedup import Action, Decision, decide
 from deduplicator.lane.hanging import Unsettled
 from deduplicator.lane.letting_go import LettingGo
+from deduplicator.lane.moved import Moved
 from deduplicator.lane.partition_state import StagingPartitionState
-from deduplicator.lane.transaction import Again, Moved, Transaction, batch_within
-from deduplicator.lane.unavailable import Unavailable
+from deduplicator.lane.transaction import Again, Transaction, batch_within
+from deduplicator.lane.unavailable import Unavailable, Waiting
 from deduplicator.lane_plan import DeduplicatorPlan
 
 log = logging.getLogger(__name__)
@@ -41,12 +43,9 @@ Bad = tuple[int, str, str]
 """A record that can't be delivered: source offset, reason, detail."""
 
 
-class Waiting(Exception):
-    """The destination of a frame is not made yet."""
-
-
 class CommitFirst(Waiting):
-    """What was gathered of the frame's partition is of another pipeline, and a mapping is of one."""
+    """What was gathered of the frame's partition is of another pipeline, or has its dead letters elsewhere,
+    and a mapping is of one."""
 
 
 class GoBack(Exception):
@@ -102,7 +101,7 @@ class FrameHandler:
         try:
             frame, crc = decode_headers(message.headers())
         except ImpossibleFrame as error:
-            if self._needed(error.frame):
+            if _needed(self.plan, self.state, error.frame):
                 self._refuse(error.frame, error.crc, offset, error)
             else:
                 log.error("%s offset %d: %s; left out", self.state.name, offset, error)
@@ -176,7 +175,10 @@ class FrameHandler:
             self._unknown(key, frame, offset)
             return
         under_way = self._transaction.moved.get(key)
-        if under_way is not None and under_way.frame.pipeline != frame.pipeline:
+        if under_way is not None and (
+            under_way.frame.pipeline != frame.pipeline
+            or under_way.letters_to not in (None, self._blocked.letter_topic.at)
+        ):
             raise CommitFirst
         destination = self._destination(key, frame, offset)
         if destination is None:
@@ -185,6 +187,9 @@ class FrameHandler:
             # Its mapping names one destination: another name counts from the next transaction on.
             destination = under_way.destination
         try:
+            if frame.failed is not None and (no := self._blocked.letter_topic.refusal(frame)) is not None:
+                self._blocked.skip(key, frame, offset, HaltReason.DEAD_LETTERS, no)
+                return
             rows = self._decoded(key, frame, crc, message.value(), decision.from_offset, destination)
         except FrameError as error:
             self._refuse(frame, crc, offset, error)
@@ -198,13 +203,6 @@ class FrameHandler:
         self._transaction.bytes += max(len(message), rows.unpacked)
         if trace is not None:
             trace.produced(len(message))
-
-    def _needed(self, frame: Frame) -> bool:
-        """Whether a frame that can't be is the next one of its partition, with more records than any may
-        have. Others are somebody's that have nothing to do here."""
-        expected = self.state.next.get((frame.topic_id, frame.partition))
-        ours = frame.cluster == self.plan.cluster and frame.start == expected
-        return ours and MAX_RECORDS < frame.count <= frame.next - frame.start
 
     def _refuse(self, frame: Frame, crc: int, offset: int, error: FrameError) -> None:
         """Ask for a frame again that can't be read; where the same has come again, it would for ever, and the
@@ -306,8 +304,10 @@ class FrameHandler:
         assert decision.next is not None
         reached = decision.next
         bad = None
+        failed = None
         if isinstance(rows, Rows):
             rows, bad = self._deliverable(key, frame, rows, destination)
+            rows, failed = split(rows)
         if bad is not None:
             reached = bad[0]
         if bad is None or decision.first or reached > self.state.next.get(key, -1):
@@ -328,6 +328,8 @@ class FrameHandler:
                 self.state.pipelines[key] = frame.pipeline
             if rows.count:
                 self._transaction.produce(moved, rows)
+            if failed is not None:
+                self._transaction.produce_letters(moved, frame, failed, self._blocked.letter_topic.found())
         if bad is not None:
             self._blocked.skip(key, frame, offset, bad[1], bad[2], available=bad[0] + 1)
         elif frame.gap and key in self._blocked.stuck:
@@ -346,7 +348,7 @@ class FrameHandler:
     ) -> tuple[Rows, Bad | None]:
         """The rows up to the first one that can't be delivered, and why that one can't."""
         bad = self._transaction.bad.get(key)
-        found = _missing_key(frame, rows, destination)
+        found = _missing_key(frame, split(rows)[0], destination)
         if found is not None and (bad is None or found[0] < bad[0]):
             bad = found
         if bad is None or not rows.offsets or bad[0] > rows.offsets[-1] or bad[0] < rows.offsets[0]:
@@ -356,6 +358,14 @@ class FrameHandler:
     def _close_gap(self, key: PartitionId) -> None:
         moved = self._transaction.moved.get(key)
         self._blocked.close_gap(key, moved.frame.topic if moved is not None else "")
+
+
+def _needed(plan: DeduplicatorPlan, state: StagingPartitionState, frame: Frame) -> bool:
+    """Whether a frame that can't be is the next one of its partition, with more records than any may have.
+    Others are somebody's that have nothing to do here."""
+    expected = state.next.get((frame.topic_id, frame.partition))
+    ours = frame.cluster == plan.cluster and frame.start == expected
+    return ours and MAX_RECORDS < frame.rows <= frame.next - frame.start
 
 
 def _described(term: LaneTerm, frame: Frame) -> bool:

@@ -21,10 +21,12 @@ from common.errors import UncleanTransaction
 from common.kafka.client import clients
 from common.kafka.wire.open_transactions import OpenTransactions
 from common.link import offset_mappings
+from common.link.control_state import Control
+from common.link.partitioning import partitions_of
 from common.partitions import PartitionName
 from common.ports import Deadline
 from deduplicator.lane.fencing import FencingProducer
-from deduplicator.lane.recovery import read_mappings
+from deduplicator.lane.recovery import Recovered, read_mappings
 from deduplicator.lane_plan import DeduplicatorPlan
 
 log = logging.getLogger(__name__)
@@ -44,6 +46,24 @@ class Unsettled(UncleanTransaction):
     def __init__(self, at: PartitionName, error: KafkaError) -> None:
         super().__init__(f"{at[0]}-{at[1]}: {error.str()}")
         self.refused = {at: error}
+
+
+def own_destinations(
+    plan: DeduplicatorPlan, partition: int, state: Control, found: Recovered
+) -> dict[PartitionName, bool]:
+    """Where a staging partition's records go, its dead letters too, and whether something may have been
+    delivered there."""
+    topics, origins, own = state.topics.copy(), state.origins.copy(), dict[PartitionName, bool]()
+    for topic_id, destination in state.destinations.copy().items():
+        source, partitions = topics[topic_id].topic, destination.partitions
+        for number in partitions_of(source, partitions, partition, plan.staging_partitions):
+            at, key = (destination.topic, number), (topic_id, number)
+            origin = origins[key].offset if key in origins else -1
+            delivered = not found.complete or found.next.get(key, -1) > origin
+            own[at] = own.get(at, False) or delivered
+    if state.dead_letters is not None:
+        own[state.dead_letters.topic, partition] = True
+    return own
 
 
 def close_hanging(
@@ -141,11 +161,14 @@ def last_begins(mappings: Collection[offset_mappings.Mapping]) -> dict[Partition
     found: dict[PartitionName, frozenset[int]] = {}
     of: dict[PartitionName, int] = {}
     for m in mappings:
-        if m.runs:
-            at = (m.destination_topic, m.destination_partition)
-            begins = frozenset(begin for _, begin, _ in m.runs)
-            found[at] = begins | found[at] if of.get(at) == m.staging_offset else begins
-            of[at] = m.staging_offset
+        wrote = {(m.destination_topic, m.destination_partition): m.runs}
+        if m.dead_letters is not None:
+            wrote[m.dead_letters.topic, m.dead_letters.partition] = m.dead_letters.runs
+        for at, runs in wrote.items():
+            begins = frozenset(begin for _, begin, _ in runs)
+            if runs:
+                found[at] = begins | found[at] if of.get(at) == m.staging_offset else begins
+                of[at] = m.staging_offset
     return found
 
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -19,20 +18,21 @@ from common import ports
 from common.errors import UncleanTransaction
 from common.kafka.errors import NO_RIGHTS, denied, kafka_error
 from common.kafka.wire.batch_producer import BatchProducer, Delivered, Refused
-from common.kafka.wire.record_batch import NO_TIMESTAMP
+from common.kafka.wire.record_batch import NO_TIMESTAMP, Records
 from common.kafka.wire.record_encoder import encode_records
 from common.kafka.wire.records import Rows
-from common.link import offset_mappings, provenance
+from common.link import control_kinds, offset_mappings, provenance
 from common.link.batch_frame import BatchFrame
 from common.link.control_records import Destination
+from common.link.dead_letters import letters
 from common.link.frame import Frame
 from common.link.halt_reasons import HaltReason
-from common.link.offset_mappings import Mapping
 from common.partitions import PartitionId, PartitionName
 from common.ports import Deadline
 from deduplicator.lane.fencing import FencingProducer
 from deduplicator.lane.frame_trace import FrameTrace
-from deduplicator.lane.offset_runs import Run, merge, placed, segments
+from deduplicator.lane.moved import Moved
+from deduplicator.lane.offset_runs import Run, placed, segments
 from deduplicator.lane.partition_state import StagingPartitionState
 from deduplicator.lane_plan import DeduplicatorPlan
 
@@ -73,41 +73,6 @@ class Again(Exception):
         self.position = position
 
 
-@dataclass(slots=True)
-class Moved:
-    """What a transaction does to one source partition."""
-
-    frame: Frame
-    start: int
-    next: int
-    destination: Destination
-    runs: list[Run] = field(default_factory=list)
-    records: int = 0
-    duplicates: int = 0
-    lost: int = 0
-
-
-def _mapping(moved: Moved, runs: list[Run], position: int) -> Mapping:
-    """`position`: in staging, behind the transaction."""
-    f = moved.frame
-    return Mapping(
-        f.cluster,
-        f.topic,
-        f.topic_id,
-        f.partition,
-        moved.start,
-        moved.next,
-        moved.destination.topic,
-        f.partition,
-        position,
-        moved.records,
-        moved.duplicates,
-        moved.lost,
-        merge(runs),
-        f.pipeline,
-    )
-
-
 def _count(
     state: StagingPartitionState,
     moved: dict[PartitionId, Moved],
@@ -118,6 +83,8 @@ def _count(
     for key, one in moved.items():
         state.reached[key] = one.next
         state.count(one.frame.topic, one.frame.partition, records=one.records)
+        if dead := sum(run.length for run in one.letters):
+            state.count(one.frame.topic, one.frame.partition, dead_letters=dead)
     now = int(time.time() * 1000)
     for newest, count in stamps:
         if newest != NO_TIMESTAMP:
@@ -125,6 +92,24 @@ def _count(
     state.transactions += 1
     state.transaction_ms += int(took_s * 1000)
     state.mappings += len(moved)
+
+
+def _send_position(
+    producer: BatchProducer, plan: DeduplicatorPlan, state: StagingPartitionState, deadline: Deadline
+) -> None:
+    try:
+        producer.send_offsets_to_transaction(
+            [TopicPartition(plan.staging_topic, state.partition, state.position)], deadline.left()
+        )
+    except KafkaException as exception:
+        error = kafka_error(exception)
+        if error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+            raise denied("committing the position", error, plan.group) from None
+        if error is not None and error.code() in NO_RIGHTS:
+            # To write to a destination: the driver, which looks for that now and then, will halt its
+            # partitions.
+            raise UncleanTransaction(f"a record was refused: {error.str()}") from None
+        raise
 
 
 class Transaction:
@@ -202,8 +187,8 @@ class Transaction:
         return max(0.0, min(LINGER_S, self._opened + MUCH_S - now))
 
     def written(self) -> set[PartitionName]:
-        """The destination partitions that it has records for."""
-        return {(m.destination.topic, m.frame.partition) for m in self.moved.values() if m.runs}
+        """The partitions, of destinations and of dead letters, that it has records for."""
+        return set[PartitionName]().union(*(moved.written for moved in self.moved.values()))
 
     def refused(self) -> dict[PartitionName, KafkaError]:
         """The partitions for which it could not go on."""
@@ -237,22 +222,41 @@ class Transaction:
         if isinstance(rows, BatchFrame):
             self._produce_wholes(self._producer, moved, rows)
         else:
-            self._produce_batches(self._producer, moved, rows)
+            self._produce_batches(moved, rows)
 
-    def _produce_batches(self, producer: BatchProducer, moved: Moved, rows: Rows) -> None:
-        """In batches: the broker tells where each lies, and nobody's records come into one."""
-        topic, begin = moved.destination.topic, 0
-        most = 1 if topic in self._alone else self.batch_bytes
-        for records in encode_records(rows.batch, most, self._mark):
-            offsets = rows.offsets[begin : begin + records.count]
-            begin += records.count
+    def _produce_batches(self, moved: Moved, rows: Rows) -> None:
+        topic = moved.destination.topic
+        batches = encode_records(rows.batch, 1 if topic in self._alone else self.batch_bytes, self._mark)
+        at, most_bytes = (topic, moved.frame.partition), moved.destination.max_message_bytes
+        for records, runs in self._sent(at, rows.offsets, batches, most_bytes):
             self._stamps.append((records.max_timestamp, records.count))
-            runs = [Run(offsets[first], end - first) for first, end in segments(offsets)]
             moved.runs += runs
+
+    def produce_letters(
+        self, moved: Moved, frame: Frame, failed: Rows, topic: control_kinds.DeadLetters
+    ) -> None:
+        """Produce a dead letter for each of a frame's records that a stage failed on: they are there if the
+        rest of the frame is, and no other time."""
+        most = 1 if moved.destination.topic in self._alone else batch_within(topic.max_message_bytes)
+        batches = encode_records(letters(self.plan.link, frame, failed, int(time.time() * 1000)), most)
+        at = moved.letters_to = (topic.topic, self.state.partition)
+        for _, runs in self._sent(at, failed.offsets, batches, topic.max_message_bytes):
+            moved.letters += runs
+
+    def _sent(
+        self, at: PartitionName, offsets: Sequence[int], batches: Iterable[Records], most_bytes: int
+    ) -> Iterator[tuple[Records, list[Run]]]:
+        """Produce records in batches, each as it is asked for: the broker tells where each lies, and nobody's
+        records come into one."""
+        assert self._producer is not None
+        begin = 0
+        for records in batches:
+            its = offsets[begin : begin + records.count]
+            begin += records.count
+            runs = [Run(its[first], end - first) for first, end in segments(its)]
             self._runs += len(runs)
-            reported = partial(self._batch_reported, runs)
-            most_bytes = moved.destination.max_message_bytes
-            producer.produce_batch(topic, moved.frame.partition, records, reported, most_bytes)
+            self._producer.produce_batch(*at, records, partial(self._batch_reported, runs), most_bytes)
+            yield records, runs
 
     def _produce_wholes(self, producer: BatchProducer, moved: Moved, wholes: BatchFrame) -> None:
         topic, partition = moved.destination.topic, moved.frame.partition
@@ -299,7 +303,7 @@ class Transaction:
         now = ports.monotonic()
         with_position = not self.moved or now - self._position_sent >= POSITION_S
         if with_position:
-            self._send_position(deadline)
+            _send_position(producer, self.plan, self.state, deadline)
         producer.commit_transaction(max(1.0, deadline.left()))
         self.open = False
         if self.moved:
@@ -323,23 +327,6 @@ class Transaction:
             # partitions.
             raise UncleanTransaction(f"records were refused: {refused}") from None
 
-    def _send_position(self, deadline: Deadline) -> None:
-        assert self._producer is not None
-        try:
-            self._producer.send_offsets_to_transaction(
-                [TopicPartition(self.plan.staging_topic, self.state.partition, self.state.position)],
-                deadline.left(),
-            )
-        except KafkaException as exception:
-            error = kafka_error(exception)
-            if error is not None and error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-                raise denied("committing the position", error, self.plan.group) from None
-            if error is not None and error.code() in NO_RIGHTS:
-                # To write to a destination: the driver, which looks for that now and then, will halt its
-                # partitions.
-                raise UncleanTransaction(f"a record was refused: {error.str()}") from None
-            raise
-
     def _predicted(self) -> list[list[Run]] | None:
         """The runs of all that is moved, with the offsets that they will have if nobody else writes to their
         destinations. None where that can't be said, or was wrong before.
@@ -348,7 +335,7 @@ class Transaction:
         its partition is registered with the transaction meanwhile, too. It says what the reports must
         confirm, or nothing is committed.
         """
-        if self._runs > PREDICTED_RUNS:
+        if self._runs > PREDICTED_RUNS or any(moved.letters for moved in self.moved.values()):
             return None
         ends = dict(self._ends)
         predicted = []
@@ -374,7 +361,7 @@ class Transaction:
     def _produce_mappings(self, runs: list[list[Run]]) -> None:
         assert self._producer is not None
         for moved, its_runs in zip(self.moved.values(), runs, strict=True):
-            key, value = offset_mappings.encode(_mapping(moved, its_runs, self.state.position))
+            key, value = offset_mappings.encode(moved.mapping(its_runs, self.state.position))
             self._producer.produce(
                 self.plan.mappings_topic,
                 value,
@@ -392,7 +379,7 @@ class Transaction:
             raise UncleanTransaction(f"a record was not acknowledged: {error.str()}")
         for i, moved in enumerate(self.moved.values()):
             topic = moved.destination.topic
-            if any(run.first is None for run in moved.runs):
+            if any(run.first is None for run in (*moved.runs, *moved.letters)):
                 raise UncleanTransaction(f"records of {topic}-{moved.frame.partition} were not all reported")
             if predicted is not None and predicted[i] != moved.runs:
                 # Otherwise others are expected to write there.
@@ -408,15 +395,15 @@ class Transaction:
 
     def _too_large(self, run: Run | None, error: KafkaError) -> None:
         for key, moved in self.moved.items():
-            if run is not None and any(run is r for r in moved.runs):
+            if run is not None and (topic := moved.topic_of(run)) is not None:
                 where = f"{moved.frame.topic}-{moved.frame.partition}"
                 self.bad[key] = (
                     run.source,
                     HaltReason.TOO_LARGE,
-                    f"record {run.source} of {where} is larger than max.message.bytes of {moved.destination.topic} allows; raise it ({error.str()})",
+                    f"record {run.source} of {where} is larger than max.message.bytes of {topic} allows; raise it ({error.str()})",
                 )
                 self._alone = set()
-                raise Again(f"a record of {where} is too large for {moved.destination.topic}")
+                raise Again(f"a record of {where} is too large for {topic}")
         self.send_alone()
         raise Again("a record is too large for its destination")
 

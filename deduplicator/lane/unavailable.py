@@ -60,6 +60,10 @@ _SHOWS = frozenset(
 """Whether it is over, the admin client can tell."""
 
 
+class Waiting(Exception):
+    """What a frame needs at the target is not made yet."""
+
+
 @dataclass(slots=True)
 class Aside:
     """Why a destination partition is left out, and when it is looked at next; `asked` are the questions under

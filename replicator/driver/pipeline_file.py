@@ -110,7 +110,7 @@ def read(path: Path) -> Configured:
     from common.pipeline import definition, loading
     from common.pipeline.engine import Engine
 
-    made = loading.load(path, to_run=True)
+    made = loading.load(path)
     if not made.flows:
         return NONE
     keys = definition.read_keys(made, os.environ)

@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from common.config.client_properties import compression
 from common.kafka.wire import record_batch
+from common.kafka.wire.records import ROWS
 from common.link import batch_frame, frame
 
 CODECS = ("lz4", "zstd")
@@ -38,10 +39,12 @@ class FramePacker:
         return cls(frame_codec(config), None if provenance else compression(config))
 
     def pack(self, rows: pa.RecordBatch) -> tuple[pa.Buffer, bool]:
-        """The value of a frame with these rows, and whether it is a record batch."""
-        if self.sealing is not None and (batch := batch_frame.pack(rows, *self.sealing)) is not None:
-            return batch, True
-        return frame.pack(rows, self.codec), False
+        """The value of a frame with these rows, and whether it is a record batch: never where a stage failed
+        on some of them."""
+        if self.sealing is None or rows.num_columns != len(ROWS):
+            return frame.pack(rows, self.codec), False
+        batch = batch_frame.pack(rows, *self.sealing)
+        return (frame.pack(rows, self.codec), False) if batch is None else (batch, True)
 
 
 def whole_codecs(config: Mapping[str, Any], provenance: bool) -> dict[int, int]:

@@ -26,6 +26,7 @@ from common.kafka.wire.record_batch import BatchError
 from common.kafka.wire.record_decoder import UNPACKED_BYTES, leading
 from common.kafka.wire.records import Header, headers_of
 from common.link.frame import Frame
+from common.link.frame_errors import Failed, merged
 from common.link.provenance import came_from
 from common.partitions import PartitionId
 from replicator.lane.frame_packer import FramePacker
@@ -80,13 +81,14 @@ class CutFrame:
 
 @dataclass(slots=True)
 class _Kept:
-    """What goes into a frame of what was read, and what does not, as in CutFrame. `failed`: what was read
-    from there on does not, either."""
+    """What goes into a frame of what was read, and what does not, as in CutFrame. `dead`: of the rows those
+    that a stage failed on. `failed`: what was read from there on does not go in, either."""
 
     rows: pa.RecordBatch
     left_out: int = 0
     filtered: int = 0
     skipped: int = 0
+    dead: Failed | None = None
     failed: StageFailed | None = None
 
 
@@ -217,7 +219,7 @@ class PartitionCopy:
                 raise
             if self.failed is not None:
                 return cuts
-            left -= cuts[-1].frame.count
+            left -= cuts[-1].frame.rows
         if all_of_it and not self.waiting and self.cut_at < self.read:
             cuts.append(self._cut(self.read, 0, b"", None))
         return cuts
@@ -280,7 +282,8 @@ class PartitionCopy:
             if end <= piece.rows.column(0)[0].as_py():
                 epoch = None  # of offsets without records
         value, sealed = self.packer.pack(kept.rows)
-        cut = self._cut(end, len(kept.rows), value, epoch, unpacked=kept.rows.nbytes, batches=sealed)
+        unpacked = kept.rows.nbytes
+        cut = self._cut(end, len(kept.rows), value, epoch, unpacked, batches=sealed, dead=kept.dead)
         return replace(cut, left_out=kept.left_out, filtered=kept.filtered, skipped=kept.skipped)
 
     def _look_for_a_loop(self, wholes: list[Whole]) -> None:
@@ -314,14 +317,18 @@ class PartitionCopy:
         if self.flow is None or not len(given.rows):
             return given
         applied = self.flow(given.rows)
-        rows, before = applied.rows, len(given.rows)
-        if not applied.failures or applied.on_error == "skip":
-            given.skipped = len(applied.failures)
-        else:
-            first = min(applied.failures, key=lambda failure: failure.offset)
+        rows, failures = applied.rows, applied.failures
+        given.filtered = len(given.rows) - len(rows) - len(failures)
+        if failures and applied.on_error == "halt":
+            first = min(failures, key=lambda failure: failure.offset)
             given.failed = StageFailed(first.offset, f"{first.stage} fails: {first.reason}")
-            rows, before = _below(rows, first.offset), len(_below(given.rows, first.offset))
-        given.filtered = before - len(rows) - given.skipped
+            rows = _below(rows, first.offset)
+            given.filtered = len(_below(given.rows, first.offset)) - len(rows)
+        elif failures and applied.on_error == "dead-letter":
+            why = {failure.offset: (failure.stage, failure.reason) for failure in failures}
+            rows, given.dead = merged(given.rows, rows, why, applied.payload)
+        else:
+            given.skipped = len(failures)
         given.rows = rows
         return given
 
@@ -333,13 +340,15 @@ class PartitionCopy:
         leader_epoch: int | None,
         unpacked: int = 0,
         batches: bool = False,
+        dead: Failed | None = None,
     ) -> CutFrame:
-        frame = self._frame(self.cut_at, end, count, batches=batches)
+        count -= 0 if dead is None else dead.count
+        frame = self._frame(self.cut_at, end, count, batches=batches, failed=dead)
         self.cut_at = end
         self.cut_epoch = leader_epoch
         return CutFrame(frame, value, leader_epoch, self.generation, self.handled, unpacked=unpacked)
 
-    def _frame(self, start: int, end: int, count: int, **flags: bool | str) -> Frame:
+    def _frame(self, start: int, end: int, count: int, **more: bool | str | Failed | None) -> Frame:
         return Frame(
             self.cluster,
             self.topic,
@@ -350,7 +359,7 @@ class PartitionCopy:
             count,
             self.writer,
             pipeline=self.pipeline,
-            **flags,  # type: ignore[arg-type]
+            **more,  # type: ignore[arg-type]
         )
 
 

@@ -101,7 +101,7 @@ class Throttle:
         return self._pacing.affordable(copy.topic, copy.pending_bytes / copy.waiting, now)
 
     def spend(self, cut: CutFrame) -> None:
-        self._pacing.spend(cut.frame.topic, cut.unpacked, cut.frame.count)
+        self._pacing.spend(cut.frame.topic, cut.unpacked, cut.frame.rows)
 
     def enough(self, uncut: Iterable[PartitionCopy]) -> bool:
         """Whether so much waits for the link's limit that no more is to be read."""

@@ -11,7 +11,7 @@ import pytest
 
 from common.config import loading, own_topic_config
 from common.link import permissions
-from common.link.identity import metrics_topic, own_topics
+from common.link.identity import dead_letters_topic, metrics_topic, own_topics
 from common.link.permissions import DEDUPLICATOR, OFFSETS, REPLICATOR, SCHEMAS, SOURCE, TARGET, Right
 from replicator.driver.heartbeats import CONFIG as HEARTBEATS
 from tests.deploy.deployed import K8S, of_kind, run
@@ -215,13 +215,15 @@ SETTINGS = {
     "LINK_TOPIC_CONFIG": "min.insync.replicas=2, offset-mappings:retention.ms=1209600000",
     "OTEL_METRICS_EXPORTER": "kafka",
     "HEARTBEATS_INTERVAL": "5s",
+    "PIPELINE": "/etc/verbatim/pipeline.yaml",
 }
 
 
 @pytest.mark.parametrize("given", [{}, SETTINGS], ids=["by default", "with settings"])
 def test_topics_are_as_the_applications_make_them(given: dict[str, str]) -> None:
     settings = loading.load({**SERVERS, **given})
-    made = own_topics(settings) | (metrics_topic(settings) if given else {})
+    made = own_topics(settings)
+    made |= (metrics_topic(settings) | dead_letters_topic(settings)) if given else {}
     made[settings.group_offsets_topic] = (1, {"cleanup.policy": "compact"})
     added = own_topic_config.configured(settings.link_topic_config)
     expected = {

@@ -49,10 +49,8 @@ def test_nothing_is_made_where_topics_are_made_by_hand_and_each_that_is_missing_
         wanted = dict(pair.split("=") for pair in told[3].split(", "))
         create_topic(to, told[1], int(told[2]), wanted)
         made.add(told[1])
-    assert made == link.settings.own_topics - {
-        link.settings.group_offsets_topic,
-        link.settings.schemas_topic,
-    }
+    s = link.settings
+    assert made == s.own_topics - {s.group_offsets_topic, s.schemas_topic, s.dead_letters_topic}
     create_topic(to, there)
     create_topic(to, small)
     before = of_link(to, names)

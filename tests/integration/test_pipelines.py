@@ -5,31 +5,39 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import count as counting
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from confluent_kafka import Producer
 
 from common.app.health import Health
-from common.errors import LinkRefused
+from common.errors import LinkRefused, UncleanTransaction
 from common.link.halt_reasons import HaltReason
+from deduplicator.lane.fencing import FencingProducer
+from deduplicator.lane.transaction import Transaction
 from offsets.group_offsets import GroupKey
 from tests.conftest import Names
 from tests.integration.test_batches import batches_of
 from tests.integration.test_offsets import commit, committed, group_offsets, once, run
-from tests.support.brokers import Record, create_topic, produce, read_all
+from tests.support.brokers import Record, Seen, create_topic, delete_topic, produce, read_all
 from tests.support.harness import Link, ThreadReplicator, assert_copied, eventually
 from tests.support.metrics import sample
 from verbatim.commands.accept_loss import accept_loss
 from verbatim.local.kafka_cluster import Cluster
+from verbatim.main import cli
 from verbatim.verify.pipeline import definition as second
 from verbatim.verify.pipeline.records import Record as Given
 
 KEY = "0123456789abcdef0123456789abcdef"
 SECRET, OPEN = b"born-in-1970-at-the-sea", b"rather-likes-green-tea"
+ASKED_FOR = b"let-me-see-what-it-was"
 FIRST = """\
 version: 1
 keys: {pii: file:KEY}
@@ -245,3 +253,134 @@ def test_without_a_pipeline_again_there_is_a_version_and_a_successor_without_its
         assert found.offset == committed(link.target, "g", customers) == copies[wanted]
     with pytest.raises(LinkRefused, match="--reverse: .*pipeline"):
         run(link, "--reverse")
+
+
+DEAD = FIRST.replace("    stages:", "    onError: dead-letter\n    stages:")
+PAYLOAD = FIRST.replace("    stages:", "    onError: {dead-letter: {payload: true}}\n    stages:")
+
+
+def letters(link: Link, isolation: str = "read_committed") -> list[Seen]:
+    found = read_all(link.target, link.settings.dead_letters_topic, isolation)
+    return [letter for partition in found for letter in partition]
+
+
+def places(found: list[Seen]) -> Counter[tuple[str, int, int]]:
+    """Source topic, partition and offset of dead letters."""
+    said = [{name: (item or b"").decode() for name, item in letter.headers or ()} for letter in found]
+    return Counter(
+        (s["verbatim.source.topic"], int(s["verbatim.source.partition"]), int(s["verbatim.source.offset"]))
+        for s in said
+    )
+
+
+def dies_in_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of three owners of a staging partition are gone once all of a transaction's records are there, and
+    leave it open; whoever comes next finds it."""
+    commit, number = Transaction.commit, counting()
+
+    def killed(transaction: Transaction) -> None:
+        if transaction.moved and next(number) % 3:
+            assert transaction._producer is not None
+            transaction._flush(transaction._producer, 10)
+            raise UncleanTransaction("gone here")
+        commit(transaction)
+
+    def left_open(fencing: FencingProducer, _: bool) -> None:
+        fencing.client.close()
+        fencing.keep_to_one()
+
+    monkeypatch.setattr(Transaction, "commit", killed)
+    monkeypatch.setattr(FencingProducer, "drop", left_open)
+
+
+def verified(link: Link) -> tuple[int, list[dict[str, Any]]]:
+    done = CliRunner().invoke(cli, ["verify", "--output", "json"], env=link.variables)
+    assert done.exit_code in (0, 1), done
+    return done.exit_code, json.loads(done.stdout)["partitions"]
+
+
+def test_records_that_a_stage_fails_on_become_dead_letters_once_whatever_becomes_of_transactions(
+    clusters: tuple[str, str, Path], file: Path, names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Promise: each is one committed dead letter, and nothing of it is anywhere at the target; letters
+    of transactions that were given up are seen by nobody; the others arrive once; `verify` counts all of it
+    and finds what is done to it; groups are translated to the next record that was kept."""
+    name = names.link
+    customers = f"{name}.t.customers"
+    say(file, DEAD)
+    link = link_of(clusters, name, file, CONSUMER_GROUPS="g")
+    create_topic(link.source, customers, 2)
+    dies_in_transactions(monkeypatch)
+    bad = Record(b'{"kind":"order","email":"a","email":"%s"}' % SECRET, SECRET, headers=[("x", SECRET)])
+    there: list[Record] = []
+    with link.running() as (_, deduplicator):
+        for i in range(40):
+            there += [customer(i, i % 2), replace(bad, partition=i % 2)]
+            produce(link.source, customers, there[-2:])
+            time.sleep(0.05)
+
+        def all_there() -> bool:
+            reached = {p: m[-1].next for p, m in link.mappings(customers).items() if m}
+            return reached == {0: 40, 1: 40}
+
+        eventually(all_there, "all to be delivered", 90)
+        time.sleep(4)
+        counted = [count(deduplicator.application.health, "dead_letters", customers, p) for p in (0, 1)]
+        assert counted == [20, 20]
+    wanted = Counter((customers, p, n) for p in (0, 1) for n in range(1, 40, 2))
+    found = letters(link)
+    assert places(found) == wanted
+    assert places(letters(link, "read_uncommitted")).total() > 40, "some were given up"
+    assert {(letter.key, letter.value) for letter in found} == {(None, None)}
+    said = dict(found[0].headers or ())
+    assert said["verbatim.stage"] == b"stage 1 (filter)" or said["verbatim.stage"] == b"stage 2 (mask)"
+    assert_as_piped(link, customers, file)
+    mapped = [m for p in link.mappings(customers).values() for m in p if m.dead_letters is not None]
+    assert sum(n for m in mapped if m.dead_letters for _, _, n in m.dead_letters.runs) == 40
+    assert logs_hold(clusters[2], SECRET) == set()
+    code, report = verified(link)
+    assert code == 0, report
+    assert [(p["dead_letters"], p["source_records"], p["findings"]) for p in report] == [(20, 40, {})] * 2
+
+    commit(link.source, "g", customers, 1)
+    once(link)
+    copies = {s + i: d + i for m in link.mappings(customers)[0] for s, d, n in m.runs for i in range(n)}
+    after = min(offset for offset in copies if offset > 1)
+    assert committed(link.target, "g", customers) == copies[after]
+
+    again = found[0]
+    produce(link.target, link.settings.dead_letters_topic, [Record(None, None, headers=again.headers)])
+    code, report = verified(link)
+    assert (code, [list(p["findings"]) for p in report if p["findings"]]) == (1, [["duplicated"]])
+
+
+def test_a_dead_letter_has_its_record_where_that_is_asked_for_and_a_topic_that_does_not_fit_halts_by_name(
+    clusters: tuple[str, str, Path], file: Path, names: Names
+) -> None:
+    """Promise: what could not be written is, once it can, in order and once."""
+    name = names.link
+    customers, dead = f"{name}.t.customers", f"{name}.dead-letters"
+    say(file, PAYLOAD)
+    link = link_of(clusters, name, file)
+    create_topic(link.source, customers)
+    create_topic(link.target, dead, 1)
+    bad = Record(b"{" + ASKED_FOR, b"bad", timestamp=7, headers=[("x", None), ("x", b"2")])
+    produce(link.source, customers, [customer(0), bad, customer(1), bad, customer(3)])
+    with link.running():
+        halted = {(customers, 0): HaltReason.DEAD_LETTERS}
+        eventually(lambda: link.halted() == halted, "the halt", 60)
+        (halt,) = link.control().halts.values()
+        assert f"topic {dead} has 1 partitions, the link needs 2" in halt.detail
+        assert sum(link.arrived(customers)) == 0
+        delete_topic(link.target, dead)
+        eventually(lambda: link.arrived(customers) == [3] and not link.halted(), "all to go on", 60)
+    found = letters(link)
+    assert [(letter.key, letter.value, (letter.headers or [])[:2]) for letter in found] == [
+        (b"bad", b"{" + ASKED_FOR, [("x", None), ("x", b"2")])
+    ] * 2
+    assert dict(found[0].headers or ())["verbatim.source.timestamp"] == b"7"
+    assert places(found) == Counter([(customers, 0, 1), (customers, 0, 3)])
+    code, report = verified(link)
+    assert (code, report[0]["dead_letters"], report[0]["findings"]) == (0, 2, {})
+    holders = {log.rpartition("-")[0] for log in logs_hold(clusters[2], b"{" + ASKED_FOR)}
+    assert holders == {f"{name}.staging", dead}

@@ -25,6 +25,7 @@ from common.spark.lane_jobs import Progress, Reports
 from common.spark.lane_task import Plan, RunLane
 from deduplicator.driver.acl_replication import AclReplication
 from deduplicator.driver.destinations import Destinations
+from deduplicator.driver.letter_topic import LetterTopic
 from deduplicator.lane_plan import DeduplicatorShare
 from deduplicator.main import Deduplicator
 from deduplicator.state.snapshot import FoldResult, PartitionState, Snapshot
@@ -277,6 +278,8 @@ class SimulatedDeduplicator(Simulated, Deduplicator):
         self.state = self.world.table  # type: ignore[assignment]
         self.destinations = Destinations(self.settings, self.link, self.control)
         self.destinations.settle(again=True)
+        self.letter_topic = LetterTopic(self.settings, self.control)
+        self.letter_topic.settle(again=True)
         self.acls = AclReplication(self.settings, self.control)
         term = self._folds = object()
 

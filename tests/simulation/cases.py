@@ -1245,6 +1245,50 @@ def what_hangs_is_closed_though_nothing_comes() -> None:
         w.settle()
 
 
+def _letter_loses_its_marker(w: World, *ends: int) -> dict[str, list[int]]:
+    """As _loses_a_marker, where dead letters go: a stage fails on each record."""
+    w.pipelines.change("", "0123456789")
+    w.start()
+    w.run_until(lambda: bool(w.letters) and w.copied())
+    assert isinstance(w.chooser, Scripted)
+    w.chooser.script["EndTxn"] = list(ends)
+    w.letter_logs()[0].leaderless = True
+    w.produce(0, 2)
+    return w.chooser.script
+
+
+@case
+def dead_letters_that_hang_are_closed_as_they_ended_by_whoever_comes_next() -> None:
+    """Those of an abort would come with the successor's first commit, beside the second ones; those of a
+    commit would go with its first abort."""
+    hung = set()
+    for ends in ([NEVER], [OK], [ANSWER_LOST]):
+        for steps in range(0, 24, 3):
+            w = copied_world()
+            with w.living():
+                script = _letter_loses_its_marker(w, *ends)
+                w.run_until(lambda script=script: not script["EndTxn"])  # type: ignore[misc]
+                w.run(steps)
+                w.kill(lane(w, "deduplicator"))
+                w.run_until(lambda w=w: not w.letter_logs()[0].leaderless)  # type: ignore[misc]
+                hung |= {txn.state for txn in w.letter_logs()[0].open if not txn.unmarked}
+                w.produce(0, 1)
+                w.settle()
+    if hung != {"committed", "aborted"}:
+        raise ShowsNothing(f"only {hung} hung")
+
+
+@case
+def dead_letters_that_hang_are_closed_though_nothing_comes() -> None:
+    w = copied_world()
+    with w.living():
+        _letter_loses_its_marker(w)
+        w.run_until(lambda: any(not txn.unmarked for txn in w.letter_logs()[0].open))
+        w.run_for(60.0)
+        assert not w.letter_logs()[0].open
+        w.settle()
+
+
 def _holds_back(process: Process, staging: str | None) -> None:
     """What the process sends to staging stays on its way; None: goes on."""
     for producer in process.producers:

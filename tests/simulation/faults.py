@@ -240,7 +240,8 @@ def lose_marker(w: World, pick: Pick) -> bool:
     topic = w.target.topics.get("orders")
     if topic is None:
         return False
-    topic.logs[pick(len(topic.logs))].leaderless = True
+    logs = [*topic.logs, *w.letter_logs()]
+    logs[pick(len(logs))].leaderless = True
     return True
 
 
@@ -280,7 +281,11 @@ HARMLESS: list[Fault] = [
 def change_pipeline(w: World, pick: Pick) -> bool:
     """The file of the pipeline is another one, or gone; a while later, most likely, the driver has seen
     it."""
-    w.pipelines.remove() if pick(5) == 0 else w.pipelines.change(["", "05", "1357", "0123456789"][pick(4)])
+    if pick(5) == 0:
+        w.pipelines.remove()
+    else:
+        digits = ["", "05", "1357", "0123456789"]
+        w.pipelines.change(digits[pick(4)], digits[pick(4)], pick(2) == 0)
     w.run_for([0.0, 15.0, 40.0][pick(3)])
     return True
 

@@ -50,6 +50,13 @@ def _by_name(name: str, killed_by: str | int, *changes: Change) -> Mutant:
 _CLIENTS = '__import__("common.kafka.client.clients", fromlist=["_"])'
 _ERRORS = '__import__("common.kafka.errors", fromlist=["_"])'
 _HIGH = f"{_CLIENTS}.watermarks(self._admin, plan.mappings_topic, self.partition, deadline)[1] - 1"
+_OUTSIDE = f"""\
+outside = {_CLIENTS}.producer(self.plan.control_producer)
+    for row in letters(self.plan.link, frame, failed, 1).to_pylist():
+        own = [(h["key"], h["value"]) for h in row["headers"]]
+        outside.produce(at[0], row["value"], row["key"], at[1], headers=own)
+    outside.flush(5.0)"""
+_LETTERS_HANG = "dead_letters_that_hang_are_closed_as_they_ended_by_whoever_comes_next"
 _OLDER = "a_frame_of_an_older_pipeline_decides_nothing_after_one_of_a_newer"
 _LET_GO = "nothing_comes_behind_what_an_owner_has_let_go_of"
 _TAKES_NOTHING = "a_destination_that_takes_nothing_stops_nobody_else_and_gets_what_it_missed"
@@ -279,7 +286,7 @@ MUTANTS = [
         "trimmed past what is committed",
         "staging_is_not_trimmed_to_a_position_that_was_only_attempted",
         (
-            "deduplicator.lane.transaction:_mapping",
+            "deduplicator.lane.moved:Moved.mapping",
             "        position,",
             "        position + 1,",
         ),
@@ -457,7 +464,7 @@ MUTANTS = [
         ("deduplicator.lane.transaction:Transaction._batch_reported", "self._failed.append(", "str("),
         (
             "deduplicator.lane.transaction:Transaction._check_reports",
-            "if any(run.first is None for run in moved.runs):",
+            "if any(run.first is None for run in (*moved.runs, *moved.letters)):",
             "if False:",
         ),
         (
@@ -628,7 +635,7 @@ MUTANTS = [
     ),
     _piped(
         "a mapping spans two pipelines",
-        0,
+        20,
         (
             "deduplicator.lane.frame_handler:FrameHandler._judge_frame",
             "under_way.frame.pipeline != frame.pipeline",
@@ -665,6 +672,52 @@ MUTANTS = [
             "replicator.lane.lane:Lane._step",
             "self.topic_id_check.hold_back(copy.position_frame())",
             "pass",
+        ),
+    ),
+    _piped(
+        "a dead letter is written outside the transaction",
+        0,
+        (
+            "deduplicator.lane.transaction:Transaction.produce_letters",
+            "for _, runs in self._sent(at, failed.offsets, batches, topic.max_message_bytes):\n        moved.letters += runs",
+            _OUTSIDE,
+        ),
+    ),
+    _piped(
+        "a frame that is sent again has no dead letters",
+        109,
+        (
+            "replicator.lane.partition_copy:PartitionCopy._through_flow",
+            'applied.on_error == "dead-letter":',
+            'applied.on_error == "dead-letter" and not self.generation:',
+        ),
+    ),
+    _piped(
+        "a frame of dead letters alone is written whole, though a part of it was written before",
+        133,
+        (
+            "deduplicator.lane.frame_handler:FrameHandler._decoded",
+            "return decode_rows(frame, crc, value).from_offset(from_offset)",
+            "return decode_rows(frame, crc, value).from_offset(from_offset if frame.count or not frame.failed else 0)",
+        ),
+    ),
+    _of(
+        "what hangs where dead letters go is left to the next transaction",
+        _LETTERS_HANG,
+        ("deduplicator.lane.hanging:own_destinations", "if state.dead_letters is not None:", "if False:"),
+    ),
+    _of(
+        "the mappings do not tell whether dead letters that hang were committed",
+        _LETTERS_HANG,
+        ("deduplicator.lane.hanging:last_begins", "if m.dead_letters is not None:", "if False:"),
+    ),
+    _of(
+        "where dead letters were written is not looked at again",
+        "dead_letters_that_hang_are_closed_though_nothing_comes",
+        (
+            "deduplicator.lane.transaction:Transaction.written",
+            "moved.written",
+            "{(moved.destination.topic, moved.frame.partition)}",
         ),
     ),
 ]

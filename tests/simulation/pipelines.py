@@ -23,14 +23,20 @@ Headers = list[tuple[str, bytes | None]] | None
 
 @dataclass(frozen=True)
 class Rule:
-    """What a version does: leaves out records whose offset ends with one of these digits, and marks the
-    others, if it takes the topic at all."""
+    """What a version does: leaves out records whose offset ends with one of these digits, fails on those
+    whose offset ends with one of the others, which become dead letters, with `payload` or without, and marks
+    the rest, if it takes the topic at all."""
 
     mark: bytes | None = None
     left_out: str = ""
+    dead: str = ""
+    payload: bool = False
 
     def leaves_out(self, offset: int) -> bool:
         return str(offset)[-1] in self.left_out
+
+    def fails_on(self, offset: int) -> bool:
+        return str(offset)[-1] in self.dead and not self.leaves_out(offset)
 
 
 class Pipelines:
@@ -40,14 +46,18 @@ class Pipelines:
         self.configured = NONE
         self._rules = {NO_FLOWS: Rule()}
 
-    def change(self, left_out: str) -> None:
+    def change(self, left_out: str, dead: str = "", payload: bool = False) -> None:
         """Another one."""
-        rule = Rule(b"v%d" % len(self._rules), left_out)
+        rule = Rule(b"v%d" % len(self._rules), left_out, dead, payload)
         assert rule.mark is not None
         stages: list[Any] = [{"headers": {"set": {MARK: rule.mark.decode()}}}]
         if left_out:
-            stages.append({"filter": {"drop": {"value": {"matches": rf".*/[0-9]*[{left_out}]/[0-9]+"}}}})
-        text = json.dumps({"version": 1, "flows": [{"topics": [".*"], "stages": stages}]})
+            stages.append({"filter": {"drop": _ending(left_out)}})
+        if dead:
+            stages.append({"when": _ending(dead), "key": "header.none"})
+        on_error: Any = {"dead-letter": {"payload": payload}} if dead else "halt"
+        flow = {"topics": [".*"], "onError": on_error, "stages": stages}
+        text = json.dumps({"version": 1, "flows": [flow]})
         made = loading.parse(text, Path("pipeline.yaml"))
         told = definition.definition(made, {})
         self._rules[told.decode()] = rule
@@ -67,6 +77,11 @@ class Pipelines:
         if not headers or headers[-1][0] != MARK:
             return None, headers
         return headers[-1][1], headers[:-1] or None
+
+
+def _ending(digits: str) -> Any:
+    """Of the value, which says its record's offset."""
+    return {"value": {"matches": rf".*/[0-9]*[{digits}]/[0-9]+"}}
 
 
 class SimulatedFile(PipelineFile):

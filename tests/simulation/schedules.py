@@ -54,7 +54,7 @@ def _by_seed(seed: int, merged: bool, pipelines: bool, promotions: bool) -> Coun
         kinds = kinds + [faults.promote] * 10
     with world.living():
         if pipelines:
-            world.pipelines.change("2")
+            world.pipelines.change("2", "37")
         world.start()
         for _ in range(r.choice([2, 5, 10])):
             world.run(r.choice(BETWEEN))

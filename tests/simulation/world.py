@@ -39,13 +39,15 @@ from deduplicator.lane import dedup
 from tests.simulation import batches, clients
 from tests.simulation.applications import Query, Simulated, SimulatedDeduplicator, SimulatedReplicator, Table
 from tests.simulation.cluster import Cluster, Entry, Log, Txn
-from tests.simulation.pipelines import Pipelines, SimulatedFile
+from tests.simulation.pipelines import Pipelines, Rule, SimulatedFile
 from tests.simulation.scheduler import Chooser, Process, Scheduler, Seeded, Task
 from tests.support.control_json import encode
 
 Key = tuple[str, int]
 TOPIC = "orders"
 """The source topic, and its destination."""
+OWN_HEADERS = 11
+"""Of a dead letter, its last ones."""
 OTHER = "returns"
 """The second source topic, where there is one: it is merged into the same destination."""
 APPLICATIONS: dict[str, type[Simulated]] = {
@@ -147,6 +149,10 @@ class World:
         """By (topic id, partition, offset) of what was delivered, which pipeline it says that it came by."""
         self.left_out: dict[Key, set[int]] = {}
         """Offsets that mappings cover by pipelines that leave them out."""
+        self.letters: dict[tuple[str, int, int], Entry] = {}
+        """By (topic id, partition, offset), the dead letters that are committed."""
+        self._unmapped: dict[tuple[str, int, int], tuple[str, int, int]] = {}
+        """Where those lie that no mapping leads to yet."""
         self._version: dict[Key, int] = {}
         self.states: Counter[str] = Counter()
         """Interesting states that were visited."""
@@ -439,6 +445,10 @@ class World:
         topic = self.target.topics.get(TOPIC)
         return topic.logs if topic is not None else []
 
+    def letter_logs(self) -> list[Log]:
+        topic = self.target.topics.get(self.settings.dead_letters_topic)
+        return topic.logs if topic is not None else []
+
     def _new(self, log: Log) -> list[Entry]:
         at = self._checked.get(log, 0)
         entries, self._checked[log] = log.read(at, 1 << 30, True)
@@ -468,12 +478,15 @@ class World:
                 if entry.value == b"foreign":
                     continue
                 self._check_record(log, entry)
+        for log in self.letter_logs():
+            for entry in self._new(log):
+                self._check_letter(log, entry)
         for log in self.target.topics[self.settings.mappings_topic].logs:
             for entry in self._new(log):
                 self._check_mapping(entry)
 
     def _half_visible(self) -> bool:
-        hanging = (txn for log in self._destination() for txn in log.open)
+        hanging = (txn for log in (*self._destination(), *self.letter_logs()) for txn in log.open)
         return bool(self.target.lagging) or any(
             txn.state != "open" for txn in (*self.target.unfinished, *hanging)
         )
@@ -538,6 +551,41 @@ class World:
             ):
                 self.visited("records of several sources interleave")
 
+    def _check_letter(self, log: Log, entry: Entry) -> None:
+        own = {name: (item or b"").decode() for name, item in (entry.headers or [])[-OWN_HEADERS:]}
+        at = (
+            own["verbatim.source.topic-id"],
+            int(own["verbatim.source.partition"]),
+            int(own["verbatim.source.offset"]),
+        )
+        if at in self.letters:
+            raise Wrong(f"{at} became a dead letter twice")
+        self.visited("a dead letter was written")
+        self.letters[at] = entry
+        self._unmapped[(log.topic.name, log.partition, entry.offset)] = at
+
+    def _check_letters(self, m: Mapping, key: Key, rule: Rule, dead: list[int]) -> None:
+        """Those that the mapping's pipeline fails on have one each, to which the mapping leads, with what was
+        asked for; and no others have any."""
+        of = m.dead_letters
+        pairs = [] if of is None else [(s + i, d + i) for s, d, n in of.runs for i in range(n)]
+        for s, d in pairs:
+            if of is None or self._unmapped.pop((of.topic, of.partition, d), None) != (*key, s):
+                raise Wrong(f"{key}: the dead letter of {s} is not at {d}: {m}")
+        if [s for s, _ in pairs] != dead:
+            raise Wrong(f"{key}: mapping {m} has dead letters of {pairs}, its pipeline fails on {dead}")
+        for offset in dead:
+            entry = self.letters[(*key, offset)]
+            content = next(c for o, c in reversed(self.records[key]) if o == offset)
+            headers = entry.headers or []
+            own = dict(headers[-OWN_HEADERS:])
+            said = (own["verbatim.pipeline"], own["verbatim.source.timestamp"], own["verbatim.payload"])
+            if said != (b"%d" % m.pipeline, b"%d" % content[3], b"true" if rule.payload else b"false"):
+                raise Wrong(f"{key}: the dead letter of {offset} says {own}")
+            held = (entry.key, entry.value, headers[:-OWN_HEADERS] or None)
+            if held != (content[:3] if rule.payload else (None, None, None)):
+                raise Wrong(f"{key}: the dead letter of {offset} holds {held}")
+
     def _check_mapping(self, entry: Entry) -> None:
         m = decode(entry.value)
         key = (m.topic_id, m.partition)
@@ -570,7 +618,8 @@ class World:
         if 0 < before < m.pipeline:
             self.visited("another pipeline went on")
         self._version[key] = m.pipeline
-        kept = [o for o in inside if not rule.leaves_out(o)]
+        self._check_letters(m, key, rule, [o for o in inside if rule.fails_on(o)])
+        kept = [o for o in inside if not rule.leaves_out(o) and not rule.fails_on(o)]
         self.left_out.setdefault(key, set()).update({*inside} - {*kept})
         if wrong := [o for o in kept if self.marks.get((*key, o)) != rule.mark]:
             raise Wrong(f"{key}: {wrong} did not come by the pipeline of {m}")
@@ -651,6 +700,8 @@ class World:
         self._check()
         if self._where and not self._half_visible():
             raise Wrong(f"records without a mapping: {self._where}")
+        if self._unmapped and not self._half_visible():
+            raise Wrong(f"dead letters without a mapping: {self._unmapped}")
         halts = self.said("halted")
         # A destination that refuses for a while is set aside for a while.
         aside = [h for h in halts if h["reason"] in AT_THE_DESTINATION]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from common.kafka.wire.chunks import Chunk
 from common.kafka.wire.records import Header, Rows, encode_rows
 from common.link.frame import Frame
+from common.link.frame_errors import Failed
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 OFFSETS = st.integers(0, 2**62)
@@ -59,6 +60,10 @@ def frames(draw: st.DrawFn) -> Frame:
     start = draw(OFFSETS)
     end = start + draw(st.sampled_from([0, 1, 10, 2**40]))
     gap = draw(st.booleans())
+    count = 0 if gap else draw(st.integers(0, min(end - start, 1 << 20)))
+    reasons = st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=3).map(tuple)
+    failed = st.none() | st.builds(Failed, st.just(count), st.booleans(), reasons)
+    dead = draw(failed) if 0 < 2 * count <= min(end - start, 1 << 20) else None
     return Frame(
         draw(TEXT),
         draw(TEXT),
@@ -66,12 +71,13 @@ def frames(draw: st.DrawFn) -> Frame:
         draw(st.integers(0, 2**31 - 1)),
         start,
         end,
-        0 if gap else draw(st.integers(0, min(end - start, 1 << 20))),
+        count,
         draw(TEXT),
         draw(st.booleans()),
         gap,
         draw(st.none() | TEXT),
         pipeline=draw(st.sampled_from([0, 0, 1, 2**40])),
+        failed=dead,
     )
 
 

@@ -28,6 +28,7 @@ from common.kafka.wire.records import NO_ROWS, encode_rows
 from common.link import control_kinds as kinds
 from common.link import control_state, frame, lane_counters, offset_mappings, positions, schema_map
 from common.link.batch_frame import decode as decode_batches
+from common.link.frame_errors import merged
 from common.link.halt_reasons import HaltReason
 from common.link.lane_work import Work
 from deduplicator.state import local_reader
@@ -80,11 +81,21 @@ PROMOTIONS: list[kinds.ControlRecord] = [
     kinds.Promotion("orders", ID, "copy.orders", "promoted", (40, 0), (31, 0), 26),
     kinds.Promotion("orders", ID, "copy.orders", "copied", answers=26),
 ]
+DEAD_LETTERS: list[kinds.ControlRecord] = [
+    kinds.DeadLetters("link.dead-letters", ID, 67108864),
+    kinds.DeadLetters("link.dead-letters", None, 1, "it may not be made"),
+]
 MAPPINGS = [
     offset_mappings.Mapping("east", "orders", ID, 3, 17, 40, "copy.orders", 3, 99, 20, 1, 0, [[17, 5, 10], [30, 15, 10]]),
     offset_mappings.Mapping("east", "orders", ID, 3, 40, 60, "copy.orders", 3, 120, 0, 0, 20, []),
 ]  # fmt: skip
 PIPELINE_MAPPINGS = [dataclasses.replace(MAPPINGS[0], pipeline=2)]
+DEAD_LETTER_MAPPINGS = [
+    dataclasses.replace(
+        of, pipeline=2, dead_letters=offset_mappings.Letters("link.dead-letters", 1, [[27, 3, 2]])
+    )
+    for of in MAPPINGS
+]
 POSITIONS = [positions.Position(40, 7, 13), positions.Position(41, None, -1)]
 GROUPS = [
     (
@@ -116,6 +127,20 @@ FRAMES = [
 
 
 PIPELINE_FRAMES = [dataclasses.replace(of, pipeline=12) for of in FRAMES]
+FAILURES = {17: ("stage 1 (mask)", "the value is no JSON"), 20: ("stage 2 (key)", "value.ü is not there")}
+FAILED_ROWS = {
+    payload: [merged(_ROWS, kept, why, payload) for kept, why in (
+        (_ROWS.slice(1, 1), FAILURES), (_ROWS.slice(0, 0), FAILURES | {19: FAILURES[17]})
+    )]
+    for payload in (False, True)
+}  # fmt: skip
+"""By whether they come with payload: rows and what the header says of them, with one that goes on, and
+without any."""
+FAILED_FRAMES = [
+    (dataclasses.replace(FRAMES[0], count=3 - failed.count, pipeline=12, failed=failed), rows)
+    for some in FAILED_ROWS.values()
+    for rows, failed in some
+]
 
 
 def _plain(value: Any) -> Any:
@@ -185,8 +210,12 @@ WRITTEN: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "control-promotions": lambda: [
         {"record": kinds.encode(record, "link").decode()} for record in PROMOTIONS
     ],
+    "control-dead-letters": lambda: [
+        {"record": kinds.encode(record, "link").decode()} for record in DEAD_LETTERS
+    ],
     "mappings": lambda: _mapping_lines(MAPPINGS),
     "mappings-pipeline": lambda: _mapping_lines(PIPELINE_MAPPINGS),
+    "mappings-dead-letters": lambda: _mapping_lines(DEAD_LETTER_MAPPINGS),
     "positions": lambda: [
         dict(zip(("key", "value"), (p.decode() for p in positions.encode("orders", (ID, 3), position)), strict=True))
         for position in POSITIONS
@@ -208,6 +237,7 @@ WRITTEN: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "frames-2": lambda: [
         _frame_line(frame.Frame("east", "orders", ID, 3, 0, 1, 1, "host/1.0.0.ab", batches=True), _batch())
     ],
+    "frames-3": lambda: [_frame_line(of, frame.pack(rows).to_pybytes()) for of, rows in FAILED_FRAMES],
     "counters": _counters,
 }  # fmt: skip
 
@@ -237,20 +267,23 @@ def test_the_golden_control_topic_adds_up_to_what_it_always_did() -> None:
     wanted["pipelines"] = {}
     # And which topics were promoted.
     wanted["steering"]["promotions"] = {}
+    # And where dead letters go.
+    wanted["dead_letters"] = None
     assert _plain(state) == wanted
 
 
 def test_each_kind_of_golden_control_record_is_read_as_what_was_written() -> None:
-    names = ("control-kinds", "control-pipelines", "control-promotions")
+    names = ("control-kinds", "control-pipelines", "control-promotions", "control-dead-letters")
     lines = [line for name in names for line in _golden(name)]
-    wanted = CONTROL + PIPELINES + PROMOTIONS
+    wanted = CONTROL + PIPELINES + PROMOTIONS + DEAD_LETTERS
     assert [kinds.decode(orjson.loads(line["record"])) for line in lines] == wanted
     assert {record.kind for record in wanted} == kinds.KINDS.keys()
 
 
 def test_golden_mappings_positions_and_group_offsets_are_read() -> None:
-    lines = [*_golden("mappings"), *_golden("mappings-pipeline")]
-    assert [offset_mappings.decode(line["value"].encode()) for line in lines] == MAPPINGS + PIPELINE_MAPPINGS
+    lines = [*_golden("mappings"), *_golden("mappings-pipeline"), *_golden("mappings-dead-letters")]
+    written = MAPPINGS + PIPELINE_MAPPINGS + DEAD_LETTER_MAPPINGS
+    assert [offset_mappings.decode(line["value"].encode()) for line in lines] == written
     found = [positions.decode(line["key"].encode(), line["value"].encode()) for line in _golden("positions")]
     assert found == [((ID, 3), position) for position in POSITIONS]
     groups = [
@@ -274,6 +307,14 @@ def test_golden_frames_are_read() -> None:
         assert found == wanted
         rows = frame.decode_rows(found, crc, bytes.fromhex(line["value"]))
         assert rows.batch.equals(_ROWS if wanted.count else NO_ROWS.batch)
+
+
+def test_golden_frames_with_records_that_a_stage_failed_on_are_read() -> None:
+    for line, (wanted, there) in zip(_golden("frames-3"), FAILED_FRAMES, strict=True):
+        found, crc = frame.decode_headers([(name, bytes.fromhex(what)) for name, what in line["headers"]])
+        assert found == wanted
+        rows = frame.decode_rows(found, crc, bytes.fromhex(line["value"]))
+        assert rows.batch.equals(there)
 
 
 def test_a_golden_frame_of_batches_is_read() -> None:

@@ -82,8 +82,9 @@ def verify(
     with count and first offsets. Exit code: 0 nothing found, 1 something found, 2 bad settings.
 
     A link with a pipeline is held against what the pipeline makes of each source record: `transformed`
-    records are not as they came, and `filtered` ones are not to be at the destination. Keys of masks
-    are those of the file that PIPELINE names; what a mask made with others is not compared, which is said.
+    records are not as they came, and `filtered` ones are not to be at the destination. Each record that is
+    to be a dead letter must be one, once, in the link's topic of these. Keys of masks are those of the file
+    that PIPELINE names; what a mask made with others is not compared, which is said.
 
     Of identical records in a row, which one is missing can't be told: it is the last that is named. Of
     compacted, trimmed or re-created topics it compares what both sides still have, and says so.
@@ -178,7 +179,9 @@ def as_text(report: LinkReport, allow_behind: bool = False) -> list[str]:
 def _made(partitions: list[PartitionReport]) -> str:
     """What pipelines did."""
     transformed, filtered = sum(p.transformed for p in partitions), sum(p.filtered for p in partitions)
-    return f", {transformed:,} transformed, {filtered:,} filtered" if transformed or filtered else ""
+    made = f", {transformed:,} transformed, {filtered:,} filtered" if transformed or filtered else ""
+    dead = sum(p.dead_letters for p in partitions)
+    return made + (f", {dead:,} dead letters" if dead else "")
 
 
 def as_json(report: LinkReport, allow_behind: bool = False) -> dict[str, Any]:
@@ -199,6 +202,7 @@ def as_json(report: LinkReport, allow_behind: bool = False) -> dict[str, Any]:
                 "equal": p.equal,
                 "transformed": p.transformed,
                 "filtered": p.filtered,
+                "dead_letters": p.dead_letters,
                 "behind": p.behind,
                 "first_behind": p.first_behind,
                 "findings": {

@@ -95,10 +95,11 @@ class PipelineLook:
                         f"{where} leaves records out: an older one of their key stays; `otherwise: tombstone` deletes it"
                     ),
                 )
-        if flow.on_error == "skip":
+        if flow.failed != "halt":
+            what = "skipped" if flow.failed == "skip" else "a dead letter"
             yield (
                 False,
-                f"topic {name}: its destination is compacted: of a record that is skipped, an older one stays",
+                f"topic {name}: its destination is compacted: of a record that is {what}, an older one stays",
             )
 
 

@@ -19,6 +19,7 @@ from common.kafka.model import GROUPS_TOPIC
 from common.link import identity
 from common.link.control_records import Destination
 from common.link.control_state import Control
+from common.link.dead_letters import asked_for
 from common.link.identity import Link
 from common.link.promotions import Promotion
 from common.partitions import PartitionName
@@ -62,6 +63,7 @@ class _Look:
         """Those that were read before."""
         self.leaderless: set[PartitionName] = set()
         self.pipeline = PipelineFile(settings)
+        self.dead_letters = asked_for(self.pipeline.configured.definition)
 
     def run(self) -> PlanReport:
         self._reach()
@@ -84,7 +86,7 @@ class _Look:
             self._pipeline(pipeline, control.state)
             self._warn_of_meetings()
         self._changes()
-        needs = Requirements(self.settings, self.source, self.target, self.report)
+        needs = Requirements(self.settings, self.source, self.target, self.report, self.dead_letters)
         with self._phase("rights"):
             needs.check_topics()
         with self._phase("target, groups"):
@@ -138,6 +140,9 @@ class _Look:
         if "kafka" in s.exporters:
             with self._phase(f"topic {s.metrics_topic}"):
                 identity.make_topics(s, self.target, identity.metrics_topic(s), Deadline(CALL_S))
+        if self.dead_letters:
+            with self._phase(f"topic {s.dead_letters_topic}"):
+                identity.make_topics(s, self.target, identity.dead_letters_topic(s), Deadline(CALL_S))
         source, target = report.source_cluster or "", report.target_cluster or ""
         with self._phase("identity"):
             identity.identify(s, self.target, control, source, target, Deadline(CALL_S), make=True)

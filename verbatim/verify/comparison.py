@@ -120,8 +120,9 @@ class Finding:
 @dataclass
 class PartitionReport:
     """What was found in one partition. `transformed`: of the source records that have been copied those that
-    a pipeline changes; `filtered`: those that it leaves out. `behind` counts source records at the end
-    that are not at the destination yet; below the source offset `gone_to` are those that it has no more."""
+    a pipeline changes; `filtered`: those that it leaves out; `dead_letters`: those that are to be in the
+    topic of dead letters instead. `behind` counts source records at the end that are not at the destination
+    yet; below the source offset `gone_to` are those that it has no more."""
 
     topic: str
     partition: int
@@ -131,6 +132,7 @@ class PartitionReport:
     equal: int = 0
     transformed: int = 0
     filtered: int = 0
+    dead_letters: int = 0
     behind: int = 0
     first_behind: int | None = None
     gone_to: int = 0

@@ -19,6 +19,7 @@ from typing import cast
 import numpy as np
 
 from verbatim.verify.comparison import Kind, PartitionReport, digest
+from verbatim.verify.letters import Letter, LetterCheck, PartitionLetters
 from verbatim.verify.mappings import Runs
 from verbatim.verify.pipeline.definition import Pipeline
 from verbatim.verify.pipeline.json_tree import Bad, tree, written
@@ -46,7 +47,14 @@ class Rules:
 
     @property
     def on_error(self) -> str:
-        return str((self.flow or {}).get("onError", "halt"))
+        said = (self.flow or {}).get("onError", "halt")
+        return said if isinstance(said, str) else "dead-letter"
+
+    @property
+    def payload(self) -> bool:
+        """Whether dead letters have the records in them."""
+        said = (self.flow or {}).get("onError")
+        return isinstance(said, dict) and said["dead-letter"].get("payload", False) is True
 
     @property
     def drops(self) -> bool:
@@ -145,8 +153,10 @@ class Expected:
     """One reading of both sides of a partition: by what each record is compared; and what was counted
     meanwhile."""
 
-    def __init__(self, pipelines: Pipelines, place: Place, runs: Runs | None) -> None:
-        """`runs`: if they can be searched."""
+    def __init__(
+        self, pipelines: Pipelines, place: Place, runs: Runs | None, letters: PartitionLetters | None = None
+    ) -> None:
+        """`runs`: if they can be searched; `letters`: the partition's."""
         self._pipelines = pipelines
         self._place = place
         self._runs = runs
@@ -159,6 +169,7 @@ class Expected:
         self._failed: tuple[int, int] | None = None
         """Of those that a stage fails on and that should have halted the partition: the first, how many."""
         self._skipped = 0
+        self._letters = LetterCheck(letters or PartitionLetters())
         self._too_deep = 0
         self._left_out = array("q")
         self._delivered: tuple[int, int, int] | None = None
@@ -190,17 +201,28 @@ class Expected:
         self, offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers
     ) -> bytes | None:
         rules = self._rules(self.version_of_source(offset))
+        place = self._place
         if rules is None:
+            if offset < place.next:
+                self._letters.must_not_be(offset)
             return digest(timestamp_ms, key, value, headers)
         if rules.pipeline is None:
             self._untold[rules.number] = self._untold.get(rules.number, 0) + 1
             return None
-        place = self._place
         record = Record(
             place.topic, place.partition, offset, timestamp_ms, key, value, tuple(headers or ()),
             self._pipelines.link,
         )  # fmt: skip
         result, arrived = rules.pipeline.apply(record), offset < place.next
+        if result.outcome == "failed" and rules.on_error == "dead-letter":
+            if arrived:
+                wanted = (key, value, headers) if rules.payload else (None, None, None)
+                letter = Letter(rules.number, f"stage {result.stage}", digest(timestamp_ms, *wanted))
+                self._letters.must_be(offset, letter)
+                self._leave_out(offset)
+            return None
+        if arrived:
+            self._letters.must_not_be(offset)
         if result.outcome == "failed" and rules.on_error == "halt":
             if not arrived:
                 # It stands still there: what has not come is behind.
@@ -210,6 +232,7 @@ class Expected:
             return None
         if result.outcome in ("failed", "left-out"):
             if arrived:
+                self._filtered += 1
                 self._skipped += result.outcome == "failed"
                 self._leave_out(offset)
             return None
@@ -257,7 +280,9 @@ class Expected:
         self._check_left_out()
         report.transformed += self._transformed
         report.filtered += self._filtered
-        report.source_records += self._filtered
+        report.dead_letters += self._letters.due
+        report.source_records += self._filtered + self._letters.due
+        self._letters.finish(report)
         if self._delivered is not None:
             source, destination, count = self._delivered
             report.add(Kind.MAPPING, source, destination, "a record that is left out is mapped", count)
@@ -298,7 +323,6 @@ class Expected:
         return self._known[number]
 
     def _leave_out(self, offset: int) -> None:
-        self._filtered += 1
         self._left_out.append(offset)
         if len(self._left_out) >= 100_000:
             self._check_left_out()

@@ -15,8 +15,9 @@ from verbatim.verify.common_part import SAMPLE_OFFSETS
 from verbatim.verify.comparison import PartitionReport
 from verbatim.verify.control import Said
 from verbatim.verify.expected import Pipelines
+from verbatim.verify.letters import Letters, expired
 from verbatim.verify.partition_check import LinkContext, Pair, check_partition
-from verbatim.verify.reading import Cluster, Mappings, TopicState, read_control, read_mappings
+from verbatim.verify.reading import Cluster, Mappings, TopicState, read_mappings
 
 if TYPE_CHECKING:
     from common.config.settings import Settings
@@ -72,8 +73,11 @@ def verify_link(settings: Settings, options: Options) -> LinkReport:
         with Mappings(cluster_id, topics, several) as mappings:
             read_mappings(destination, settings.mappings_topic, mappings)
             said = Said(settings.application_name)
-            hear = partial(read_control, destination, settings.control_topic, said)
+            hear = partial(_read_control, destination, settings.control_topic, said)
             hear()
+            letters = Letters(settings.application_name, cluster_id)
+            if mappings.with_letters or any("dead-letter" in text for text in said.pipelines.values()):
+                _read_letters(destination, settings.dead_letters_topic, mappings, letters)
             link = LinkContext(
                 source=source,
                 destination=destination,
@@ -86,6 +90,7 @@ def verify_link(settings: Settings, options: Options) -> LinkReport:
                 sample=None if options.sample is None else (options.sample, options.seed),
                 ends=ends,
                 pipelines=Pipelines(said.pipelines, options.keys, settings.application_name),
+                letters=letters,
                 together=settings.by_destination(source.topic_names() if several else (), source_name),
             )
             report.partitions = _check_all(link, _pairs(states, to, destination), options)
@@ -94,6 +99,9 @@ def verify_link(settings: Settings, options: Options) -> LinkReport:
                 report.notes.append(
                     f"version {said.pipeline} of the pipeline was written meanwhile: what has come since may be told wrong; compare again"
                 )
+        if letters.strays:
+            topic = settings.dead_letters_topic
+            report.notes.append(f"{letters.strays:,} records of {topic} are no dead letters of this link")
         if options.sample is not None:
             report.notes.append(
                 f"sampled ({options.sample:g} of the offsets, seed {options.seed}, windows of {SAMPLE_OFFSETS}): not told are records"
@@ -101,6 +109,37 @@ def verify_link(settings: Settings, options: Options) -> LinkReport:
             )
         report.seconds = time.monotonic() - began
     return report
+
+
+def _read_control(cluster: Cluster, topic: str, said: Said) -> None:
+    """Takes in what the control topic says since it was last read. Raises VerbatimError for a damaged record
+    of the link."""
+    if cluster.topic(topic) is None:
+        return
+    begin, end = cluster.bounds(topic, 0)
+    for messages in cluster.messages(topic, 0, max(begin, said.position), end):
+        for message in messages:
+            said.add(message.offset() or 0, message.value())
+    said.position = end
+
+
+def _read_letters(cluster: Cluster, topic: str, mappings: Mappings, letters: Letters) -> None:
+    """All dead letters, those that the mappings tell of among them: these become visible together, but not at
+    one moment."""
+    state = cluster.topic(topic)
+    ends: dict[int, int] = {}
+    for dead in (mapping["dead_letters"] for mapping in mappings.with_letters):
+        _, offset, length = dead["runs"][-1]
+        ends[dead["partition"]] = max(offset + length, ends.get(dead["partition"], 0))
+    starts: dict[PartitionName, int] = {}
+    for partition in range(state.partitions if state else 0):
+        begin, end = cluster.settled(topic, partition, ends.get(partition, 0))
+        starts[topic, partition] = begin
+        for messages in cluster.messages(topic, partition, begin, end):
+            for message in messages:
+                letters.add(message.key(), message.value(), message.headers())  # type: ignore[arg-type]
+    for mapping in mappings.with_letters:
+        expired(letters, mapping, starts)
 
 
 def _select(settings: Settings, options: Options, source: Cluster) -> list[str]:

@@ -15,6 +15,7 @@ from verbatim.verify.comparison import Batch, Kind, PartitionReport, as_it_is
 from verbatim.verify.control import Said, report_halts
 from verbatim.verify.expected import Expected, Pipelines, Place
 from verbatim.verify.gone import Gone
+from verbatim.verify.letters import Letters, PartitionLetters
 from verbatim.verify.mappings import MappingCheck, Runs, check_shape
 from verbatim.verify.partition import Comparison
 from verbatim.verify.provenance import Provenance, every
@@ -22,7 +23,6 @@ from verbatim.verify.reading import Cluster, LogStartMoved, Mappings, PartitionM
 from verbatim.verify.several import Claims, claimed, leave_out_unmapped, report_unclaimed, visible_below
 
 _ATTEMPTS = 3
-_VISIBLE_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,7 @@ class LinkContext:
     sample: tuple[float, int] | None
     ends: dict[PartitionName, int]
     pipelines: Pipelines
+    letters: Letters
     together: dict[str, set[str]]
 
     def bounds(self, pair: Pair) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -131,6 +132,8 @@ class _PartitionCheck:
         if self._expected is not None:
             self._expected.finish(self._report, self._entry.accepted_loss)
             self._expected.tell_versions(self._report)
+        elif letters := self._letters.first:
+            self._report.add(Kind.FOREIGN, min(letters), None, "dead letters, but no flow", len(letters))
 
     def _compared(self) -> None:
         link, pair, report = self._link, self._pair, self._report
@@ -144,7 +147,9 @@ class _PartitionCheck:
         if (end := link.copies_end(pair)) is not None:
             report.note(f"promoted: what others have written there, from offset {end} on, is not compared")
         if self._sound:
-            self._await_end(int(self._sound.destination[-1] + self._sound.length[-1]))
+            end = int(self._sound.destination[-1] + self._sound.length[-1])
+            if pair.is_there:
+                link.destination.settled(*pair.to, end)
         ours, theirs = link.bounds(pair)
         plan = self._plan(ours, theirs)
         delivered = self._delivered(theirs[1])
@@ -214,15 +219,6 @@ class _PartitionCheck:
             gone.take(*batch)
         return gone
 
-    def _await_end(self, end: int) -> None:
-        """The markers of one transaction reach the partitions one after the other: the mappings can be
-        visible first."""
-        give_up = time.monotonic() + _VISIBLE_S
-        while self._pair.is_there and time.monotonic() < give_up:
-            if self._link.destination.bounds(*self._pair.to)[1] >= end:
-                return
-            time.sleep(0.2)
-
     def _hinted(self, plan: Plan, runs: Runs) -> Plan:
         """Lets the mappings say where the common part begins, if the records there prove them right."""
         begin, target_begin = plan.source[0], plan.destination[0]
@@ -284,7 +280,11 @@ class _PartitionCheck:
         if not link.pipelines.touch(pair.topic):
             return None
         place = Place(pair.topic, pair.partition, self._entry.next, self._entry.versions, self._is_compacted)
-        return Expected(link.pipelines, place, self._sound)
+        return Expected(link.pipelines, place, self._sound, self._letters)
+
+    @property
+    def _letters(self) -> PartitionLetters:
+        return self._link.letters.of(self._pair.topic, self._pair.state.topic_id, self._pair.partition)
 
     @property
     def _is_compacted(self) -> bool:

@@ -31,7 +31,7 @@ from common.kafka.wire import oauth_tokens
 from common.partitions import PartitionName
 from common.ports import Deadline
 from verbatim.verify.comparison import Batch, Judge, as_it_is
-from verbatim.verify.control import Said, plain_id
+from verbatim.verify.control import plain_id
 from verbatim.verify.mappings import Column, Runs
 from verbatim.verify.provenance import Prepare, every
 from verbatim.verify.versions import Versions
@@ -44,6 +44,7 @@ _BATCH_RECORDS = 5_000
 _BATCH_BYTES = 8 << 20
 _SPILL_RUNS = 1_000_000
 _LONGEST_TRANSACTION_MS = 120_000
+_VISIBLE_S = 10.0
 
 
 class LogStartMoved(VerbatimError):
@@ -144,6 +145,14 @@ class Cluster:
         return self._offset(topic, partition, OffsetSpec.earliest()), self._offset(
             topic, partition, OffsetSpec.latest()
         )
+
+    def settled(self, topic: str, partition: int, end: int) -> tuple[int, int]:
+        """The same, once all below `end` may be seen: the markers of one transaction reach the partitions one
+        after the other, and the mappings can be visible first."""
+        give_up = time.monotonic() + _VISIBLE_S
+        while (found := self.bounds(topic, partition))[1] < end and time.monotonic() < give_up:
+            time.sleep(0.2)
+        return found
 
     def high_watermark(self, topic: str, partition: int) -> int:
         """The end of the log, open transactions and all."""
@@ -290,6 +299,8 @@ class Mappings:
         self.whole_from_ms = 0.0
         """None of the records written since then has expired."""
         self._whole_from: dict[PartitionName, int] = {}
+        self.with_letters: list[dict[str, Any]] = []
+        """What mappings say of dead letters: their source partition, and where they are."""
         self._partitions: dict[PartitionName, PartitionMappings] = {}
         self._directory = tempfile.TemporaryDirectory(prefix="verbatim-verify-")
         self._held = 0
@@ -306,6 +317,8 @@ class Mappings:
         m = orjson.loads(value)
         if m["cluster"] != self._cluster_id:
             return
+        if "dead_letters" in m:
+            self.with_letters.append({k: m[k] for k in ("topic", "topic_id", "partition", "dead_letters")})
         self._add_own(m, first_of_log)
         if self.several and m["destination_topic"] in self._destinations and m["runs"]:
             self._add_of_several(m, time_ms)
@@ -435,15 +448,3 @@ def _written_from(cluster: Cluster, topic: str, partition: int, begin: int, end:
     first = next(iter(cluster.messages(topic, partition, begin, end)), None)
     # A transaction that began earlier may have been written down later.
     return first[0].timestamp()[1] + _LONGEST_TRANSACTION_MS if first else float("inf")
-
-
-def read_control(cluster: Cluster, topic: str, said: Said) -> None:
-    """Takes in what the control topic says since it was last read. Raises VerbatimError for a damaged record
-    of the link."""
-    if cluster.topic(topic) is None:
-        return
-    begin, end = cluster.bounds(topic, 0)
-    for messages in cluster.messages(topic, 0, max(begin, said.position), end):
-        for message in messages:
-            said.add(message.offset() or 0, message.value())
-    said.position = end

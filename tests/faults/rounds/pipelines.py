@@ -7,12 +7,13 @@ import itertools
 import json
 import re
 import threading
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from tests.faults.rounds.checker import Made, Mapped
-from tests.support.brokers import Seen, read_all
+from tests.faults.rounds.checker import Mapped
+from tests.support.brokers import Seen, read_all, topics
 
 EACH_S = 20.0
 THROUGH = "a"
@@ -21,8 +22,11 @@ _FLOW = """\
 version: 1
 flows:
   - topics: ['.*\\.{through}']
+    onError: dead-letter
     stages:
       - filter: {{drop: {{key: {{matches: 'key-[0-9]*{digit}'}}}}}}
+      - when: {{key: {{matches: 'key-[0-9]*{dead}'}}}}
+        key: header.none
       - headers: {{set: {{turn: '{turn}'}}}}
 """
 
@@ -39,7 +43,8 @@ class Changing:
     def write(self) -> None:
         turn = next(self._turns)
         new = self._file.with_suffix(".new")
-        new.write_text(_FLOW.format(through=THROUGH, digit=turn * 3 % 10, turn=turn))
+        digit, dead = turn * 3 % 10, (turn * 3 + 5) % 10
+        new.write_text(_FLOW.format(through=THROUGH, digit=digit, dead=dead, turn=turn))
         new.replace(self._file)
 
     def __enter__(self) -> None:
@@ -56,37 +61,85 @@ class Changing:
             self.write()
 
 
-Versions = Mapping[int, tuple[bytes, bytes]]
-"""By number, the digit with which keys end that are left out, and the header's value."""
+Versions = Mapping[int, tuple[bytes, bytes, bytes]]
+"""By number, the digit with which keys end that are left out, that of dead letters, and the header's
+value."""
+Letter = tuple[str, int, int, int]
+"""Source topic, partition and offset, and the version."""
 
 
 def versions(target: str, link: str) -> Versions:
     """As the link's control topic has them: the first of a number counts."""
-    found: dict[int, tuple[bytes, bytes]] = {}
+    found: dict[int, tuple[bytes, bytes, bytes]] = {}
     for record in read_all(target, f"{link}.control")[0]:
         said = json.loads(record.value or b"")
         if said["kind"] == "pipeline" and said["n"] > max(found, default=0):
-            leaves_out, sets = json.loads(said["definition"])["flows"][0]["stages"]
-            digit = re.search(r"\*(\d)$", leaves_out["filter"]["drop"]["key"]["matches"])
-            assert digit is not None
-            found[said["n"]] = digit[1].encode(), sets["headers"]["set"]["turn"].encode()
+            leaves_out, fails, sets = json.loads(said["definition"])["flows"][0]["stages"]
+            found[said["n"]] = (
+                _digit(leaves_out["filter"]["drop"]),
+                _digit(fails["when"]),
+                sets["headers"]["set"]["turn"].encode(),
+            )
     return found
 
 
-def by(known: Versions) -> Made:
-    """For the check of a round."""
-
-    def expected(topic: str, there: list[Seen], mapped: list[Mapped]) -> tuple[list[Seen], list[str]]:
-        through = topic.endswith(f".{THROUGH}")
-        return made(there, mapped, known) if through else there, problems(mapped, known)
-
-    return expected
+def _digit(keys: Mapping[str, Mapping[str, str]]) -> bytes:
+    found = re.search(r"\*(\d)$", keys["key"]["matches"])
+    assert found is not None
+    return found[1].encode()
 
 
-def made(there: Sequence[Seen], mapped: Sequence[Mapped], known: Versions) -> list[Seen]:
-    """What is to be at the destination of a partition's records. One that no mapping covers is left as it
-    is."""
-    out = []
+class Expecting:
+    """What a round's check goes by; `letters` are those that must be by what it has looked at."""
+
+    def __init__(self, known: Versions) -> None:
+        self._known = known
+        self.letters: Counter[Letter] = Counter()
+
+    def made(self, topic: str, there: list[Seen], mapped: list[Mapped]) -> tuple[list[Seen], list[str]]:
+        wrong = problems(mapped, self._known)
+        if not topic.endswith(f".{THROUGH}"):
+            return there, wrong
+        found, dead = made(there, mapped, self._known)
+        self.letters.update((topic, mapped[0].destination[1], offset, version) for offset, version in dead)
+        return found, wrong
+
+    def wrong_letters(self, target: str, link: str, wanted: Sequence[str]) -> list[str]:
+        """Those that are missing of what must be, or too many, of the topics that were looked at."""
+        found, strange = letters(target, link)
+        here = Counter({letter: count for letter, count in found.items() if letter[0] in wanted})
+        lost, more = self.letters - here, here - self.letters
+        out = [f"{strange} dead letters hold what none should, or say another stage"] if strange else []
+        for what, some in (("missing", lost), ("too many", more)):
+            if some:
+                out.append(
+                    f"dead letters: {some.total()} {what}, first {min(some)} (topic, partition, offset, pipeline)"
+                )
+        return out
+
+
+def letters(target: str, link: str) -> tuple[Counter[Letter], int]:
+    """The committed dead letters, and how many of them are not as they must be: without payload, of the
+    second stage."""
+    found: Counter[Letter] = Counter()
+    strange, topic = 0, f"{link}.dead-letters"
+    if topic not in topics(target):
+        return found, strange
+    for record in (r for partition in read_all(target, topic, timeout_s=60) for r in partition):
+        said = {name: (item or b"").decode() for name, item in record.headers or ()}
+        place = said["verbatim.source.topic"], int(said["verbatim.source.partition"])
+        found[(*place, int(said["verbatim.source.offset"]), int(said["verbatim.pipeline"]))] += 1
+        as_it_must_be = len(said) == 11 and said["verbatim.stage"] == "stage 2 (key)"
+        strange += not as_it_must_be or (record.key, record.value) != (None, None)
+    return found, strange
+
+
+def made(
+    there: Sequence[Seen], mapped: Sequence[Mapped], known: Versions
+) -> tuple[list[Seen], list[tuple[int, int]]]:
+    """What is to be at the destination of a partition's records, and which are to be dead letters: offset and
+    version. One that no mapping covers is left as it is."""
+    out, dead = [], []
     covering = iter(mapped)
     at = next(covering, None)
     for record in there:
@@ -95,10 +148,13 @@ def made(there: Sequence[Seen], mapped: Sequence[Mapped], known: Versions) -> li
         if at is None or at.pipeline not in known:
             out.append(record)
             continue
-        digit, turn = known[at.pipeline]
-        if record.key is None or re.fullmatch(b"key-[0-9]*" + digit, record.key) is None:
+        digit, fails, turn = known[at.pipeline]
+        ends = None if record.key is None else re.fullmatch(b"key-[0-9]*([0-9])", record.key)
+        if ends is not None and ends[1] == fails:
+            dead.append((record.offset, at.pipeline))
+        elif ends is None or ends[1] != digit:
             out.append(record._replace(headers=[*(record.headers or ()), ("turn", turn)]))
-    return out
+    return out, dead
 
 
 def problems(mapped: Sequence[Mapped], known: Versions) -> list[str]:

@@ -92,6 +92,8 @@ class Result:
     """The machine's load average over a minute, at the end: on a busy one, all takes its time."""
     pipelines: int | None = None
     """How many versions the link's pipeline had by the end of the round, where it had one."""
+    dead_letters: int | None = None
+    """Those that were to be, and were compared."""
     broken: str | None = None
     """The breakage that production was run with, in proofs of the harness."""
 
@@ -379,9 +381,14 @@ class Player:
             return
         self._drain(link, topics, result)
         known = pipelines.versions(target, link.name) if self.pipeline else None
-        made = checker.as_they_are if known is None else pipelines.by(known)
-        verdict = checker.check(source, target, link.name, self._topics if last else topics, made=made)
+        expecting = None if known is None else pipelines.Expecting(known)
+        made = checker.as_they_are if expecting is None else expecting.made
+        wanted = self._topics if last else topics
+        verdict = checker.check(source, target, link.name, wanted, made=made)
         result.problems += verdict.problems
+        if expecting is not None:
+            result.problems += expecting.wrong_letters(target, link.name, wanted)
+            result.dead_letters = expecting.letters.total()
         # After a cutover nobody is there to mend them.
         within = 1.0 if move else GROUPS_S * self.patience
         result.problems += groups.problems(source, target, link.name, committed, within)

@@ -74,11 +74,17 @@ TEXTS = ["cluster", "topic", "topic_id", "destination_topic"]
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_a_field_that_is_missing_or_of_another_type_is_refused(name: str) -> None:
-    good = orjson.loads(offset_mappings.encode(dataclasses.replace(SOME, lost=1, pipeline=2))[1])
+    dead = offset_mappings.Letters("dead", 1, [[7, 2, 1]])
+    some = dataclasses.replace(SOME, lost=1, pipeline=2, dead_letters=dead)
+    good = orjson.loads(offset_mappings.encode(some)[1])
+    assert offset_mappings.decode(orjson.dumps(good)) == some
     wrong: list[Any] = [None, {"a": 1}, 1.5, True, [[1]], [[1, 2, "x"]], [[1, 2, 3, 4]], [1], -1]
     wrong.append(7 if name in TEXTS else "x")
     cases = [{**good, name: value} for value in wrong]
-    if name not in ("lost", "pipeline"):
+    if name == "dead_letters":
+        cases += [{**good, name: {**good[name], part: []}} for part in ("topic", "partition")]
+        cases += [{**good, name: {**good[name], "runs": runs}} for runs in (7, [[1, 2]], [[1, 2, "x"]])]
+    if name not in ("lost", "pipeline", "dead_letters"):
         cases.append({k: v for k, v in good.items() if k != name})
     for case in cases:
         with pytest.raises(StateError):

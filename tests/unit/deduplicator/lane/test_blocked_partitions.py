@@ -112,3 +112,21 @@ def test_what_is_set_aside_again_is_not_read_again_unless_its_extent_is_unknown(
     later.stay([at])
     assert later.first_returning(40) == 31
     assert stood == [(at, HaltReason.UNAVAILABLE, "why")], "not tried before it was looked at"
+
+
+def test_what_could_not_be_written_for_want_of_dead_letters_is_gone_back_for_once_they_can_be() -> None:
+    blocked, owned, log = troubles(31, 10)
+    state = log.state
+    blocked.skip(KEY, frame(10, 15), 31, HaltReason.DEAD_LETTERS, "may not be made")
+    blocked.go_back_where_cleared()
+    refused: dict[str, Any] = {"topic": "dead", "topic_id": "d", "max_message_bytes": 9}
+    state.apply(state.position, encode("dead-letters", **refused, refused="may not be made"))
+    blocked.go_back_where_cleared()
+    state.apply(state.position, encode("dead-letters", **refused))
+    blocked._unavailable.aside["dead", owned.partition] = SimpleNamespace(detail="")  # type: ignore[assignment]
+    blocked.go_back_where_cleared()
+    blocked._unavailable.aside.clear()
+    with pytest.raises(Again, match="dead: fit again"):
+        blocked.go_back_where_cleared()
+    assert blocked.first_returning(40) == 31
+    blocked.go_back_where_cleared()

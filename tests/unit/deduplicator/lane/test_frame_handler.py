@@ -8,17 +8,23 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import KafkaError
 
 from common.errors import KafkaTimeout
 from common.kafka.wire.records import MAX_RECORDS, Rows, encode_rows
 from common.link.batch_frame import BatchFrame
+from common.link.control_kinds import DeadLetters
 from common.link.control_records import Destination
 from common.link.control_state import Control
 from common.link.frame import Frame, encode_headers, pack
+from common.link.frame_errors import merged
 from common.link.halt_reasons import HaltReason
 from deduplicator.lane.frame_handler import CommitFirst, FrameHandler
+from deduplicator.lane.hanging import Unsettled
+from deduplicator.lane.letter_topic import LetterTopic
 from deduplicator.lane.partition_state import StagingPartitionState
 from deduplicator.lane.transaction import Again
+from deduplicator.lane.unavailable import Waiting
 from tests.support.control_json import encode
 from tests.unit.common.kafka.wire.test_chunks import frame_of, unreadable
 from tests.unit.common.kafka.wire.test_chunks import whole as whole_batch
@@ -79,6 +85,9 @@ class Recorder:
         offsets = list(rows.offsets) if isinstance(rows, Rows) else []
         self.produced.append((moved.destination.topic, offsets))
 
+    def produce_letters(self, _: Any, __: Frame, failed: Rows, topic: DeadLetters) -> None:
+        self.produced.append((topic.topic, list(failed.offsets)))
+
     def skip(
         self, key: Any, frame: Frame, offset: int, reason: str, detail: str, available: int | None = None
     ) -> None:
@@ -92,6 +101,7 @@ def judgement() -> tuple[FrameHandler, Recorder, Control]:
     term: Any = SimpleNamespace(state=control, control=SimpleNamespace(refresh=lambda _: control))
     unavailable: Any = SimpleNamespace(aside={}, unsettled={})
     plan: Any = SimpleNamespace(cluster="c", staging_partitions=1)
+    recorder.letter_topic = LetterTopic(term, unavailable, 0)
     return (
         FrameHandler(plan, term, owned, recorder, recorder, unavailable),
         recorder,
@@ -305,3 +315,91 @@ def test_frames_for_what_is_set_aside_are_skipped_and_those_beside_it_delivered(
     judge._unavailable.aside["orders", 0] = judge._unavailable.aside["orders", 1]
     take(judge, Message(1, 1, [b"k"]))
     assert recorder.produced == [("orders", [0])] and recorder.skipped == [(reason, None)]
+
+
+class WithFailures(Message):
+    """A frame of pipeline 1, with keys for those that go on, and None for each that a stage failed on."""
+
+    def __init__(self, offset: int, start: int, keys: list[bytes | None]) -> None:
+        super().__init__(offset, start, keys)
+        at = [*range(start, start + len(keys))]
+        given = encode_rows(at, [1] * len(at), [1] * len(at), [b"k"] * len(at), [b"v"] * len(at), None)
+        why = {n: ("stage 1 (mask)", "bad") for n, key in zip(at, keys, strict=True) if key is None}
+        kept = given.filter(pa.array([key is not None for key in keys], pa.bool_()))
+        rows, failed = merged(given, kept, why, False)
+        self._value = pack(rows).to_pybytes()
+        frame = Frame(
+            "c", "orders", "id", 0, start, start + len(keys), len(kept), "w", pipeline=1, failed=failed
+        )
+        self._headers = encode_headers(frame, self._value)
+
+
+def piped(control: Control, on_error: str) -> None:
+    definition = '{"flows":[{"onError":"%s"}]}' % on_error  # noqa: UP031 - JSON
+    control.apply(control.position, encode("pipeline", n=1, definition=definition, sha256=""))
+
+
+def letters_to(control: Control, refused: str | None = None) -> None:
+    said = {"topic": "dead", "topic_id": "d", "max_message_bytes": 1 << 20, "refused": refused}
+    control.apply(control.position, encode("dead-letters", **said))
+
+
+def test_records_that_a_stage_failed_on_become_dead_letters_and_nothing_else() -> None:
+    """Promise: each of those that are new, in the order of the frame, also where the destination takes no
+    record without a key; and a frame of them alone moves its partition on."""
+    judge, recorder, control = judgement()
+    go_to(control, "copy", compacted=True)
+    piped(control, "dead-letter")
+    letters_to(control)
+    judge.state.next[KEY] = 1
+    take(judge, WithFailures(0, 0, [None, b"k", None, b"k"]))
+    assert recorder.produced == [("copy", [1, 3]), ("dead", [2])]
+    take(judge, WithFailures(1, 4, [None, None]))
+    assert recorder.produced[2:] == [("dead", [4, 5])] and judge.state.next[KEY] == 6
+    moved = recorder.moved[KEY]
+    assert (moved.records, moved.duplicates, moved.next) == (2, 0, 6)
+    take(judge, WithFailures(2, 4, [None, None]))
+    assert len(recorder.produced) == 3, "seen"
+
+
+def test_behind_a_record_that_can_not_be_delivered_there_are_no_dead_letters() -> None:
+    judge, recorder, control = judgement()
+    go_to(control, "copy")
+    piped(control, "dead-letter")
+    letters_to(control)
+    recorder.bad[KEY] = (2, HaltReason.TOO_LARGE, "why")
+    take(judge, WithFailures(0, 0, [None, b"k", None, b"k", None]))
+    assert recorder.produced == [("copy", [1]), ("dead", [0])]
+    assert recorder.skipped == [(HaltReason.TOO_LARGE, 3)] and judge.state.next[KEY] == 2
+
+
+def test_frames_with_dead_letters_wait_for_their_topic_and_halt_where_it_is_refused() -> None:
+    judge, recorder, control = judgement()
+    go_to(control, "copy")
+    piped(control, "dead-letter")
+    frame = WithFailures(0, 0, [None, b"k"])
+    with pytest.raises(Waiting):
+        take(judge, frame)
+    letters_to(control, "it may not be written")
+    take(judge, frame)
+    assert recorder.skipped == [(HaltReason.DEAD_LETTERS, None)] and recorder.produced == []
+    letters_to(control)
+    judge._unavailable.aside["dead", 0] = SimpleNamespace(detail="no leader")  # type: ignore[assignment]
+    take(judge, WithFailures(1, 0, [None, b"k"]))
+    assert recorder.skipped == [(HaltReason.DEAD_LETTERS, None)] * 2
+    judge._unavailable.aside.clear()
+    judge._unavailable.unsettled["dead", 0] = KafkaError(KafkaError._STATE)
+    with pytest.raises(Unsettled):
+        take(judge, WithFailures(2, 0, [None, b"k"]))
+    judge._unavailable.unsettled.clear()
+    take(judge, WithFailures(2, 0, [None, b"k"]))
+    assert recorder.produced == [("copy", [1]), ("dead", [0])]
+
+
+def test_a_frame_with_dead_letters_that_no_pipeline_has_asked_for_is_asked_for_again() -> None:
+    """The topic would be waited for in vain, and all beside it would wait too."""
+    judge, recorder, control = judgement()
+    go_to(control, "copy")
+    piped(control, "skip")
+    take(judge, WithFailures(0, 0, [None, b"k"]))
+    assert recorder.skipped == [(HaltReason.MISSING, None)] and recorder.produced == []

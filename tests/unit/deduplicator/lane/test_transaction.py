@@ -15,11 +15,17 @@ from common import ports
 from common.errors import UncleanTransaction
 from common.kafka.wire.batch_producer import Refused
 from common.kafka.wire.record_batch import BatchHeader, Records, decode, seal
+from common.kafka.wire.records import Rows
 from common.link import provenance
 from common.link.batch_frame import BatchFrame
+from common.link.control_kinds import DeadLetters
 from common.link.control_records import Destination
 from common.link.frame import Frame
+from common.link.frame_errors import merged, split
+from common.link.halt_reasons import HaltReason
+from common.link.offset_mappings import Letters
 from common.link.offset_mappings import decode as mapping
+from deduplicator.lane.moved import Moved
 from deduplicator.lane.offset_runs import Run
 from deduplicator.lane.partition_state import StagingPartitionState
 from deduplicator.lane.transaction import (
@@ -28,7 +34,6 @@ from deduplicator.lane.transaction import (
     MUCH_S,
     PREDICTED_RUNS,
     Again,
-    Moved,
     Transaction,
 )
 from tests.support.strategies import rows_of
@@ -112,7 +117,9 @@ class Broker:
 
 
 def begun(broker: Broker, marked: bool = False, several: bool = False) -> tuple[Transaction, Moved]:
-    plan = SimpleNamespace(provenance=marked, cluster="c", mappings_topic="m", staging_topic="s", group="g")
+    plan = SimpleNamespace(
+        provenance=marked, cluster="c", mappings_topic="m", staging_topic="s", group="g", link="link"
+    )
     owned = StagingPartitionState("staging-0", 0)
     owned.position = 1
     transaction = Transaction(cast(Any, plan), owned, lambda topic, ask: several)
@@ -318,3 +325,59 @@ def test_an_endless_wait_is_an_unclean_end(monkeypatch: pytest.MonkeyPatch) -> N
     with pytest.raises(UncleanTransaction, match="not acknowledged in time"):
         transaction.commit()
     assert broker.blamed
+
+
+LETTERS = DeadLetters("dead", "id", 1_000_000)
+
+
+def letters_of(offsets: list[int]) -> tuple[Frame, Any]:
+    """A frame's records on which a stage failed, and the frame."""
+    given = rows(offsets).batch
+    both, failed = merged(given, given.slice(0, 0), dict.fromkeys(offsets, ("stage 1 (mask)", "bad")), True)
+    frame = Frame("c", "orders", "id", 0, offsets[0], offsets[-1] + 1, 0, "w", pipeline=1, failed=failed)
+    return frame, split(Rows.of(offsets, both))[1]
+
+
+def test_dead_letters_go_with_the_transaction_and_its_mapping_tells_where_they_are() -> None:
+    broker = Broker()
+    transaction, moved = begun(broker)
+    transaction.produce(moved, rows([0, 1]))
+    transaction.commit()
+    transaction.open, broker._waiting = False, []
+    moved = under_way(transaction)
+    transaction.produce(moved, rows([2, 5]))
+    transaction.produce_letters(moved, *letters_of([3, 4, 7]), LETTERS)
+    assert broker.committed == 1 and transaction.written() == {("orders", 0), ("dead", 0)}
+    assert transaction._predicted() is None, "where a letter will lie is not foreseen"
+    transaction.commit()
+    assert [(topic, count) for topic, count, _ in broker.batches[1:]] == [("orders", 2), ("dead", 3)]
+    (told,) = broker.mappings[1:]
+    assert told.runs == [[2, 3, 1], [5, 4, 1]]
+    assert told.dead_letters == Letters("dead", 0, [[3, 5, 2], [7, 7, 1]])
+    assert transaction.state.done["orders", 0]["dead_letters"] == 3
+
+
+def test_a_dead_letter_that_is_not_acknowledged_is_an_unclean_end() -> None:
+    broker = Broker(error=KafkaError.NOT_ENOUGH_REPLICAS)
+    transaction, moved = begun(broker)
+    transaction.produce_letters(moved, *letters_of([3]), LETTERS)
+    with pytest.raises(UncleanTransaction):
+        transaction.commit()
+    assert broker.committed == 0
+
+
+def test_a_dead_letter_that_is_too_large_is_found_and_its_topic_named() -> None:
+    broker = Broker(error=KafkaError.MSG_SIZE_TOO_LARGE)
+    transaction, moved = begun(broker)
+    transaction.produce_letters(moved, *letters_of([3, 4]), LETTERS)
+    with pytest.raises(Again):
+        transaction.commit()
+    assert not transaction.bad
+    transaction.open, transaction.moved, broker._waiting, broker.batches = False, {}, [], []
+    moved = under_way(transaction)
+    transaction.produce_letters(moved, *letters_of([3, 4]), LETTERS)
+    assert [count for _, count, _ in broker.batches] == [1, 1]
+    with pytest.raises(Again):
+        transaction.commit()
+    at, reason, detail = transaction.bad[KEY]
+    assert (at, reason) == (3, HaltReason.TOO_LARGE) and "max.message.bytes of dead allows" in detail

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from common.kafka.wire.records import Rows
 from common.link.frame import COMPRESSED_FROM_BYTES, decode_rows
+from common.link.frame_errors import split
 from common.pipeline.batch import Origin
 from common.pipeline.engine import Engine
 from replicator.lane import partition_copy
@@ -456,3 +457,33 @@ def test_records_that_a_stage_fails_on_are_skipped_where_the_flow_says_so() -> N
     take(copy, with_values(*ODD[:3], b"{", b'{"a":1}'))
     (cut,) = copy.cut(True)
     assert (list(rows(cut).offsets), cut.filtered, cut.skipped) == ([1, 4], 2, 1)
+
+
+def test_records_that_a_stage_fails_on_go_as_dead_letters_where_the_flow_says_so(small: None) -> None:
+    """Promise: they are in the frame that leaves them out, in order, and nothing else of them is unless that
+    was asked for; a frame of them alone is one too."""
+    bad = b"secret {"
+    for said, value in (("dead-letter", None), ({"dead-letter": {"payload": True}}, bad)):
+        copy = flowing({"filter": {"keep": {"a": 1}}}, onError=said)
+        take(copy, with_values(*ODD[:2], bad, bad, *[bad] * 4, ODD[1]))
+        cuts = copy.cut(True)
+        assert [(cut.frame.count, cut.frame.rows) for cut in cuts] == [(1, 3), (0, 4), (1, 1)]
+        assert [cut.frame.failed and cut.frame.failed.count for cut in cuts] == [2, 4, None]
+        split_up = [split(rows(cut)) for cut in cuts]
+        assert [list(kept.offsets) for kept, _ in split_up] == [[1], [], [8]]
+        dead = [failed for _, failed in split_up if failed is not None]
+        assert [list(failed.offsets) for failed in dead] == [[2, 3], [4, 5, 6, 7]]
+        assert {v for failed in dead for v in failed.values} == {value}
+        assert any(b"secret" in bytes(cut.value) for cut in cuts) == (value is not None)
+        for cut in cuts:
+            copy.acknowledge(cut)
+        assert (copy.records, copy.filtered, copy.skipped, copy.acked) == (2, 1, 0, 9)
+
+
+def test_a_frame_with_dead_letters_is_no_record_batch(small: None) -> None:
+    """Their offsets leave no gap: taken for records like others, they would be delivered."""
+    copy = flowing({"filter": {"keep": {"a": 1}}}, onError="dead-letter")
+    copy.packer = FramePacker(None, ("lz4", None))
+    take(copy, with_values(ODD[1], b"{", ODD[1]))
+    (cut,) = copy.cut(True)
+    assert (cut.frame.batches, cut.frame.count, cut.frame.rows) == (False, 2, 3)

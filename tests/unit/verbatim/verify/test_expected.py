@@ -8,22 +8,25 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from common.kafka.wire.records import encode_rows, headers_of
-from common.link import offset_mappings
+from common.kafka.wire.records import Rows, encode_rows, headers_of
+from common.link import dead_letters, offset_mappings
+from common.link.frame import Frame
+from common.link.frame_errors import merged, split
 from common.pipeline.batch import Origin
 from common.pipeline.definition import definition
-from common.pipeline.engine import Engine
+from common.pipeline.engine import Applied, Engine
 from common.pipeline.models import Pipeline
 from tests.support.pipelines import FEW, KEYS, Given, pipeline
 from tests.support.pipelines import batches as some_records
-from verbatim.verify import partition_check
 from verbatim.verify.comparison import Batch, Kind, PartitionReport
 from verbatim.verify.control import Said
 from verbatim.verify.expected import Pipelines
+from verbatim.verify.letters import Letter, LetterCheck, Letters, expired
 from verbatim.verify.partition_check import LinkContext, Pair, check_partition
 from verbatim.verify.reading import Mappings, TopicState
 
@@ -41,13 +44,6 @@ Stretches = Sequence[tuple[int, int]]
 """Source records of each, and their version, 0 for none. Each is a mapping."""
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _nothing_is_awaited() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(partition_check, "_VISIBLE_S", 0.0)
-        yield
-
-
 class FakeCluster:
     """One partition; offsets from 0 on, None for what compaction has taken."""
 
@@ -60,6 +56,8 @@ class FakeCluster:
 
     def bounds(self, *_: Any) -> tuple[int, int]:
         return 0, len(self.contents)
+
+    settled = bounds
 
     def records(
         self, topic: str, partition: int, begin: int, end: int, prepare: Any, judge: Any
@@ -74,12 +72,13 @@ class FakeCluster:
 
 
 class Copied(NamedTuple):
-    """What a link has made: both sides, its mappings and its versions."""
+    """What a link has made: both sides, its mappings, its versions and its dead letters."""
 
     source: list[Given | None]
     destination: list[Given | None]
     mappings: list[offset_mappings.Mapping]
     versions: Mapping[int, Pipeline]
+    letters: list[tuple[bytes | None, bytes | None, Any]]
 
     def altered(self, at: int, **change: Any) -> Copied:
         """A destination record with other contents."""
@@ -93,6 +92,7 @@ def copied(records: Sequence[Given], stretches: Stretches, versions: Mapping[int
     """By the engine. `onError` is not halt, or no stage may fail."""
     destination: list[Given | None] = []
     mappings = []
+    letters: list[tuple[bytes | None, bytes | None, Any]] = []
     ends = [sum(count for count, _ in stretches[:n]) for n in range(len(stretches) + 1)]
     for (start, end), (_, version) in zip(pairwise(ends), stretches, strict=True):
         keys, values, headers, timestamps = zip(*records[start:end], strict=True) if end > start else [()] * 4
@@ -100,7 +100,9 @@ def copied(records: Sequence[Given], stretches: Stretches, versions: Mapping[int
         flow = Engine(versions[version], KEYS).flow_of(TOPIC) if version else None
         if flow is not None:
             applied = flow.apply(rows, Origin(LINK, TOPIC, 0))
-            assert not applied.failures or applied.on_error == "skip"
+            assert not applied.failures or applied.on_error != "halt"
+            if applied.failures and applied.on_error == "dead-letter":
+                letters += written(rows, applied, version)
             rows = applied.rows
         runs = [[int(offset), len(destination) + n, 1] for n, offset in enumerate(rows.column(0).to_pylist())]
         found = zip(
@@ -115,7 +117,20 @@ def copied(records: Sequence[Given], stretches: Stretches, versions: Mapping[int
                 "c", TOPIC, "id", 0, start, end, TOPIC, 0, 1, len(runs), 0, 0, runs, version
             )
         )
-    return Copied(list(records), destination, mappings, versions)
+    return Copied(list(records), destination, mappings, versions, letters)
+
+
+def written(
+    given: pa.RecordBatch, applied: Applied, version: int
+) -> list[tuple[bytes | None, bytes | None, Any]]:
+    """As phase 1 and 2 do it."""
+    why = {failure.offset: (failure.stage, failure.reason) for failure in applied.failures}
+    both, failed = merged(given, applied.rows, why, applied.payload)
+    frame = Frame("c", TOPIC, "id", 0, 0, 0, 0, "w", pipeline=version, failed=failed)
+    dead = split(Rows.of((), both))[1]
+    assert dead is not None
+    rows = dead_letters.letters(LINK, frame, dead, 5)
+    return [*zip(rows.column(3).to_pylist(), rows.column(4).to_pylist(), headers_of(rows), strict=True)]
 
 
 def checked(
@@ -129,6 +144,9 @@ def checked(
     definitions = {n: definition(made, KEYS).decode() for n, made in link.versions.items()}
     source, destination = (FakeCluster(side, compacted) for side in (link.source, link.destination))
     said = Said(LINK, pipelines=definitions)
+    letters = Letters(LINK, "c")
+    for letter in link.letters:
+        letters.add(*letter)
     with Mappings("c", {TOPIC: ("id", TOPIC)}) as mappings:
         for mapping in link.mappings:
             mappings.add(offset_mappings.encode(mapping)[1], first_of_log=mapping.start == 0)
@@ -144,6 +162,7 @@ def checked(
             sample=sample,
             ends={},
             pipelines=Pipelines(definitions, keys, LINK),
+            letters=letters,
             together={},
         )
         return check_partition(context, Pair(TOPIC, 0, source.state, TOPIC, destination.state))
@@ -375,3 +394,81 @@ def test_a_compacted_topic_whose_keys_are_masked_is_not_compared_without_the_key
     assert found(checked(link, compacted=True)) == {} and checked(link, compacted=True).equal == 4
     report = checked(link, {}, compacted=True)
     assert (found(report), report.equal) == ({}, 0) and "keys of a compacted topic" in report.notes[-1]
+
+
+DEAD = pipeline({"key": "value.email"}, onError="dead-letter")
+WITH_PAYLOAD = pipeline({"key": "value.email"}, onError={"dead-letter": {"payload": True}})
+SOME = orders('{"email":"a"}', "{}", '{"email":"b"}', "{}", "no json")
+
+
+@FEW
+@given(some_records, st.booleans())
+def test_dead_letters_as_the_engine_makes_them_are_right(records: list[Given], payload: bool) -> None:
+    said: Any = {"dead-letter": {"payload": True}} if payload else "dead-letter"
+    made = pipeline({"mask": {"key": "k1", "fields": {"a": "hmac"}}}, {"key": "value.id"}, onError=said)
+    link = copied(records, [(len(records), 1)], {1: made})
+    report = checked(link)
+    assert (found(report), report.dead_letters) == ({}, len(link.letters))
+    assert report.source_records == len(records) == report.equal + report.filtered + report.dead_letters
+
+
+@pytest.mark.parametrize("made", [DEAD, WITH_PAYLOAD])
+def test_each_record_that_a_stage_fails_on_has_one_dead_letter(made: Pipeline) -> None:
+    link = copied(SOME, [(5, 1)], {1: made})
+    assert (found(checked(link)), checked(link).dead_letters) == ({}, 3)
+    lost = checked(link._replace(letters=link.letters[1:]))
+    assert found(lost) == {"lost": (1, 1, None, 1)} and "no dead letter" in lost.findings[Kind.LOST].detail
+    twice = checked(link._replace(letters=[*link.letters, link.letters[2], link.letters[2]]))
+    assert found(twice) == {"duplicated": (2, 4, None, 1)}
+    other = checked(link._replace(versions={1: pipeline({"key": "value.email"}, onError="skip")}))
+    assert found(other) == {"foreign": (3, 1, None, 1)}
+
+
+def test_a_dead_letter_is_of_its_record_stage_and_version_and_has_what_was_asked_for() -> None:
+    plain, full = (copied(SOME, [(5, 1)], {1: made}) for made in (DEAD, WITH_PAYLOAD))
+    assert found(checked(plain._replace(letters=full.letters))) == {"altered": (3, 1, None, 1)}
+    assert found(checked(full._replace(letters=plain.letters))) == {"altered": (3, 1, None, 1)}
+
+    def changed(name: str, what: bytes) -> PartitionReport:
+        key, value, headers = full.letters[1]
+        changed = [(n, what if n == name else item) for n, item in headers]
+        return checked(full._replace(letters=[full.letters[0], (key, value, changed), full.letters[2]]))
+
+    for name, what in (
+        ("verbatim.source.timestamp", b"77"),
+        ("verbatim.stage", b"stage 11 (key)"),
+        ("verbatim.pipeline", b"2"),
+    ):
+        assert found(changed(name, what)) == {"altered": (1, 3, None, 1)}, name
+    for name, what in (
+        ("verbatim.source.offset", b"0"),
+        ("verbatim.source.offset", b"x"),
+        ("verbatim.link", b"o"),
+    ):
+        assert found(changed(name, what))["lost"] == (1, 3, None, 1), name
+    assert found(changed("verbatim.source.offset", b"0"))["foreign"] == (1, 0, None, 1)
+
+
+def test_letters_that_have_expired_are_no_loss_and_strays_are_none_of_them() -> None:
+    link = copied(SOME, [(5, 1)], {1: DEAD})
+    letters = Letters(LINK, "c")
+    for letter in [*link.letters[1:], (b"k", b"v", None), (b"k", b"v", [("a", b"b")] * 11)]:
+        letters.add(*letter)
+    dead = {"topic": "dead", "partition": 1, "runs": [[1, 7, 1], [3, 8, 2]]}
+    expired(
+        letters, {"topic": TOPIC, "topic_id": "id", "partition": 0, "dead_letters": dead}, {("dead", 1): 8}
+    )
+    of = letters.of(TOPIC, "id", 0)
+    assert (of.expired, letters.strays, sorted(of.first)) == ({1}, 2, [3, 4])
+    check = LetterCheck(of)
+    for offset in (1, 2):
+        check.must_be(offset, Letter(1, "stage 1", b""))
+    report = PartitionReport(TOPIC, 0, TOPIC)
+    check.finish(report)
+    assert found(report) == {"lost": (1, 2, None, 0)} and "1 dead letters have expired" in report.notes[0]
+
+
+def test_letters_of_a_topic_that_no_flow_takes_are_found() -> None:
+    link = copied(SOME, [(5, 0)], {})
+    stray = copied(SOME, [(5, 1)], {1: DEAD}).letters
+    assert found(checked(link._replace(letters=stray))) == {"foreign": (3, 1, None, 0)}

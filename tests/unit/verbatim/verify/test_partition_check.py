@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from verbatim.verify import partition_check
 from verbatim.verify.comparison import Batch, Kind, PartitionReport, digest
 from verbatim.verify.control import Said
 from verbatim.verify.expected import Pipelines
+from verbatim.verify.letters import Letters
 from verbatim.verify.mappings import Runs
 from verbatim.verify.partition_check import LinkContext, Pair, check_partition
 from verbatim.verify.reading import LogStartMoved, PartitionMappings, TopicState
@@ -35,6 +35,9 @@ class FakeCluster:
 
     def bounds(self, *_: Any) -> tuple[int, int]:
         return 0, len(self.numbers)
+
+    def settled(self, *_: Any) -> tuple[int, int]:
+        return self.bounds()
 
     def high_watermark(self, *_: Any) -> int:
         return len(self.numbers)
@@ -83,6 +86,7 @@ def checked(
         sample=sample,
         ends={},
         pipelines=Pipelines({}, {}, "l"),
+        letters=Letters("l", "c"),
         together={},
     )
     state = TopicState("id", 1, False, True)
@@ -101,9 +105,8 @@ def test_mappings_that_point_elsewhere_are_found() -> None:
 
 @pytest.mark.parametrize(("mapped", "lost", "behind"), [(3, 1, 0), (2, 0, 1), (0, 0, 1)])
 def test_what_the_mappings_call_delivered_and_is_not_there_is_lost(
-    monkeypatch: pytest.MonkeyPatch, mapped: int, lost: int, behind: int
+    mapped: int, lost: int, behind: int
 ) -> None:
-    monkeypatch.setattr(partition_check, "_VISIBLE_S", 0.0)
     report = checked(FakeCluster([1, 2, 3]), FakeCluster([1, 2]), mapped)
     found = report.findings.get(Kind.LOST)
     assert (found.count if found else 0, report.behind) == (lost, behind)
