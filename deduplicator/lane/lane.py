@@ -283,6 +283,7 @@ def _work_of(state: StagingPartitionState, names: Mapping[str, str]) -> Work:
     counts = Counter(
         records=sum(counts["records"] for counts in of.values()),
         duplicates=sum(counts["duplicates"] for counts in of.values()),
+        dead_letters=sum(counts["dead_letters"] for counts in of.values()),
         frames=state.frames,
         bytes=state.bytes,
         transactions=state.transactions,

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count as counting
@@ -274,12 +274,12 @@ def places(found: list[Seen]) -> Counter[tuple[str, int, int]]:
 
 
 def dies_in_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two of three owners of a staging partition are gone once all of a transaction's records are there, and
-    leave it open; whoever comes next finds it."""
-    commit, number = Transaction.commit, counting()
+    """Each second owner of a staging partition is gone once all of a transaction's records are there, and
+    leaves it open; whoever comes next finds it."""
+    commit, numbers = Transaction.commit, defaultdict[int, Iterator[int]](counting)
 
     def killed(transaction: Transaction) -> None:
-        if transaction.moved and next(number) % 3:
+        if transaction.moved and next(numbers[transaction.state.partition]) % 2 == 0:
             assert transaction._producer is not None
             transaction._flush(transaction._producer, 10)
             raise UncleanTransaction("gone here")
@@ -323,7 +323,7 @@ def test_records_that_a_stage_fails_on_become_dead_letters_once_whatever_becomes
             reached = {p: m[-1].next for p, m in link.mappings(customers).items() if m}
             return reached == {0: 40, 1: 40}
 
-        eventually(all_there, "all to be delivered", 90)
+        eventually(all_there, "all to be delivered", 120)
         time.sleep(4)
         counted = [count(deduplicator.application.health, "dead_letters", customers, p) for p in (0, 1)]
         assert counted == [20, 20]
