@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -304,3 +305,36 @@ def test_metrics_in_a_topic_need_their_own_rights_and_no_other(
     assert {principal: link.denied(principal) for principal in PRINCIPALS} == before
     written = read_all(guarded[1].bootstrap_servers, "figures.metrics")[0]
     assert {record.key for record in written} == {principal.encode() for principal in PRINCIPALS}
+
+
+def test_dead_letters_need_their_own_rights_and_no_other(
+    guarded: tuple[SecuredCluster, SecuredCluster], tmp_path: Path
+) -> None:
+    """Promise: with the rights that the reference lists for them the deduplicator makes the topic of dead
+    letters and writes to it, and tries nothing else; without the right to make it, or to write to it, what
+    would need it halts by name, and goes on once it is granted."""
+    link = Guarded(guarded, "dead")
+    topic, dead = link.topic("orders"), f"{link.name}.dead-letters"
+    create_topic(guarded[0].bootstrap_servers, topic)
+    produce(guarded[0].bootstrap_servers, topic, [Record(b"no json"), Record(b"{}")])
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(
+        "version: 1\nflows: [{topics: ['.*'], value: json, onError: dead-letter, stages: [{filter: {drop: {a: 1}}}]}]"
+    )
+    link.links[REPLICATOR].variables["PIPELINE"] = str(file)
+    mine = {right.operation: right for right in only_with("onError: dead-letter")}
+    assert mine.keys() == {"WRITE", "DESCRIBE_CONFIGS", "READ", "CREATE"}
+    assert {right.principal for right in mine.values()} == {DEDUPLICATOR}
+    assert link.run(REPLICATOR) == 0
+    assert link.run(DEDUPLICATOR) == 3
+    assert link.links[DEDUPLICATOR].halted() == {(topic, 0): "dead-letters-refused"}
+    for operation in ("CREATE", "DESCRIBE_CONFIGS"):
+        link.grant(mine[operation])
+    assert link.run(DEDUPLICATOR) == 3
+    (halt,) = link.links[DEDUPLICATOR].control().halts.values()
+    assert f"describing topic {dead}: not allowed" in halt.detail
+    link.grant(mine["WRITE"])
+    before = link.denied(DEDUPLICATOR)
+    assert link.run(DEDUPLICATOR) == 0
+    assert link.denied(DEDUPLICATOR) == before
+    assert sum(map(len, read_all(guarded[1].bootstrap_servers, dead))) == 1

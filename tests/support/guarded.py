@@ -196,7 +196,14 @@ def includes(one: permissions.Right, other: permissions.Right) -> bool:
 
 def needed() -> list[permissions.Right]:
     """What a link needs that has no need of what is only for some."""
-    some = ("ACL_SYNC", "--reverse", "HEARTBEATS_INTERVAL", "OTEL_METRICS_EXPORTER", "START_OFFSETS")
+    some = (
+        "ACL_SYNC",
+        "--reverse",
+        "HEARTBEATS_INTERVAL",
+        "OTEL_METRICS_EXPORTER",
+        "START_OFFSETS",
+        "onError",
+    )
     return [right for right in RIGHTS if not any(right in only_with(what) for what in some)]
 
 
