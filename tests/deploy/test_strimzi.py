@@ -37,6 +37,7 @@ MEANT = {"<topics>": TOPICS, "<destinations>": TOPICS, "<groups>": [("*", "liter
 ONLY_WITH = {
     "ACL_SYNC": "settings.ACL_SYNC=read",
     "HEARTBEATS_INTERVAL": "settings.HEARTBEATS_INTERVAL=5s",
+    "onError": "settings.PIPELINE=/etc/verbatim/pipeline.yaml",
     "OTEL_METRICS_EXPORTER": "settings.OTEL_METRICS_EXPORTER=prometheus\\,kafka",
     "START_OFFSETS": "settings.START_OFFSETS=mirrormaker:mm2-offsets.a.internal:a,strimzi.connectGroup=mm2",
     "--reverse": "strimzi.reverse=true",
