@@ -158,27 +158,17 @@ class FrameHandler:
                 self._transaction.moved[key].duplicates += frame.count
             self._close_gap(key)
             return
-        if decision.action is Action.HOLE:
-            self._blocked.skip(
-                key,
-                frame,
-                offset,
-                HaltReason.MISSING,
-                f"frames before source offset {frame.start} are missing from staging",
-            )
-            return
-        if decision.action is Action.OUTDATED:
-            why = f"a frame of pipeline {frame.pipeline} came after one of pipeline {delivered} was delivered"
+        if decision.action in (Action.HOLE, Action.OUTDATED):
+            why = f"frames before source offset {frame.start} are missing from staging"
+            if decision.action is Action.OUTDATED:
+                why = f"a frame of pipeline {frame.pipeline} came after one of pipeline {delivered} was delivered"
             self._blocked.skip(key, frame, offset, HaltReason.MISSING, why)
             return
         if decision.action is Action.UNKNOWN:
             self._unknown(key, frame, offset)
             return
         under_way = self._transaction.moved.get(key)
-        if under_way is not None and (
-            under_way.frame.pipeline != frame.pipeline
-            or under_way.letters_to not in (None, self._blocked.letter_topic.at)
-        ):
+        if under_way is not None and not under_way.goes_with(frame, self._blocked.letter_topic.at):
             raise CommitFirst
         destination = self._destination(key, frame, offset)
         if destination is None:

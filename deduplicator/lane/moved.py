@@ -32,6 +32,10 @@ class Moved:
         to = {(self.destination.topic, self.frame.partition)} if self.runs else set()
         return to if self.letters_to is None else to | {self.letters_to}
 
+    def goes_with(self, frame: Frame, letters_to: PartitionName | None) -> bool:
+        """Whether the same mapping can be of this frame: it names one pipeline, and one place of letters."""
+        return self.frame.pipeline == frame.pipeline and self.letters_to in (None, letters_to)
+
     def topic_of(self, run: Run) -> str | None:
         """Which topic a run went to; None: it is another partition's."""
         if any(run is one for one in self.runs):
