@@ -159,9 +159,7 @@ class FrameHandler:
             self._close_gap(key)
             return
         if decision.action in (Action.HOLE, Action.OUTDATED):
-            why = f"frames before source offset {frame.start} are missing from staging"
-            if decision.action is Action.OUTDATED:
-                why = f"a frame of pipeline {frame.pipeline} came after one of pipeline {delivered} was delivered"
+            why = _missing(frame, decision.action, delivered)
             self._blocked.skip(key, frame, offset, HaltReason.MISSING, why)
             return
         if decision.action is Action.UNKNOWN:
@@ -348,6 +346,12 @@ class FrameHandler:
     def _close_gap(self, key: PartitionId) -> None:
         moved = self._transaction.moved.get(key)
         self._blocked.close_gap(key, moved.frame.topic if moved is not None else "")
+
+
+def _missing(frame: Frame, action: Action, delivered: int) -> str:
+    if action is Action.OUTDATED:
+        return f"a frame of pipeline {frame.pipeline} came after one of pipeline {delivered} was delivered"
+    return f"frames before source offset {frame.start} are missing from staging"
 
 
 def _needed(plan: DeduplicatorPlan, state: StagingPartitionState, frame: Frame) -> bool:

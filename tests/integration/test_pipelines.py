@@ -311,6 +311,7 @@ def test_records_that_a_stage_fails_on_become_dead_letters_once_whatever_becomes
     link = link_of(clusters, name, file, CONSUMER_GROUPS="g")
     create_topic(link.source, customers, 2)
     dies_in_transactions(monkeypatch)
+    of_others = logs_hold(clusters[2], SECRET)
     bad = Record(b'{"kind":"order","email":"a","email":"%s"}' % SECRET, SECRET, headers=[("x", SECRET)])
     there: list[Record] = []
     with link.running() as (_, deduplicator):
@@ -337,7 +338,7 @@ def test_records_that_a_stage_fails_on_become_dead_letters_once_whatever_becomes
     assert_as_piped(link, customers, file)
     mapped = [m for p in link.mappings(customers).values() for m in p if m.dead_letters is not None]
     assert sum(n for m in mapped if m.dead_letters for _, _, n in m.dead_letters.runs) == 40
-    assert logs_hold(clusters[2], SECRET) == set()
+    assert logs_hold(clusters[2], SECRET) <= of_others
     code, report = verified(link)
     assert code == 0, report
     assert [(p["dead_letters"], p["source_records"], p["findings"]) for p in report] == [(20, 40, {})] * 2
