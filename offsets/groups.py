@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 NOT_EMPTY = frozenset({KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS})
 """What a broker answers when offsets are set while the group has members."""
+NO_PARTITION = 2**31 - 1
+"""A partition that no topic has."""
 _SHOWN = 80
 
 
@@ -147,6 +149,31 @@ class Groups:
                 answer = dict.fromkeys(wanted[group], answer.args[0])
             refused |= {(group, at): error for at, error in answer.items()}
         return refused
+
+    def may_commit(
+        self, wanted: Mapping[str, Collection[str]], deadline: Deadline
+    ) -> dict[tuple[str, str], KafkaError]:
+        """Of groups and topics, those whose offsets can't be set, with the reason; sets none.
+
+        A broker looks at the rights on group and topic first, then whether there is such a partition, and
+        only then at the group: an offset of a partition that no topic has comes no further.
+        """
+        asked = {
+            group: {(topic, NO_PARTITION): Committed(0, "") for topic in of} for group, of in wanted.items()
+        }
+
+        def ask(timeout: float) -> dict[tuple[str, str], KafkaError]:
+            found = {
+                (group, topic): error
+                for (group, (topic, _)), error in self.commit(asked, Deadline(timeout)).items()
+                if error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART
+            }
+            for error in found.values():
+                if retriable(error):
+                    raise KafkaException(error)
+            return found
+
+        return retrying(f"asking whether offsets of the {self._which}'s groups may be set", ask, deadline)
 
 
 def _of(group: str, error: KafkaError) -> KafkaException:

@@ -13,6 +13,7 @@ from common.errors import SettingsError
 from offsets.survey import Row
 from verbatim.commands import moving
 from verbatim.moves.cutover import Cutover, Options
+from verbatim.moves.rehearsal import Rehearsal
 from verbatim.moves.topic_plan import TopicMovePlan
 
 if TYPE_CHECKING:
@@ -56,6 +57,11 @@ if TYPE_CHECKING:
     type=click.Path(dir_okay=False, path_type=Path),
     help="File that keeps the result of the comparison, so that another run need not repeat it. [default: <link>.cutover.json]",
 )
+@click.option(
+    "--rehearse",
+    is_flag=True,
+    help="While producers and consumers go on: what would stop a cutover, and how long it would take. Writes nothing.",
+)
 @moving.output
 @click.pass_context
 def cutover(
@@ -70,6 +76,7 @@ def cutover(
     dry_run: bool,
     accept_redelivery: bool,
     memory: Path | None,
+    rehearse: bool,
     output: str,
 ) -> None:
     """Make sure, step by step, that consumers can go on at the target at exactly the record that they would
@@ -94,8 +101,13 @@ def cutover(
     Refuses on any doubt, and changes nothing but the groups' offsets at the target (one round of `offsets`,
     where none is running). Once what it names is mended, run it again: it goes on from there.
 
+    --rehearse takes the same steps while all goes on, and names all doubts instead of the first; what comes
+    from producers and consumers that run is none.
+
     Exit code: 0 consumers may be started at the target, 1 refused, 2 bad settings or not this link.
     """
+    if rehearse and (topics or producers_first or dry_run):
+        raise SettingsError("--rehearse: goes with no --topic, --producers-first or --dry-run")
     if not topics and (producers_first or dry_run):
         raise SettingsError("--producers-first, --dry-run: give --topic")
     options = Options(
@@ -111,19 +123,14 @@ def cutover(
     if output == "text":
         options = replace(options, tell=lambda step: click.echo(step.line()))
     if dry_run:
-        plan = TopicMovePlan(settings, options)
-        error = moving.refusal(plan.run)
-        if output == "json":
-            echo_json({**plan.as_json(), "refused": None if error is None else str(error)})
-        else:
-            click.echo(
-                "\n".join([*plan.lines(), "nothing was changed" if error is None else f"REFUSED: {error}"])
-            )
-        moving.end(context, error)
+        _plan(context, settings, options, output)
         return
-    run = Cutover(settings, options)
+    run: Cutover = (Rehearsal if rehearse else Cutover)(settings, options)
     error = moving.refusal(run.run)
-    if output == "json":
+    if isinstance(run, Rehearsal):
+        rehearsed = {**as_json(run, error), **expected(run)}
+        echo_json(rehearsed) if output == "json" else click.echo("\n".join(rehearsal_lines(run, error)))
+    elif output == "json":
         promoted = [asdict(of) for of in run.promoted]
         echo_json({**as_json(run, error), **({"topics": promoted, "stay": run.stay} if topics else {})})
     elif error is None:
@@ -139,6 +146,38 @@ def cutover(
             "REFUSED: consumers and producers stay where they are; mend what is named, and run it again"
         )
     moving.end(context, error)
+
+
+def _plan(context: click.Context, settings: Settings, options: Options, output: str) -> None:
+    plan = TopicMovePlan(settings, options)
+    error = moving.refusal(plan.run)
+    if output == "json":
+        echo_json({**plan.as_json(), "refused": None if error is None else str(error)})
+    else:
+        click.echo(
+            "\n".join([*plan.lines(), "nothing was changed" if error is None else f"REFUSED: {error}"])
+        )
+    moving.end(context, error)
+
+
+def expected(run: Rehearsal) -> dict[str, Any]:
+    """What a rehearsal tells besides, for JSON: `expected` is in seconds, by step."""
+    return {
+        "doubts": [asdict(doubt) for doubt in run.doubts],
+        "expected": {step: round(seconds, 3) for step, seconds in run.expected.items()},
+        "expected_seconds": round(run.expected_s, 3),
+    }
+
+
+def rehearsal_lines(run: Rehearsal, error: Exception | None) -> list[str]:
+    """The end of a rehearsal, for people; the steps were told."""
+    lines = [f"doubt   {doubt.step:9} {doubt.what}" for doubt in run.doubts]
+    steps = ", ".join(f"{step} {seconds:.1f} s" for step, seconds in run.expected.items())
+    if run.expected:
+        lines.append(f"a cutover stands still for about {run.expected_s:.0f} s: {steps}")
+    if error is None:
+        return [*lines, "ok: nothing would stop a cutover now"]
+    return [*lines, "REFUSED: so would a cutover be; mend what is named, and rehearse it again"]
 
 
 def as_json(run: Cutover | Failover, error: Exception | None) -> dict[str, Any]:

@@ -246,13 +246,7 @@ class Cutover:
             step.state = "kept"
             step.found = ["source and target were compared, and neither has changed since"]
             return
-        options = VerifyOptions(
-            tuple(t.name for t in self._found) if self.options.topics or self._kept else (),
-            sample=self.options.sample,
-            seed=self.options.seed,
-            keys=keys_of(self.settings),
-        )
-        report = verify_link(self.settings, options)
+        report = verify_link(self.settings, self._verification())
         doubts, told = rules.judge_comparison(report.partitions, self.rows)
         if doubts:
             raise Doubt(listed(doubts) + "; see `verbatim verify`")
@@ -263,6 +257,12 @@ class Cutover:
         # What is told depends on where the groups stand: they may be elsewhere when it is run again.
         step.found = [f"{equal:,} records equal", *report.notes, *told]
         step.found += [] if told else self._remember(basis)
+
+    def _verification(self) -> VerifyOptions:
+        names = tuple(t.name for t in self._found) if self.options.topics or self._kept else ()
+        return VerifyOptions(
+            names, sample=self.options.sample, seed=self.options.seed, keys=keys_of(self.settings)
+        )
 
     def _basis(self, survey: Survey) -> dict[str, Any]:
         """What a verification speaks of: the same later on, it needs not be done again."""
