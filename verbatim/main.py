@@ -53,6 +53,11 @@ COMMANDS = [
         "Show the access rules of each copy: in step, to be granted, to be revoked, or set by somebody else.",
     ),
     Later(
+        "back",
+        "verbatim.commands.back:back",
+        "Turn a link round after a cutover or a failover: what was copied there is not copied back, and all that came since is.",
+    ),
+    Later(
         "bundle",
         "verbatim.commands.bundle:bundle",
         "Put into one file what somebody who helps has to see: no records, no secrets.",

@@ -282,6 +282,24 @@ class DeadLetters(ControlRecord, kind="dead-letters"):
     refused: str | None = None
 
 
+@dataclass(frozen=True)
+class HandedOver(ControlRecord, kind="handed-over"):
+    """Consumers of a topic may go on at the target, as a command (`by`) made sure of. Of each partition all
+    below the source offset in `delivered` is there, and the copies end before the destination's offset in
+    `ends`, which has an entry for each of its partitions. `emptied`: what the source had below `delivered`
+    was deleted there since."""
+
+    topic: str
+    topic_id: str
+    destination: str
+    destination_id: str
+    by: str
+    delivered: tuple[int, ...]
+    ends: tuple[int, ...]
+    time_ms: int
+    emptied: bool = False
+
+
 def encode(record: ControlRecord, link: str) -> bytes:
     """A record as it lies in the topic."""
     said = {
@@ -338,6 +356,10 @@ def _texts(name: str, value: Any) -> tuple[str, ...]:
     return tuple(_text(name, one) for one in _list(name, value))
 
 
+def _numbers(name: str, value: Any) -> tuple[int, ...]:
+    return tuple(_number(name, one) for one in _list(name, value))
+
+
 def _settings(name: str, value: Any) -> dict[str, str]:
     if not isinstance(value, dict):
         raise TypeError(f"{name} is {value!r}, not an object")
@@ -366,7 +388,7 @@ _READ: dict[str, Callable[[str, Any], Any]] = {
     "int | None": _or_none(_number),
     "bool": _flag,
     "tuple[str, ...]": _texts,
-    "tuple[int, ...]": lambda name, value: tuple(_number(name, one) for one in _list(name, value)),
+    "tuple[int, ...]": _numbers,
     "frozenset[str]": lambda name, value: frozenset(_texts(name, value)),
     "dict[str, str]": _settings,
     "tuple[int, int] | None": _or_none(_place),

@@ -92,6 +92,8 @@ class Control:
     """What operators have paused, limited or promoted."""
     group_moves: dict[str, GroupMove] = field(default_factory=dict)
     """Source group -> how far it is on its way to the target, if it is."""
+    handed_over: dict[str, kinds.HandedOver] = field(default_factory=dict)
+    """Source topic id -> what was said last where its consumers may go on at the target."""
     pipelines: dict[int, PipelineVersion] = field(default_factory=dict)
     """Number -> pipeline, oldest first."""
     dead_letters: kinds.DeadLetters | None = None
@@ -334,6 +336,9 @@ class Control:
 
     def _on_dead_letters(self, _: int, r: kinds.DeadLetters) -> None:
         self.dead_letters = r
+
+    def _on_handed_over(self, offset: int, r: kinds.HandedOver) -> None:
+        self.handed_over[r.topic_id] = r
 
     def _on_pipeline(self, offset: int, r: kinds.Pipeline) -> None:
         # A paused leader may wake up and write the number that its successor has written.

@@ -76,13 +76,15 @@ def work(consumer: Consumer, most: int, give_up_s: float = 20.0) -> list[bytes]:
 
 
 @contextmanager
-def load(bootstrap: str, topic: str, written: list[bytes], prefix: bytes = b"") -> Iterator[None]:
-    """A producer that goes on until the block ends; `written` is what was acknowledged."""
+def load(
+    bootstrap: str, topic: str, written: list[bytes], prefix: bytes = b"", first: int = 0
+) -> Iterator[None]:
+    """A producer of numbers that goes on until the block ends; `written` is what was acknowledged."""
     stop = threading.Event()
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True})
 
     def main() -> None:
-        number = 0
+        number = first
         while not stop.is_set():
             value = b"%s%d" % (prefix, number)
 

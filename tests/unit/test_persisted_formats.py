@@ -85,6 +85,10 @@ DEAD_LETTERS: list[kinds.ControlRecord] = [
     kinds.DeadLetters("link.dead-letters", ID, 67108864),
     kinds.DeadLetters("link.dead-letters", None, 1, "it may not be made"),
 ]
+HANDED_OVER: list[kinds.ControlRecord] = [
+    kinds.HandedOver("orders", ID, "copy.orders", ID, "cutover", (40, 0), (15, 0, 3), 1700000000000),
+    kinds.HandedOver("orders", ID, "copy.orders", ID, "failover", (40,), (15,), 1700000000000, True),
+]
 MAPPINGS = [
     offset_mappings.Mapping("east", "orders", ID, 3, 17, 40, "copy.orders", 3, 99, 20, 1, 0, [[17, 5, 10], [30, 15, 10]]),
     offset_mappings.Mapping("east", "orders", ID, 3, 40, 60, "copy.orders", 3, 120, 0, 0, 20, []),
@@ -213,6 +217,9 @@ WRITTEN: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "control-dead-letters": lambda: [
         {"record": kinds.encode(record, "link").decode()} for record in DEAD_LETTERS
     ],
+    "control-handed-over": lambda: [
+        {"record": kinds.encode(record, "link").decode()} for record in HANDED_OVER
+    ],
     "mappings": lambda: _mapping_lines(MAPPINGS),
     "mappings-pipeline": lambda: _mapping_lines(PIPELINE_MAPPINGS),
     "mappings-dead-letters": lambda: _mapping_lines(DEAD_LETTER_MAPPINGS),
@@ -263,6 +270,8 @@ def test_the_golden_control_topic_adds_up_to_what_it_always_did() -> None:
     wanted["led_by"] = {"replicator": "host/1", "deduplicator": "host/2"}
     # And which groups were moved.
     wanted["group_moves"] = {}
+    # And where its topics were handed over.
+    wanted["handed_over"] = {}
     # And which pipelines there were.
     wanted["pipelines"] = {}
     # And which topics were promoted.
@@ -273,9 +282,11 @@ def test_the_golden_control_topic_adds_up_to_what_it_always_did() -> None:
 
 
 def test_each_kind_of_golden_control_record_is_read_as_what_was_written() -> None:
-    names = ("control-kinds", "control-pipelines", "control-promotions", "control-dead-letters")
+    names = (
+        "control-kinds", "control-pipelines", "control-promotions", "control-dead-letters", "control-handed-over",
+    )  # fmt: skip
     lines = [line for name in names for line in _golden(name)]
-    wanted = CONTROL + PIPELINES + PROMOTIONS + DEAD_LETTERS
+    wanted = CONTROL + PIPELINES + PROMOTIONS + DEAD_LETTERS + HANDED_OVER
     assert [kinds.decode(orjson.loads(line["record"])) for line in lines] == wanted
     assert {record.kind for record in wanted} == kinds.KINDS.keys()
 

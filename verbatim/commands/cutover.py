@@ -11,7 +11,7 @@ import click
 from common.app.cli import Duration, echo_json, settings_options
 from common.errors import SettingsError
 from offsets.survey import Row
-from verbatim.commands import moving
+from verbatim.commands import moving, undoing
 from verbatim.moves.cutover import Cutover, Options
 from verbatim.moves.rehearsal import Rehearsal
 from verbatim.moves.topic_plan import TopicMovePlan
@@ -62,6 +62,12 @@ if TYPE_CHECKING:
     is_flag=True,
     help="While producers and consumers go on: what would stop a cutover, and how long it would take. Writes nothing.",
 )
+@click.option(
+    "--undo",
+    is_flag=True,
+    help="After a cutover that came to nothing: make sure that consumers and producers can go on at the source, and take groups back that "
+    "have read on at the target.",
+)
 @moving.output
 @click.pass_context
 def cutover(
@@ -77,6 +83,7 @@ def cutover(
     accept_redelivery: bool,
     memory: Path | None,
     rehearse: bool,
+    undo: bool,
     output: str,
 ) -> None:
     """Make sure, step by step, that consumers can go on at the target at exactly the record that they would
@@ -102,12 +109,19 @@ def cutover(
     where none is running). Once what it names is mended, run it again: it goes on from there.
 
     --rehearse takes the same steps while all goes on, and names all doubts instead of the first; what comes
-    from producers and consumers that run is none.
+    from producers and consumers that run is none. --undo ends what came to nothing: a cutover changes nothing
+    that has to be undone, and this says so after a look, or what the operator's own doing was that has to be.
 
     Exit code: 0 consumers may be started at the target, 1 refused, 2 bad settings or not this link.
     """
-    if rehearse and (topics or producers_first or dry_run):
-        raise SettingsError("--rehearse: goes with no --topic, --producers-first or --dry-run")
+    if undo or rehearse:
+        alone = "--undo" if undo else "--rehearse"
+        if topics or producers_first or dry_run or (undo and rehearse):
+            raise SettingsError(
+                f"{alone}: goes with no --topic, --producers-first, --dry-run or {'--rehearse' if undo else '--undo'}"
+            )
+    if undo:
+        undoing.undo(context, settings, wait_s, output)
     if not topics and (producers_first or dry_run):
         raise SettingsError("--producers-first, --dry-run: give --topic")
     options = Options(

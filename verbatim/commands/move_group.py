@@ -10,7 +10,6 @@ import click
 
 from common.app.cli import echo_json, settings_options
 from common.errors import SettingsError
-from offsets.failback import Back
 from offsets.groups import shown
 from offsets.survey import Row
 from verbatim.commands import moving
@@ -127,23 +126,10 @@ def as_json(run: Ways, error: Exception | None) -> dict[str, Any]:
                 "seconds": round(way.steps.seconds, 3),
                 "steps": way.steps.as_json(),
                 "partitions": [
-                    group_line(found) if isinstance(found, Row) else _back_line(found)
+                    group_line(found) if isinstance(found, Row) else moving.back_line(found)
                     for found in way.partitions
                 ],
             }
             for way in run.ways
         ],
-    }
-
-
-def _back_line(found: Back) -> dict[str, Any]:
-    return {
-        "topic": found.key.topic,
-        "partition": found.key.partition,
-        "target_offset": found.target.offset,
-        "offset": found.found.offset,
-        "source_offset": found.committed,
-        "exact": found.found.exact,
-        "why": found.found.why,
-        "outcome": found.outcome,
     }

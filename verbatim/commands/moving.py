@@ -1,9 +1,10 @@
-"""What the commands that move consumers share: options, and how they end. No command of its own."""
+"""What the commands that move consumers share: options, how they end, and how a group is told of. No command
+of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from confluent_kafka import KafkaException
@@ -11,6 +12,9 @@ from confluent_kafka import KafkaException
 from common.app.cli import Duration
 from common.config import topic_names
 from common.errors import SettingsError, VerbatimError
+
+if TYPE_CHECKING:
+    from offsets.failback import Back
 
 Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -58,3 +62,17 @@ def end(context: click.Context, error: VerbatimError | KafkaException | None) ->
     """Exit with what the error says, if there is one."""
     if error is not None:
         context.exit(error.exit_code if isinstance(error, VerbatimError) else 1)
+
+
+def back_line(found: Back) -> dict[str, Any]:
+    """What became of a partition of a group on its way back, for JSON."""
+    return {
+        "topic": found.key.topic,
+        "partition": found.key.partition,
+        "target_offset": found.target.offset,
+        "offset": found.found.offset,
+        "source_offset": found.committed,
+        "exact": found.found.exact,
+        "why": found.found.why,
+        "outcome": found.outcome,
+    }

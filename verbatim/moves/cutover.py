@@ -1,6 +1,7 @@
 """Moves consumers from source to target: makes sure of each step before the next, and refuses on any doubt.
-Writes nothing itself; where no `offsets` runs, one round of it does. Single topics are promoted in the end
-(verbatim/moves/promotion.py). Options and output are verbatim/commands/cutover.py's part.
+Writes nothing itself but, at its end, where the copies end: of the whole link (verbatim/moves/handover.py),
+or of single topics, which it promotes (promotion.py). Where no `offsets` runs, one round of it writes the
+groups' offsets. Options and output are verbatim/commands/cutover.py's part.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from offsets.service import Service
 from offsets.survey import Found, Row, Survey, refuse_provenance
 from replicator.driver.planner import selected
 from verbatim.moves import cutover_rules as rules
+from verbatim.moves.handover import hand_over
 from verbatim.moves.link_progress import Standings
 from verbatim.moves.promotion import Promoted, Promoting, release
 from verbatim.moves.steps import Doubt, Step, Steps, listed, wait_for
@@ -74,6 +76,8 @@ class Cutover:
         self._ends: dict[PartitionName, int] = {}
         self._compared: dict[PartitionName, int] = {}
         """Where the destinations ended when they were compared."""
+        self._verified: dict[str, Any] = {}
+        """What the comparison speaks of."""
 
     def run(self) -> None:
         """Raises Doubt, or whatever else stopped it; `steps` says where. It may be run again at any time."""
@@ -239,6 +243,7 @@ class Cutover:
 
     def _verify(self, survey: Survey, step: Step) -> None:
         basis = self._basis(survey)
+        self._verified = basis
         if not self._found:
             step.state, step.found = "kept", ["compared before they were promoted"]
             return
@@ -324,3 +329,11 @@ class Cutover:
             )
         self.rows = rows
         step.found = ["neither the source nor a group has moved; consumers may be started at the target"]
+        if not self.options.topics:  # single topics are promoted, which is no hand-over of the link
+            step.found += [f"no way back is known for {what}" for what in self._hand_over(survey)]
+
+    def _hand_over(self, survey: Survey) -> list[str]:
+        if self._basis(survey) != self._verified:
+            raise Doubt("the target has got records since it was compared: who writes there?")
+        ids = {t.name: t.id for t in self._found}
+        return hand_over(survey, {(ids[topic], p): end for (topic, p), end in self._ends.items()}, "cutover")

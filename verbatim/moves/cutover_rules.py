@@ -152,7 +152,7 @@ def judge_groups(
     for row in still_here(rows):
         record, name = row.record, f"group {shown(row.key.group)}, {row.key.topic}-{row.key.partition}"
         if record.outcome not in ("written", "in-step"):
-            detail = f" ({record.detail})" if record.detail else ""
+            detail = f" ({record.detail or record.why})" if record.detail or record.why else ""
             doubts.append(f"{name}: {record.outcome}: {MEANINGS[record.outcome]}{detail}")
             continue
         if not record.exact and not accept_redelivery:

@@ -22,6 +22,7 @@ from offsets.service import NAME as OFFSETS
 from offsets.survey import UNTRANSLATED, Row, Survey
 from offsets.writer import RecordLog, write_offsets
 from verbatim.moves.freshness import last_staged, newest_records
+from verbatim.moves.handover import hand_over
 from verbatim.moves.link_progress import Link, Standing, Standings
 from verbatim.moves.steps import Doubt, Step, Steps, listed, wait_for
 
@@ -101,6 +102,17 @@ def _delivered(standing: Standing, drained: bool) -> int | None:
     found = standing.delivered(drained)
     # Nothing was ever delivered of a partition that has neither mapping nor position.
     return standing.origin if found is None and standing.staged is None else found
+
+
+def delivered(link: Link, but: str) -> dict[PartitionId, int]:
+    """How far each partition is delivered, where that is known, of all topics but one; of a topic that was
+    made again, under its newest id. Pure."""
+    last = {standing.topic: key[0] for key, standing in link.partitions.items() if standing.topic != but}
+    return {
+        key: found
+        for key, standing in link.partitions.items()
+        if last.get(standing.topic) == key[0] and (found := _delivered(standing, link.drained)) is not None
+    }
 
 
 class Failover:
@@ -219,6 +231,9 @@ class Failover:
             if behind
             else "nothing is known to be missing; what the source got after the last of it is not known"
         ]
+        if not self.settings.provenance_headers:
+            left = hand_over(survey, delivered(self._link, self.settings.heartbeats_topic), "failover")
+            step.found += [f"no way back is known for {what}" for what in left]
 
     def _tell_missing(
         self, link: Link, admin: AdminClient, has_several_sources: Callable[[str], bool]

@@ -7,12 +7,14 @@ whose time is that of the copying.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING
 
 from confluent_kafka.admin import AdminClient
 
 from common.kafka.client import clients, topics
+from common.kafka.client.clients import Received
 from common.kafka.client.range_reader import records
 from common.link import positions
 from common.partitions import PartitionName
@@ -27,23 +29,33 @@ SPANS = (20, 1000)
 alone."""
 
 
+def last_records(
+    settings: Settings, admin: AdminClient, partitions: list[PartitionName], deadline: Deadline
+) -> Iterator[tuple[PartitionName, Received]]:
+    """The last records of each partition of the target: all that are found near its end; none where there
+    are none."""
+    left = topics.bounds(admin, partitions, deadline, committed=True)
+    with closing(reader_of(settings)) as reader:
+        for span in SPANS:
+            wanted: dict[str, dict[int, tuple[int, int]]] = {}
+            for at, (low, end) in left.items():
+                if low < end:
+                    wanted.setdefault(at[0], {})[at[1]] = (max(low, end - span), end)
+            for topic, ranges in wanted.items():
+                for message in records(reader, topic, ranges):
+                    at = (topic, message.partition())
+                    left.pop(at, None)
+                    yield at, message
+
+
 def newest_records(
     settings: Settings, admin: AdminClient, partitions: list[PartitionName], deadline: Deadline
 ) -> dict[PartitionName, int | None]:
     """The largest timestamp (ms since 1970) among the last records of each partition; None where there are
     none."""
     found: dict[PartitionName, int | None] = dict.fromkeys(partitions)
-    bounds = topics.bounds(admin, partitions, deadline, committed=True)
-    with closing(reader_of(settings)) as reader:
-        for span in SPANS:
-            wanted: dict[str, dict[int, tuple[int, int]]] = {}
-            for at, (low, end) in bounds.items():
-                if found[at] is None and low < end:
-                    wanted.setdefault(at[0], {})[at[1]] = (max(low, end - span), end)
-            for topic, ranges in wanted.items():
-                for message in records(reader, topic, ranges):
-                    at = (topic, message.partition())
-                    found[at] = max(found[at] or 0, message.timestamp()[1])
+    for at, message in last_records(settings, admin, partitions, deadline):
+        found[at] = max(found[at] or 0, message.timestamp()[1])
     return found
 
 
