@@ -78,6 +78,11 @@ COMMANDS = [
         "Let the link copy promoted TOPICs again (names or regular expressions), from where it ended.",
     ),
     Later(
+        "drill",
+        "verbatim.commands.drill:drill",
+        "Play the loss of the source: cut it off, fail over, let it back, and tell what was lost and how long it took.",
+    ),
+    Later(
         "failover",
         "verbatim.commands.failover:failover",
         "Let consumers go on at the target when the source is gone, and tell what may be missing.",

@@ -18,6 +18,7 @@ from verbatim.moves.topic_plan import TopicMovePlan
 
 if TYPE_CHECKING:
     from common.config.settings import Settings
+    from verbatim.moves.drill import Drill
     from verbatim.moves.failover import Failover
 
 
@@ -194,8 +195,8 @@ def rehearsal_lines(run: Rehearsal, error: Exception | None) -> list[str]:
     return [*lines, "REFUSED: so would a cutover be; mend what is named, and rehearse it again"]
 
 
-def as_json(run: Cutover | Failover, error: Exception | None) -> dict[str, Any]:
-    """What is told of both moves."""
+def as_json(run: Cutover | Failover | Drill, error: Exception | None) -> dict[str, Any]:
+    """What is told of all moves."""
     return {
         "ok": error is None,
         "seconds": round(run.steps.seconds, 3),

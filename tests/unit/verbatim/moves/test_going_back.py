@@ -21,13 +21,15 @@ from offsets.group_protocol import Committed
 from offsets.translation_index import Destination, PartitionIndex, Translation
 from tests.unit.verbatim.moves.test_moving import a_link
 from verbatim.commands.back import as_record, line
+from verbatim.commands.drill import as_json, as_text
 from verbatim.commands.undoing import last_line
 from verbatim.moves import back_rules as rules
 from verbatim.moves.back_settings import back_name, back_settings
+from verbatim.moves.drill import Result
 from verbatim.moves.failover import delivered
 from verbatim.moves.handover import due_of
 from verbatim.moves.link_progress import Link
-from verbatim.moves.steps import Doubt
+from verbatim.moves.steps import Doubt, Steps
 from verbatim.moves.uncopied import Left
 from verbatim.moves.undo import judge, read_on
 from verbatim.verify.comparison import Kind, PartitionReport
@@ -283,3 +285,27 @@ def test_where_nothing_has_to_be_undone_that_is_what_is_said() -> None:
     run.rows = [a_way("written", 13, 11, 10)]
     assert last_line(run, None).startswith("ok: groups were taken back")
     assert last_line(run, Doubt("no")).startswith("REFUSED")
+
+
+# drill
+
+
+def test_a_drill_counts_what_was_there_when_the_source_was_cut_off_and_what_came_later_apart() -> None:
+    result = Result(cut_ms=10_000, lag=4, seen_s=1.0, stopped_s=2.0, recovered_s=3.5)
+    result.lost = result.after = 0
+    for timestamp_ms in (9_000, 7_500, 10_000, 10_001):
+        result.count(Left("t", 0, 7, timestamp_ms, None, None, 1, 0))
+    assert (result.lost, result.lost_s, result.after) == (3, 2.5, 1)
+    run: Any = SimpleNamespace(result=result, rows=[], uncopied=[], steps=Steps())
+    lines = as_text(run, None)
+    assert lines[1].startswith("RPO     3 records, 2.5 s:")
+    assert lines[2].startswith("RTO     3.5 s from the cut") and "after 1.0 s" in lines[2]
+    assert "after   1 records more came" in lines[4] and lines[-1].startswith("ok: start the replicator")
+    found = as_json(run, None)
+    assert (found["rpo"], found["rto"]) == ({"records": 3, "seconds": 2.5}, {"seconds": 3.5})
+    # Refused before anything was cut off.
+    run.result = Result()
+    assert (
+        as_text(run, Doubt("no"))[-1].startswith("REFUSED")
+        and as_json(run, Doubt("no"))["rpo"]["records"] is None
+    )
