@@ -375,3 +375,46 @@ def test_a_topic_is_given_back_only_where_nothing_stands_behind_the_copies(
             f"{again}-0: it was copied up to source offset 6, and the source has 7 to 8 now"
             in report["refused"]
         )
+
+
+def test_a_promoted_topic_is_left_alone_by_what_moves_the_rest_of_the_link(
+    source: Kafka, target: Kafka, names: Names, tmp_path: Path
+) -> None:
+    """Promise: no cutover or failover of the rest says where its copies end, and neither they nor an
+    undo minds who reads and writes there; turned round it is by name refused, and the rest is without it."""
+    at, to, group = source.bootstrap_servers, target.bootstrap_servers, f"{names.link}.g"
+    goes, stays = names.topic("goes"), names.topic("stays")
+    for topic in (goes, stays):
+        create_topic(at, topic, 1, KEPT)
+        produce(at, topic, [Record(b"here %d" % i) for i in range(20)])
+    commit(at, group, goes, 20)
+    link = Link(at, to, names.link, f"{goes},{stays}")
+    with link.running():
+        eventually(lambda: [link.arrived(t) for t in (goes, stays)] == [[20], [20]], "all to be copied")
+        assert cutover(link, tmp_path / "one.json", "--topic", goes)[1] == 0
+        assert link.control().handed_over == {}
+        produce(to, goes, [Record(b"there")])
+        rehearsed, code = cutover(link, tmp_path / "all.json", "--rehearse")
+        assert code == 0, rehearsed
+        report, code = cutover(link, tmp_path / "all.json")
+        assert (code, {of.topic for of in link.control().handed_over.values()}) == (0, {stays}), report
+        undone, code = invoked(link, "cutover", "--undo")
+        assert code == 0 and undone["groups"] == [], undone
+    with closing(member(to, group, goes)) as consumer:
+        assert work(consumer, 1) == [b"there"]
+        with link.running(replicators=0):
+            report, code = invoked(link, "failover")
+    assert code == 0, report
+    assert {of.topic for of in link.control().handed_over.values()} == {stays}
+    report, code = invoked(link, "back")
+    assert (code, refused_at(report)) == (1, "copies") and f"topic {goes} is promoted" in report["refused"]
+    link.variables["KAFKA_CLUSTERS_SOURCE_TOPIC_EXCLUDE"] = goes
+    report, code = invoked(link, "back")
+    assert (code, [of["topic"] for of in report["copies"]]) == (0, [stays]), report
+
+
+def invoked(link: Link, command: str, *args: str) -> tuple[dict[str, Any], int]:
+    """What a command says, and its exit code."""
+    options = ["--output", "json", "--wait", "30", *args]
+    found = CliRunner().invoke(cli.commands[command], options, env=link.variables, catch_exceptions=False)
+    return json.loads(found.stdout), found.exit_code

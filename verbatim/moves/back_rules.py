@@ -21,9 +21,11 @@ def judge_handover(
     source topics that are selected, as they are now; `empty`: those that hold nothing. A topic of which
     nothing was ever copied has no way back, and is in nobody's."""
     handed: list[HandedOver] = []
-    doubts: list[str] = []
     ids = {t.name: t.id for t in found}
-    for topic in sorted({of.topic for of in link.partitions.values()} & ids.keys()):
+    doubts = promoted(state, ids)
+    for topic in sorted(
+        ({of.topic for of in link.partitions.values()} & ids.keys()) - state.steering.promotions.keys()
+    ):
         before = [of for of in state.handed_over.values() if of.topic == topic]
         of_now = state.handed_over.get(ids[topic])
         if of_now is not None:
@@ -52,6 +54,16 @@ def judge_handover(
     if not handed and not doubts:
         doubts.append("the link copies no topic that is there")
     return handed, doubts
+
+
+def promoted(state: Control, names: Iterable[str]) -> list[str]:
+    """Topics that `cutover --topic` has taken from the link: it speaks of no way back of theirs."""
+    return [
+        f"topic {name} is {of.state}, and not the link's to be turned round: leave it out (KAFKA_CLUSTERS_SOURCE_TOPIC_EXCLUDE), "
+        f"or `verbatim demote {name}` first"
+        for name in sorted(names)
+        if (of := state.steering.promotions.get(name)) is not None
+    ]
 
 
 def judge_target(

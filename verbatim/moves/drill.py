@@ -26,7 +26,7 @@ from offsets.service import NAME as OFFSETS
 from offsets.survey import Row, Survey, refuse_provenance
 from replicator.driver.planner import selected
 from verbatim.moves import back as backward
-from verbatim.moves import cutover_rules, rehearsal_rules
+from verbatim.moves import back_rules, cutover_rules, rehearsal_rules
 from verbatim.moves import failover as over
 from verbatim.moves.link_progress import Standings
 from verbatim.moves.steps import Doubt, Step, Steps, listed, wait_for
@@ -135,6 +135,7 @@ class Drill:
                 lag = rehearsal_rules.lag(standing, {(ids[t], p): end for (t, p), end in ends.items()}, names)
                 doubts = [f"{name} does not run" for name in standings.idle(deadline)]
                 doubts += lag.never + cutover_rules.paused(control.state, sorted(ids))
+                doubts += back_rules.promoted(control.state, ids)
         if doubts:
             raise Doubt(listed(doubts))
         self.result.lag = lag.offsets

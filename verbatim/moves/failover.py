@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient
 from common.kafka.client import topics
 from common.link import identity
 from common.link.control_records import DEDUPLICATOR
+from common.link.promotions import destinations
 from common.partitions import PartitionId, PartitionName
 from common.ports import Deadline
 from offsets.last_known import last_look
@@ -211,7 +212,14 @@ class Failover:
         groups = {row.key.group for row in self.rows}
         written = sum(row.record.outcome == "written" for row in self.rows)
         step.found = [f"{len(groups)} groups, {len(self.rows)} partitions, {written} written"]
-        left = [row for row in self.rows if row.record.outcome in NOT_APPLIED]
+        # The consumers of a promoted topic are at the target for good.
+        others = destinations(survey.control.state.steering.promotions)
+        left = [
+            row
+            for row in self.rows
+            if row.record.outcome in NOT_APPLIED
+            and not (row.record.outcome == "active" and row.record.destination_topic in others)
+        ]
         if left:
             raise Doubt(
                 listed(
@@ -224,7 +232,11 @@ class Failover:
 
     def _missing(self, survey: Survey, step: Step) -> None:
         assert self._link is not None
-        self._tell_missing(self._link, survey.target_admin, survey.control.state.has_several_sources)
+        state = survey.control.state
+        others = destinations(state.steering.promotions)
+        self._tell_missing(
+            self._link, survey.target_admin, lambda name: name in others or state.has_several_sources(name)
+        )
         behind = [m for m in self.missing if m.at_least or m.why is not None or m.delivered is None]
         step.found = [
             f"of {len(behind)} partitions records are known to be missing"
@@ -236,14 +248,14 @@ class Failover:
             step.found += [f"no way back is known for {what}" for what in left]
 
     def _tell_missing(
-        self, link: Link, admin: AdminClient, has_several_sources: Callable[[str], bool]
+        self, link: Link, admin: AdminClient, is_written_by_others: Callable[[str], bool]
     ) -> None:
         names = sorted({s.destination for s in link.partitions.values() if s.destination})
         there = topics.describe(admin, names, Deadline(CALL_S)) if names else {}
         partitions = [(t.name, p) for t in there.values() for p in range(t.partitions)]
         found = newest_records(self.settings, admin, partitions, Deadline(CALL_S))
-        # Where several source topics meet, the newest record may be of any of them.
-        own = {at: newest for at, newest in found.items() if not has_several_sources(at[0])}
+        # Where several source topics meet, or others write, the newest record may be of any of them.
+        own = {at: newest for at, newest in found.items() if not is_written_by_others(at[0])}
         self.missing = missing(link, self.rows, own)
         beats = [s.destination for s in link.partitions.values() if s.topic == self.settings.heartbeats_topic]
         self.last_heartbeat_ms = next((found.get((name, 0)) for name in beats if name), None)

@@ -86,6 +86,8 @@ def due_of(state: Control, delivered: Mapping[PartitionId, int]) -> tuple[list[t
             continue  # nothing of it was ever copied
         if any((topic_id, p) not in delivered for p in range(count)):
             left.append(f"{to.topic}: how far some of its partitions are delivered is not known")
+        elif any(of.topic_id == topic_id for of in state.steering.promotions.values()):
+            left.append(f"{to.topic}: `cutover --topic` has taken it from the link")
         elif state.has_several_sources(to.topic):
             left.append(f"{to.topic} holds records of several sources")
         elif before is None or not (

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from common.errors import LinkRefused
 from common.kafka.client import topics
 from common.link import identity
+from common.link.promotions import PROMOTED, destinations
 from common.partitions import PartitionName
 from common.ports import Deadline
 from offsets import failback
@@ -108,7 +109,8 @@ class Undo:
         deadline = Deadline(CALL_S)
         survey.catch_up(deadline)
         state = survey.control.state
-        names = sorted({to.topic for to in state.destinations.values() if to.refused is None})
+        copies = {to.topic for to in state.destinations.values() if to.refused is None}
+        names = sorted(copies - destinations(state.steering.promotions))
         there = topics.describe(survey.target_admin, names, deadline)
         partitions = [(t.name, p) for t in there.values() for p in range(t.partitions)]
         last: dict[PartitionName, int] = {}
@@ -138,8 +140,13 @@ class Undo:
             )
 
     def _groups(self, survey: Survey, step: Step) -> None:
-        moved = survey.control.state.group_moves
-        rows = [row for row in failback.look(survey) if row.key.group not in moved]
+        state = survey.control.state
+        promoted = {name for name, of in state.steering.promotions.items() if of.state == PROMOTED}
+        rows = [
+            row
+            for row in failback.look(survey)
+            if row.key.group not in state.group_moves and row.key.topic not in promoted
+        ]
         ahead = [row for row in rows if read_on(row, _there(survey, row))]
         names = {row.key.group: survey.target_name(row.key.group) for row in ahead}
         if doubts := judge(ahead, survey.target.members(Deadline(CALL_S)), names):

@@ -69,6 +69,27 @@ def test_what_is_known_of_all_partitions_is_written_down_once() -> None:
     assert due_of(merged, {("id", 0): 10}) == ([], ["d holds records of several sources"])
 
 
+@pytest.mark.parametrize("state", ["promoting", "promoted"])
+def test_a_topic_that_was_taken_from_the_link_is_not_handed_over_and_turned_round_by_nobody(
+    state: str,
+) -> None:
+    control = a_state(HANDED)
+    said: list[kinds.ControlRecord] = [kinds.Promotion("t", "id", "d", "promoting", (10,))]
+    if state == "promoted":
+        at = control.position
+        said += [
+            kinds.LetGo("t", "id", 0, 10, at),
+            kinds.Promotion("t", "id", "d", "promoted", (10,), (12,), at),
+        ]
+    for record in said:
+        control.apply(control.position, kinds.encode(record, "l"))
+    assert control.steering.promotions["t"].state == state
+    assert due_of(control, {("id", 0): 11}) == ([], ["d: `cutover --topic` has taken it from the link"])
+    handed, (doubt,) = rules.judge_handover(control, a_link(), [TOPIC], set())
+    assert not handed and f"topic t is {state}" in doubt and "verbatim demote t" in doubt
+    assert rules.promoted(control, ["other"]) == []
+
+
 def test_a_failover_tells_how_far_each_partition_is_delivered_that_it_knows_of() -> None:
     assert delivered(a_link(), "beats") == {("id", 0): 10}
     assert delivered(a_link(), "t") == {}

@@ -7,8 +7,13 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+from click.testing import CliRunner
+
+from common.errors import SettingsError
 from tests.unit.verbatim.moves.test_moving import KEY, NAMES, PARTITION, a_link, a_row
 from verbatim.commands.cutover import expected, rehearsal_lines
+from verbatim.main import cli
 from verbatim.moves import rehearsal_rules as rules
 from verbatim.moves.link_progress import Link
 from verbatim.moves.rehearsal import Doubted
@@ -91,3 +96,17 @@ def test_the_end_of_a_rehearsal_tells_every_doubt_and_how_long_it_takes() -> Non
     }
     run = SimpleNamespace(doubts=[], expected={}, expected_s=0.0)
     assert rehearsal_lines(run, None) == ["ok: nothing would stop a cutover now"]
+
+
+@pytest.mark.parametrize("alone", ["--rehearse", "--undo"])
+@pytest.mark.parametrize("more", [["--topic", "t"], ["--producers-first"], ["--dry-run"]])
+def test_what_is_of_the_whole_link_goes_with_no_single_topics(alone: str, more: list[str]) -> None:
+    environ = {
+        "APPLICATION_NAME": "l",
+        "KAFKA_CLUSTERS_SOURCE_BOOTSTRAP_SERVERS": "s:1",
+        "KAFKA_CLUSTERS_DESTINATION_BOOTSTRAP_SERVERS": "t:1",
+        "KAFKA_CLUSTERS_SOURCE_TOPIC": "t",
+    }
+    found = CliRunner().invoke(cli.commands["cutover"], [alone, *more], env=environ)
+    assert isinstance(found.exception, SettingsError) and found.exception.exit_code == 2
+    assert str(found.exception).startswith(f"{alone}: goes with no --topic")
