@@ -486,7 +486,8 @@ def test_a_link_with_a_pipeline_is_held_against_what_each_version_makes(
     hidden = hmac.new(PII.encode(), b"a@b.org", "sha256").hexdigest().encode()
 
     def say(n: int, text: str) -> None:
-        told = definition(loading.parse(text, tmp_path / "pipeline.yaml"), {}).decode()
+        made = loading.parse(text, tmp_path / "pipeline.yaml")
+        told = definition(made, {"k": PII.encode()}).decode()
         sha256 = hashlib.sha256(told.encode()).hexdigest()
         said = {"link": world.link, "kind": "pipeline", "n": n, "definition": told, "sha256": sha256}
         world.write("destination", [{"value": orjson.dumps(said)}], f"{world.link}.control")

@@ -637,9 +637,9 @@ MUTANTS = [
         "a mapping spans two pipelines",
         20,
         (
-            "deduplicator.lane.frame_handler:FrameHandler._judge_frame",
-            "under_way.frame.pipeline != frame.pipeline",
-            "False",
+            "deduplicator.lane.moved:Moved.goes_with",
+            "self.frame.pipeline == frame.pipeline and",
+            "",
         ),
     ),
     _piped(

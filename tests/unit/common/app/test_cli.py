@@ -217,4 +217,4 @@ def test_the_commands_durations_are_all_of_this_kind() -> None:
         for option in command.load().params
         if option.name in ("quiet_s", "wait_s", "timeout_s", "seconds")
     }
-    assert len(found) == 8 and set(found.values()) == {"Duration"}, found
+    assert len(found) == 10 and set(found.values()) == {"Duration"}, found
