@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from common.link.offset_mappings import Mapping
-from common.partitions import PartitionId
+from common.partitions import PartitionId, PartitionName
 
 COARSE = 0
 """Length of an entry that is a point: exact for its own offset, a lower bound up to the next entry."""
@@ -339,6 +339,16 @@ class Index:
             self._ends[to] = destination + length
         if self.entries > self.limit:
             self._thin()
+
+    def copied_ends(self) -> dict[PartitionName, int]:
+        """Of each partition of a destination the offset behind the last copied record, where that is
+        known."""
+        found: dict[PartitionName, int] = {}
+        for of in self.partitions.values():
+            if (end := of.end) is not None:
+                at = (of.destination.topic, of.destination.partition)
+                found[at] = max(found.get(at, 0), end)
+        return found
 
     def seed(self, topic: str, key: PartitionId, destination: Destination, points: Iterable[Point]) -> None:
         """Take in translations made earlier, where the mappings no longer reach."""

@@ -82,6 +82,10 @@ def steps(wanted: Collection[Acl], there: Collection[Acl], ours: Collection[Acl]
     return sorted(found, key=lambda step: (step.acl, step.action))
 
 
+def keeps_from_writing(acl: Acl) -> bool:
+    return (acl.operation, acl.permission) == ("WRITE", DENY)
+
+
 def on_copies(
     acls: Mapping[str, Collection[Acl]],
     copies: Mapping[str, str],
@@ -104,7 +108,7 @@ def on_copies(
     for destination in promoted:
         out.pop(destination, None)
         ours = set((granted or {}).get(destination, ()))
-        denied = {acl for acl in ours if (acl.operation, acl.permission) == ("WRITE", DENY)}
+        denied = set(filter(keeps_from_writing, ours))
         if denied and not policy.writes:
             out[destination] = ours - denied
     return out

@@ -315,7 +315,7 @@ class Control:
         self.steering = self.steering.with_limit(checked_entries(r.topics), limit)
 
     def _on_group_move(self, offset: int, r: kinds.GroupMove) -> None:
-        self.group_moves = _with_move(self.group_moves, offset, r)
+        _take_move(self.group_moves, offset, r)
 
     def _on_promotion(self, offset: int, r: kinds.Promotion) -> None:
         self.steering = replace(
@@ -337,14 +337,14 @@ class Control:
             self.pipelines[r.n] = PipelineVersion(offset, r.definition, r.sha256)
 
 
-def _with_move(found: dict[str, GroupMove], offset: int, r: kinds.GroupMove) -> dict[str, GroupMove]:
+def _take_move(found: dict[str, GroupMove], offset: int, r: kinds.GroupMove) -> None:
     before = found.get(r.group)
     if r.state == FOLLOWED:
-        return {group: move for group, move in found.items() if group != r.group}
-    if r.state in (MOVING, MOVED):
-        return {**found, r.group: GroupMove(offset, r.state)}
-    if r.state != HELD:
+        found.pop(r.group, None)
+    elif r.state in (MOVING, MOVED):
+        found[r.group] = GroupMove(offset, r.state)
+    elif r.state != HELD:
         raise TypeError(f"state is {r.state!r}")
-    if before is None or before != GroupMove(r.answers if r.answers is not None else -1, MOVING):
-        return found  # an answer to an earlier question says nothing of this one
-    return {**found, r.group: GroupMove(before.at, HELD)}
+    elif before == GroupMove(r.answers if r.answers is not None else -1, MOVING):
+        # An answer to an earlier question says nothing of this one.
+        found[r.group] = GroupMove(before.at, HELD)

@@ -21,6 +21,7 @@ from replicator.lane_plan import PipelinePlan
 
 if TYPE_CHECKING:
     from common.config.settings import Settings
+    from common.pipeline.models import Pipeline
 
 log = logging.getLogger(__name__)
 
@@ -68,10 +69,13 @@ class PipelineFile:
 
     def _read(self, path: Path) -> Configured:
         """Raises SettingsError."""
-        places = (place.partition(":") for place in read(path).keys.values())
-        self._keys = [WatchedFile(Path(file)) for kind, _, file in places if kind == "file"]
+        from common.pipeline import loading
+
+        made = loading.load(path)
+        places = (place.partition(":") for place in made.keys.values())
         # As above.
-        return read(path)
+        self._keys = [WatchedFile(Path(file)) for kind, _, file in places if kind == "file"]
+        return configured(path, made)
 
     def plan(self, state: Control) -> PipelinePlan | None:
         """What lanes are told, once the newest version is what is configured. None: there was never one."""
@@ -105,12 +109,12 @@ class PipelineFile:
         return state
 
 
-def read(path: Path) -> Configured:
-    """Raises SettingsError, also for what can't be run on this machine."""
-    from common.pipeline import definition, loading
+def configured(path: Path, made: Pipeline) -> Configured:
+    """Of the file's pipeline, with the keys that are there. Raises SettingsError, also for what can't be run
+    on this machine."""
+    from common.pipeline import definition
     from common.pipeline.engine import Engine
 
-    made = loading.load(path)
     if not made.flows:
         return NONE
     keys = definition.read_keys(made, os.environ)

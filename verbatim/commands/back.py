@@ -75,7 +75,7 @@ def back(
     lefts: list[dict[str, Any]] = []
     options = Options(file, name, tails, export, wait_s)
     if output == "text":
-        options.tell = lambda step: click.echo(step.line())
+        options.tell = moving.tell
         options.left = lambda left: click.echo(line(left, keys))
     else:
         options.left = lambda left: lefts.append(as_record(left, keys))
@@ -90,10 +90,7 @@ def back(
 
 def as_json(run: Back, error: Exception | None) -> dict[str, Any]:
     return {
-        "ok": error is None,
-        "seconds": round(run.steps.seconds, 3),
-        "refused": None if error is None else str(error),
-        "steps": run.steps.as_json(),
+        **moving.as_json(run.steps, error),
         "link": run.report.name,
         "copies": [asdict(of) for of in run.report.handed],
         "never_copied": [asdict(of) for of in run.report.uncopied],

@@ -136,7 +136,7 @@ def cutover(
         producers_first,
     )
     if output == "text":
-        options = replace(options, tell=lambda step: click.echo(step.line()))
+        options = replace(options, tell=moving.tell)
     if dry_run:
         _plan(context, settings, options, output)
         return
@@ -198,10 +198,7 @@ def rehearsal_lines(run: Rehearsal, error: Exception | None) -> list[str]:
 def as_json(run: Cutover | Failover | Drill, error: Exception | None) -> dict[str, Any]:
     """What is told of all moves."""
     return {
-        "ok": error is None,
-        "seconds": round(run.steps.seconds, 3),
-        "refused": None if error is None else str(error),
-        "steps": run.steps.as_json(),
+        **moving.as_json(run.steps, error),
         "groups": [group_line(row) for row in run.rows],
     }
 

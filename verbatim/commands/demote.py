@@ -47,7 +47,7 @@ def demote(
     """
     options = Options(moving.entries("TOPIC", topics), quiet_s, dry_run)
     if output == "text":
-        options = replace(options, tell=lambda step: click.echo(step.line()))
+        options = replace(options, tell=moving.tell)
     run = Demotion(settings, options)
     error = moving.refusal(run.run)
     if output == "json":
@@ -62,10 +62,7 @@ def demote(
 
 def as_json(run: Demotion, error: Exception | None) -> dict[str, Any]:
     return {
-        "ok": error is None,
-        "seconds": round(run.steps.seconds, 3),
-        "refused": None if error is None else str(error),
-        "steps": run.steps.as_json(),
+        **moving.as_json(run.steps, error),
         "topics": [
             {"topic": topic, "destination": of.destination, "state": of.state}
             for topic, of in run.found.items()

@@ -64,7 +64,7 @@ def drill(
     """
     options = Options(cut, stop, restore, wait_s, ask=lambda what: click.echo(f"DO      {what}", err=True))
     if output == "text":
-        options.tell = lambda step: click.echo(step.line())
+        options.tell = moving.tell
     run = Drill(settings, options)
     error = moving.refusal(run.run)
     if output == "json":

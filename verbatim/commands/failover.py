@@ -46,7 +46,7 @@ def failover(context: click.Context, settings: Settings, wait_s: float, output: 
     """
     options = Options(wait_s)
     if output == "text":
-        options = replace(options, tell=lambda step: click.echo(step.line()))
+        options = replace(options, tell=moving.tell)
     run = Failover(settings, options)
     error = moving.refusal(run.run)
     if error is None and (still := [m for m in run.missing if m.why is not None]):

@@ -15,6 +15,7 @@ from common.errors import SettingsError, VerbatimError
 
 if TYPE_CHECKING:
     from offsets.failback import Back
+    from verbatim.moves.steps import Step, Steps
 
 Option = Callable[[Callable[..., Any]], Callable[..., Any]]
 
@@ -47,6 +48,21 @@ def entries(option: str, values: Iterable[str]) -> tuple[str, ...]:
         except ValueError as error:
             raise SettingsError(f"{option}: {error}") from None
     return tuple(found)
+
+
+def tell(step: Step) -> None:
+    """A step, for people, as soon as it is over."""
+    click.echo(step.line())
+
+
+def as_json(steps: Steps, error: Exception | None) -> dict[str, Any]:
+    """What each of them says of a run."""
+    return {
+        "ok": error is None,
+        "seconds": round(steps.seconds, 3),
+        "refused": None if error is None else str(error),
+        "steps": steps.as_json(),
+    }
 
 
 def refusal(run: Callable[[], object]) -> VerbatimError | KafkaException | None:

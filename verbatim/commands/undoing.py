@@ -20,7 +20,7 @@ def undo(context: click.Context, settings: Settings, wait_s: float, output: str)
     """Ends the command."""
     options = Options(wait_s)
     if output == "text":
-        options.tell = lambda step: click.echo(step.line())
+        options.tell = moving.tell
     run = Undo(settings, options)
     error = moving.refusal(run.run)
     if output == "json":
@@ -33,10 +33,7 @@ def undo(context: click.Context, settings: Settings, wait_s: float, output: str)
 
 def as_json(run: Undo, error: Exception | None) -> dict[str, Any]:
     return {
-        "ok": error is None,
-        "seconds": round(run.steps.seconds, 3),
-        "refused": None if error is None else str(error),
-        "steps": run.steps.as_json(),
+        **moving.as_json(run.steps, error),
         "groups": [{"group": row.key.group, **moving.back_line(row)} for row in run.rows],
     }
 

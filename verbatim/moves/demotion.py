@@ -15,13 +15,13 @@ from confluent_kafka.admin import AdminClient
 from common.config import topic_names
 from common.errors import SettingsError
 from common.kafka.client import clients, range_reader, topics
-from common.link import control_kinds as kinds
 from common.link import identity
 from common.link.control_log import ControlLog
-from common.link.promotions import COPIED, PROMOTED, Promotion
+from common.link.promotions import PROMOTED, Promotion
 from common.partitions import PartitionName
 from common.ports import Deadline
 from offsets.readers import reader_of
+from verbatim.moves.promotion import give_back
 from verbatim.moves.steps import Doubt, Step, Steps, listed
 
 if TYPE_CHECKING:
@@ -150,11 +150,7 @@ class Demotion:
         return doubts
 
     def _give_back(self, control: ControlLog, step: Step) -> None:
-        records = [
-            kinds.Promotion(topic, of.topic_id, of.destination, COPIED, answers=of.at)
-            for topic, of in self.found.items()
-        ]
-        control.append_all(records, Deadline(CALL_S))
+        give_back(control, self.found)
         left = control.refresh(Deadline(CALL_S)).steering.promotions.keys() & self.found.keys()
         if left:
             raise Doubt(f"taken from the link again meanwhile: {', '.join(sorted(left))}")

@@ -43,11 +43,7 @@ def hand_over(survey: Survey, delivered: Mapping[PartitionId, int], by: str) -> 
     stable = topics.ends(survey.target_admin, partitions, deadline, committed=True)
     if still := [f"{t}-{p} from offset {stable[t, p]}" for t, p in sorted(ends) if stable[t, p] < ends[t, p]]:
         raise Doubt(f"a transaction is open at the target: {listed(still)}: run it again once it has ended")
-    known: dict[PartitionName, int] = {}
-    for of in survey.tail.index.partitions.values():
-        if (end := of.end) is not None:
-            at = (of.destination.topic, of.destination.partition)
-            known[at] = max(known.get(at, 0), end)
+    known = survey.tail.index.copied_ends()
     rest = [at for at in partitions if at not in known]
     by_log: dict[PartitionName, int] = {}
     for at, message in last_records(survey.settings, survey.target_admin, rest, deadline):

@@ -21,7 +21,7 @@ from common.errors import VerbatimError
 from common.kafka.client import topics
 from common.kafka.client.topics import TopicInfo
 from common.link import control_kinds as kinds
-from common.link.acl_sync import DENY
+from common.link.acl_sync import keeps_from_writing
 from common.link.control_log import ControlLog
 from common.link.control_records import DEDUPLICATOR
 from common.link.promotions import COPIED, PROMOTED, PROMOTING, Promotion
@@ -54,7 +54,7 @@ class Promoted:
 def release(control: ControlLog, entries: Collection[str]) -> None:
     """Give topics whose promotion has begun and not ended back to the link."""
     found = control.refresh(Deadline(CALL_S)).steering.promotions
-    _give_back(
+    give_back(
         control,
         {
             topic: of
@@ -64,7 +64,8 @@ def release(control: ControlLog, entries: Collection[str]) -> None:
     )
 
 
-def _give_back(control: ControlLog, found: Mapping[str, Promotion]) -> None:
+def give_back(control: ControlLog, found: Mapping[str, Promotion]) -> None:
+    """Write down that the link copies these again, or still."""
     records = [
         kinds.Promotion(topic, of.topic_id, of.destination, COPIED, answers=of.at)
         for topic, of in found.items()
@@ -175,7 +176,7 @@ class Promoting:
         """Whatever becomes of it: a topic that stays behind is told as one that is being promoted."""
         with suppress(VerbatimError, KafkaException):
             found = self.control.refresh(Deadline(CALL_S)).steering.promotions
-            _give_back(
+            give_back(
                 self.control,
                 {
                     name: of
@@ -204,7 +205,7 @@ class Promoting:
 
     def _denied(self, destination: str) -> bool:
         rules = self.control.refresh(Deadline(CALL_S)).granted.get(destination, frozenset())
-        return any((acl.operation, acl.permission) == ("WRITE", DENY) for acl in rules)
+        return any(map(keeps_from_writing, rules))
 
 
 def _promoted(topic: str, of: Promotion, before: bool = False) -> Promoted:

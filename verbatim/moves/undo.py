@@ -120,11 +120,7 @@ class Undo:
 
         def look() -> list[str]:
             survey.catch_up(Deadline(CALL_S))
-            ends: dict[PartitionName, int] = {}
-            for of in survey.tail.index.partitions.values():
-                if (end := of.end) is not None:
-                    to = (of.destination.topic, of.destination.partition)
-                    ends[to] = max(ends.get(to, 0), end)
+            ends = survey.tail.index.copied_ends()
             old.update(at for at in last if at not in ends)
             return [
                 f"{topic}-{p}: from offset {ends[topic, p]} on are records that the link has not copied: who produces there?"
