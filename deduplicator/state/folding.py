@@ -83,7 +83,7 @@ class Folding:
             AT_ONCE.release()
 
     def _fold(self) -> None:
-        self._on_folded(self._table.fold())
+        self._on_folded(self._table.fold(stopping=self._stop))
         if ports.monotonic() >= self._tidy_at:
             self._tidy_at = ports.monotonic() + TIDY_S
             self._table.maintain(HISTORY_DAYS)

@@ -144,18 +144,22 @@ class StateTable:
     def _rows_by_spark(self) -> list[dict[str, Any]]:
         return [row.asDict() for row in self.spark.read.format("delta").load(self.state_path).collect()]
 
-    def fold(self, attempts: int = 3) -> FoldResult:
-        """Fold the mappings up to their read-committed end, each attempt from the M in the table.
+    def fold(self, attempts: int = 3, stopping: threading.Event | None = None) -> FoldResult:
+        """Fold the mappings up to their read-committed end, each attempt from the M in the table; who is
+        `stopping` tries no further.
 
         Raises StateError when every attempt failed: the table is damaged, another driver keeps folding, or
         the mappings end below M (the topic was deleted or cut). Nothing is half done then.
         """
+        stopping = stopping or threading.Event()
         for attempt in range(1, attempts):
             try:
                 return self._fold()
             except StateError as error:
+                if stopping.is_set():
+                    raise
                 log.info("fold tried again: %s", error)
-                time.sleep(0.2 * attempt)
+                stopping.wait(0.2 * attempt)
         return self._fold()
 
     def _fold(self) -> FoldResult:
