@@ -72,7 +72,7 @@ def look(survey: Survey) -> list[Back]:
         for at, target in sorted(offsets[group].items()):
             known = survey.partition(at)
             assert known is not None
-            found = within(known.reverse(target.offset, survey.origin(at)), bounds[at])
+            found = within(survey.translated_back(at, target.offset), bounds[at])
             have = committed.get(group, {}).get(at)
             outcome: Outcome
             if len(known.destinations) > 1:

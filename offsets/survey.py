@@ -25,9 +25,9 @@ from offsets.commit_rule import Outcome, Written, decide
 from offsets.group_offsets import GroupKey, GroupOffset
 from offsets.group_protocol import MOVABLE, Committed, Group
 from offsets.groups import Groups
-from offsets.held_ends import HeldEnds
-from offsets.readers import MappingTail, read_records, seed
-from offsets.translation_index import Destination, PartitionIndex, Point, Translation
+from offsets.readers import read_records, seed
+from offsets.translation_index import Destination, Translation
+from offsets.translations import Translations
 from offsets.visibility import Hidden
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ SOURCE_S = 15.0
 """The source may be gone: then there is no point in waiting long."""
 UNTRANSLATED = (
     "groups are not translated with PROVENANCE_HEADERS: the target holds records of others between those of this link, and a group could "
-    "skip those that it has not read yet"
+    "skip those that it has not read yet; `verbatim move-group --return-link` moves them where that can be told"
 )
 
 
@@ -92,22 +92,17 @@ class Found:
     offsets: Offsets
 
 
-class Survey:
-    """Looks again and again; keeps the index, and the topic ids seen last."""
+class Survey(Translations):
+    """Looks again and again."""
 
     def __init__(self, settings: Settings, link: Link, control: ControlLog) -> None:
-        self.settings = settings
+        super().__init__(settings, control)
         self.link = link
-        self.control = control
         self.source_reached = link.source_reached
         self.records: dict[GroupKey, GroupOffset] = {}
         """The group-offsets topic, as it was read last and written since."""
-        self.target_admin = clients.admin(settings.client_config("destination", "admin"))
         self.target = Groups(settings.client_config("destination", "admin"), "target")
-        self.tail = MappingTail(settings, self.target_admin)
-        self._held = HeldEnds(self.tail, self.target_admin)
         self._hidden = Hidden(settings)
-        self._ids: dict[str, str] = {}
         self.only: Container[str] | None = None
         """Of the groups that are selected those that are looked at; None: all."""
         self.moves_groups = False
@@ -127,8 +122,7 @@ class Survey:
         self.target.close()
         if "source" in vars(self):
             self.source.close()
-        self.tail.close()
-        self.control.close()
+        super().close()
 
     def load(self, go_on: Callable[[], bool] = lambda: True) -> bool:
         """Read what there is: records and mappings. False if `go_on` ended it before that was done.
@@ -138,16 +132,9 @@ class Survey:
         self.records = read_records(self.settings, self.target_admin)
         if not self.tail.catch_up(go_on):
             return False
-        seed(self.tail.index, self.records.items())
+        if self.returning is None:
+            seed(self.tail.index, self.records.items())
         return True
-
-    def catch_up(self, deadline: Deadline) -> None:
-        """Read the mappings to their end, and then what the link has said: a topic that has joined another in
-        its destination is on record before its first record is delivered there."""
-        self._held.look(deadline)
-        self.tail.catch_up()
-        self._held.tell()
-        self.control.refresh(deadline)
 
     def look(self) -> Found:
         """Raises KafkaTimeout, KafkaException, LinkRefused; `source_reached` says then whether the source was
@@ -215,44 +202,6 @@ class Survey:
         described = topics.describe(self.source_admin, sorted(names), deadline) if names else {}
         self._ids = {name: info.id for name, info in described.items()}
         return self._ids
-
-    def recall(self, topic: str, topic_id: str) -> None:
-        """Take a source topic's id from what is on record, without asking for it."""
-        self._ids[topic] = topic_id
-
-    def topic_id(self, topic: str) -> str:
-        """The id that the topic had when it was last asked for, or that was recalled; empty where it had
-        none."""
-        return self._ids.get(topic, "")
-
-    def partition(self, at: PartitionName) -> PartitionIndex | None:
-        """What is known of a source partition, under its topic's present id; None if it is not copied yet."""
-        key = (self._ids[at[0]], at[1])
-        known = self.tail.index.partitions.get(key)
-        if known is None:
-            # Idle for longer than mappings are kept: where it goes is still on record, how far it got is not.
-            to = self.control.state.destinations.get(key[0])
-            if key not in self.control.state.origins or to is None or to.refused is not None:
-                return None
-            known = PartitionIndex(Destination(to.topic, at[1]))
-        promotion = self.control.state.steering.promotions.get(at[0])
-        end = None if promotion is None else promotion.copied_end(key)
-        known.final = None if end is None else Point(*end, exact=True)
-        return known
-
-    def meets_others(self, known: PartitionIndex) -> bool:
-        """Whether records of another source topic are, or may come, between those of a partition.
-
-        A group has read all of its topic, and nothing of the other one; the other's records stand before the
-        end at the destination. Moved there, it would never read them; moved to before them, it would read its
-        own again.
-        """
-        return self.control.state.has_several_sources(known.destination.topic)
-
-    def origin(self, at: PartitionName) -> int | None:
-        """Where the copying of a source partition began, if that is on record."""
-        found = self.control.state.origins.get((self._ids[at[0]], at[1]))
-        return found.offset if found else None
 
     # the source
 
@@ -343,7 +292,7 @@ class Survey:
         known = self.partition(at)
         assert known is not None
         topic_id, name = self._ids[key.topic], self.target_name(key.group)
-        found = within(known.translate(source.offset, self.origin(at)), bounds)
+        found = within(self.translated(at, source.offset), bounds)
         last = self.records.get(key)
         written = None
         if last is not None and (

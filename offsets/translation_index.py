@@ -10,7 +10,7 @@ point before it: some records may be read again, none is skipped.
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -264,6 +264,22 @@ class PartitionIndex:
         if length == COARSE and offset == destination:
             return Translation(source, True)
         return Translation(source, False, THINNED if length == COARSE else MISSING)
+
+    def around(self, offset: int, backwards: bool = False) -> tuple[int | None, int | None]:
+        """What an exact translation lies between: the destination offset behind the last copied record before
+        a source offset, and that of the first one at or after it; None where there is none. `backwards`: the
+        same of a destination offset, in source offsets."""
+        of, to = (self._destination, self._source) if backwards else (self._source, self._destination)
+        following = bisect_left(of, offset)
+        first = to[following] if following < len(to) else None
+        if not following:
+            return None, first
+        length = self._length[following - 1]
+        if length <= 0:
+            # What lies between such a point and what follows is not known.
+            return first, first
+        last = to[following - 1] + min(length, offset - of[following - 1])
+        return last, last if offset < of[following - 1] + length else first
 
     def _judged(self, destination: int, offset: int, origin: int | None) -> Translation:
         """Exact, but for offsets beyond either end of what is copied."""

@@ -34,6 +34,11 @@ if TYPE_CHECKING:
 @moving.wait("each step of a group waits for what it needs, before the group is refused")
 @click.option("--dry-run", is_flag=True, help="Show the plan, and change nothing.")
 @click.option("--back", is_flag=True, help="Move the groups back to the source.")
+@click.option(
+    "--return-link",
+    metavar="NAME",
+    help="The link that copies the same topics back to the source: with PROVENANCE_HEADERS, groups are moved by what both have copied.",
+)
 @moving.accept_redelivery
 @moving.output
 @click.pass_context
@@ -45,6 +50,7 @@ def move_group(
     wait_s: float,
     dry_run: bool,
     back: bool,
+    return_link: str | None,
     accept_redelivery: bool,
     output: str,
 ) -> None:
@@ -73,7 +79,7 @@ def move_group(
         expression = None if matching is None else re.compile(matching, re.DOTALL)
     except (re.error, OverflowError, RecursionError) as wrong:
         raise SettingsError(f"--matching: no regular expression: {wrong}") from None
-    options = Options(groups, expression, wait_s, accept_redelivery, dry_run)
+    options = Options(groups, expression, wait_s, accept_redelivery, dry_run, return_link)
     if output == "text":
         options.planned = lambda ways: click.echo("\n".join(map(plan_line, ways)))
         options.tell = _tell

@@ -90,6 +90,6 @@ class GroupsBack(Ways):
         move = self.survey.control.state.group_moves.get(row.key.group)
         if move is not None and move.state != MOVED:
             return replace(row, outcome="in-step")
-        found = known.translate(row.committed, self.survey.origin((row.key.topic, row.key.partition)))
+        found = self.survey.translated((row.key.topic, row.key.partition), row.committed)
         level = found.exact and found.offset is not None and found.offset <= row.target.offset
         return replace(row, outcome="in-step") if level else row

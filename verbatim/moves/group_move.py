@@ -58,6 +58,8 @@ class GroupMoves(Ways):
         return self.survey.source.listed(Deadline(CALL_S))
 
     def chosen(self, group: str) -> tuple[State, str]:
+        if (back := self.survey.returning) is not None and back.has_moved(self.survey.target_name(group)):
+            return "refused", f"the link {back.name} has moved it here: by that link, with --back, it goes"
         move = self.survey.control.state.group_moves.get(group)
         if move is None or move.state != MOVED:
             return "waiting", ""

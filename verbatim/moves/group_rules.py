@@ -11,6 +11,7 @@ from offsets.group_offsets import GroupKey
 from offsets.group_protocol import Group, Member
 from offsets.survey import Found, Row
 from offsets.translation_index import AHEAD, BEYOND, NOTHING_COPIED, PartitionIndex
+from offsets.two_way import INTERLEAVED, NOT_BACK_YET
 from verbatim.moves.steps import listed
 
 NO_OFFSET = "it has committed no offset in a topic that the link copies"
@@ -86,6 +87,12 @@ def _judge_row(
         verdict.copy.append(
             f"{name}: not copied up to source offset {record.source_offset} ({behind[row.key]})"
         )
+    elif record.why == NOT_BACK_YET:
+        verdict.copy.append(f"{name}: the link back is not where it would stand at the target")
+    elif record.why == INTERLEAVED and not accept_redelivery:
+        verdict.never.append(
+            f"{name}: source offset {record.source_offset}: {_interleaved('target', 'source')}"
+        )
     elif not record.exact and not accept_redelivery:
         verdict.never.append(
             f"{name}: source offset {record.source_offset} can't be translated exactly ({record.why}): records would be read again"
@@ -122,6 +129,14 @@ def judge_back(
             verdict.never.append(f"{name}: the source's group is ahead, at offset {row.committed}")
         elif row.outcome not in ("written", "in-step"):
             verdict.never.append(f"{name}: {row.outcome}: {row.detail or MEANINGS[row.outcome]}")
+        elif row.found.why in (NOT_BACK_YET, AHEAD, NOTHING_COPIED):
+            verdict.copy.append(
+                f"{name}: the link back has not copied up to target offset {row.target.offset}"
+            )
+        elif row.found.why == INTERLEAVED and not accept_redelivery:
+            verdict.never.append(
+                f"{name}: target offset {row.target.offset}: {_interleaved('source', 'target')}"
+            )
         elif not (row.found.exact or row.found.why == BEYOND or accept_redelivery):
             verdict.never.append(
                 f"{name}: target offset {row.target.offset} can't be translated back exactly ({row.found.why}): "
@@ -153,6 +168,13 @@ def streams_topics(
                 f"{name}, a topic of its Streams application, is copied to {copies[name]}, and {wanted} would be looked for"
             )
     return own, wrong
+
+
+def _interleaved(there: str, here: str) -> str:
+    return (
+        f"a record that it has not read stands at the {there} before one that it has: let it read on at the {here} while nothing is produced "
+        "at one of the two sides"
+    )
 
 
 def _named(who: Sequence[Member]) -> str:

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from confluent_kafka import KafkaException
 
-from common.errors import GroupsFailed, VerbatimError
+from common.errors import GroupsFailed, SettingsError, VerbatimError
 from common.link import identity
 from common.link.control_kinds import GroupMove
 from common.link.control_records import FOLLOWED, MOVED
 from common.ports import Deadline
 from offsets.group_protocol import Group, Member
 from offsets.groups import shown
+from offsets.return_link import ReturnLink
 from offsets.survey import Survey, refuse_provenance
 from verbatim.moves.group_rules import NO_OFFSET, Verdict
 from verbatim.moves.link_progress import Standings
@@ -35,13 +36,15 @@ State = Literal["waiting", "ready", "done", "kept", "refused"]
 @dataclass
 class Options:
     """`names`: groups of the source; `matching`: an expression for more of them; `wait_s`: how long each step
-    of a group waits for what it needs; `dry_run`: look at what stands in the way, and change nothing."""
+    of a group waits for what it needs; `dry_run`: look at what stands in the way, and change nothing;
+    `return_link`: the link that copies the same topics back."""
 
     names: tuple[str, ...] = ()
     matching: re.Pattern[str] | None = None
     wait_s: float = 60.0
     accept_redelivery: bool = False
     dry_run: bool = False
+    return_link: str | None = None
     planned: Callable[[list[Way]], None] = lambda ways: None
     tell: Callable[[str, Step], None] = lambda group, step: None
 
@@ -95,7 +98,12 @@ class Ways:
     def run(self) -> None:
         """Raises Doubt where all were refused, GroupsFailed where some were, and whatever keeps it from
         beginning. It may be run again at any time."""
-        refuse_provenance(self.settings)
+        if not (returning := self.options.return_link):
+            refuse_provenance(self.settings)
+        elif not self.settings.provenance_headers:
+            raise SettingsError(
+                "--return-link: the link has no PROVENANCE_HEADERS, so nothing comes back by it"
+            )
         link, control = identity.prepare(self.settings, True, Deadline(CALL_S), make=False)
         survey = Survey(self.settings, link, control)
         with (
@@ -103,6 +111,8 @@ class Ways:
             closing(Standings(self.settings, survey.target_admin, control, survey.tail)) as standings,
         ):
             self.survey, self.standings = survey, standings
+            if returning:
+                survey.returning = ReturnLink(self.settings, returning, link, Deadline(CALL_S))
             survey.load()
             survey.moves_groups = True
             control.refresh(Deadline(CALL_S))
