@@ -22,7 +22,7 @@ from common.config.reference import settings_table
 from common.config.sources import _FAMILY
 from common.link.halt_reasons import HaltReason
 from common.link.identity import dead_letters_topic, metrics_topic, own_topics
-from common.link.permissions import RIGHTS, SCHEMAS, rights_table
+from common.link.permissions import RIGHTS, rights_table
 from common.pipeline import conditions, models, registries, stages
 from replicator.driver.heartbeats import CONFIG as HEARTBEATS
 from verbatim.main import COMMANDS
@@ -188,7 +188,7 @@ BLOCKS: dict[str, tuple[str, Callable[[], str]]] = {
 
 def chart_rights() -> str:
     """The rights of what the chart deploys, as its template reads them."""
-    rights = [json.dumps(right._asdict()) for right in RIGHTS if right.principal != SCHEMAS]
+    rights = [json.dumps(right._asdict()) for right in RIGHTS]
     return "[\n" + ",\n".join(rights) + "\n]\n"
 
 

@@ -20,6 +20,7 @@
 {{- end -}}
 {{- $_ := set $found "APPLICATION_NAME" .Release.Name -}}
 {{- if .Values.executors.enabled }}{{ $_ := set $found "SPARK_MASTER" "k8s://https://kubernetes.default.svc" }}{{ end -}}
+{{- if .Values.schemas.enabled }}{{ $_ := set $found "PIPELINE" "/etc/verbatim/pipeline.yaml" }}{{ end -}}
 {{- if regexMatch "^s3[an]?:" (.Values.settings.STATE_PATH | default "") }}{{ $_ := set $found "STATE_SHARING" "one-driver" }}{{ end -}}
 {{- range $name, $value := .Values.settings -}}
   {{- /* Helm reads every number as a float: 4000000 would be 4e+06. */ -}}
@@ -104,7 +105,7 @@
 {{- $values := .root.Values -}}
 {{- $name := .object.metadata.name -}}
 {{- $given := get $values $name | default dict -}}
-{{- if and $values.executors.enabled (ne $name "offsets") -}}
+{{- if and $values.executors.enabled (has $name (list "replicator" "deduplicator")) -}}
   {{- include "verbatim.patched" (dict "object" .object "patch" (.root.Files.Get "overlays/executors/driver.yaml" | fromYamlArray)) -}}
 {{- end -}}
 {{- include "verbatim.adopted" . -}}
@@ -144,6 +145,6 @@
 {{- include "verbatim.merged" (dict "into" $pod "from" ($given.pod | default dict)) -}}
 {{- $_ := set $template.metadata "labels" (merge $template.metadata.labels ($given.podLabels | default dict)) -}}
 {{- /* A change of either rolls the Pods; kustomize has the ConfigMap's and the Secret's names change instead. */ -}}
-{{- $content := dict "checksum/verbatim" (print (.settings | toYaml) ($values.clients.files | toYaml) ($values.executors.conf | toYaml) (.root.Files.Glob "{base/config,overlays/executors}/*.{properties,conf}").AsConfig | sha256sum) -}}
+{{- $content := dict "checksum/verbatim" (print (.settings | toYaml) ($values.clients.files | toYaml) ($values.executors.conf | toYaml) (.root.Files.Glob "{base/config,overlays/executors,overlays/schemas}/{*.properties,*.conf,pipeline.yaml}").AsConfig | sha256sum) -}}
 {{- $_ := set $template.metadata "annotations" (merge $template.metadata.annotations $content ($given.podAnnotations | default dict)) -}}
 {{- end -}}

@@ -18,7 +18,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE = ROOT / "docker-compose.yml"
 K8S = ROOT / "k8s"
-FOLDERS = (".", "overlays/executors", "overlays/autoscaling", "overlays/offsets")
+FOLDERS = (".", "overlays/executors", "overlays/autoscaling", "overlays/offsets", "overlays/schemas")
 
 
 def tool(name: str) -> str:

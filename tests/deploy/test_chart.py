@@ -26,6 +26,7 @@ WATCHING = "monitoring.podMonitor=true,monitoring.rules=true,monitoring.dashboar
 OVERLAYS = {
     ".": "",
     "overlays/offsets": "offsets.enabled=true",
+    "overlays/schemas": "schemas.enabled=true",
     "overlays/autoscaling": "autoscaling.enabled=true",
     "overlays/executors": f"executors.enabled=true,{BUCKET}",
     "overlays/monitoring": f"enabled=false,namespace.create=false,{WATCHING}",
@@ -100,7 +101,7 @@ def test_the_namespace_is_helms_own_unless_it_is_asked_for() -> None:
 def test_a_packaged_chart_has_all_that_it_reads(tmp_path: Path) -> None:
     helm("package", K8S, "--destination", tmp_path)
     (package,) = tmp_path.glob("verbatim-*.tgz")
-    values = f"offsets.enabled=true,executors.enabled=true,{BUCKET},{WATCHING},strimzi.target.cluster=kafka"
+    values = f"offsets.enabled=true,schemas.enabled=true,executors.enabled=true,{BUCKET},{WATCHING},strimzi.target.cluster=kafka"
     assert charted("--set", values, chart=package) == charted("--set", values)
 
 

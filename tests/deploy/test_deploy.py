@@ -291,9 +291,8 @@ def test_a_container_without_settings_ends_with_one_line_and_exit_2(
 def test_each_application_has_a_standby_probes_limits_and_no_rights(folder: str) -> None:
     health = (ROOT / "common/app/link_pages.py").read_text()
     deployments = {d["metadata"]["name"]: d["spec"] for d in of_kind(rendered(folder), "Deployment")}
-    assert set(deployments) == {"replicator", "deduplicator"} | (
-        {"offsets"} if "offsets" in folder else set()
-    )
+    added = {Path(folder).name} & {"offsets", "schemas"}
+    assert set(deployments) == {"replicator", "deduplicator"} | added
     for name, spec in deployments.items():
         pod = spec["template"]["spec"]
         (container,) = pod["containers"]

@@ -25,6 +25,7 @@ DASHBOARDS = {path.stem: json.loads(path.read_text()) for path in (FOLDER / "das
 DEDUPLICATOR = 'application="deduplicator",link="l",source="s",target="t"'
 REPLICATOR = 'application="replicator",link="l",source="s",target="t"'
 OFFSETS = 'application="offsets",link="l",source="s",target="t"'
+SCHEMAS = 'application="schemas",link="l",source="s",target="t"'
 PARTITION = 'topic="orders",partition="0"'
 WELL = {
     f"verbatim_leader{{{REPLICATOR}}}": "1x60",
@@ -44,6 +45,8 @@ WELL = {
     f"verbatim_source_throttle_seconds_total{{{REPLICATOR}}}": "0+6x60",
     f"verbatim_target_throttle_seconds_total{{{DEDUPLICATOR}}}": "3x60",
     f"verbatim_rounds_total{{{OFFSETS}}}": "0+12x60",
+    f"verbatim_rounds_total{{{SCHEMAS}}}": "0+6x60",
+    f"verbatim_schema_subjects_failed{{{SCHEMAS}}}": "0x60",
 }
 """By the minute, of a link that is well: six thousand records."""
 FAULTS: dict[str, dict[str, str]] = {
@@ -62,6 +65,8 @@ FAULTS: dict[str, dict[str, str]] = {
     "VerbatimRestarts": {f"verbatim_frames_total{{{DEDUPLICATOR}}}": "0+10x40 0+1x5 0+1x5 0+1x5 0+1x5"},
     "VerbatimHeartbeatsLate": {f"verbatim_heartbeat_timestamp_seconds{{{REPLICATOR}}}": "0+60x30 1800x30"},
     "VerbatimGroupsStandStill": {f"verbatim_rounds_total{{{OFFSETS}}}": "0+12x30 360x30"},
+    "VerbatimSchemasStandStill": {f"verbatim_rounds_total{{{SCHEMAS}}}": "0+6x30 180x30"},
+    "VerbatimSubjectsFail": {f"verbatim_schema_subjects_failed{{{SCHEMAS}}}": "0x30 2x30"},
 }
 """What happens in the last half of an hour."""
 
@@ -132,7 +137,7 @@ def test_what_is_applied_is_what_the_operator_and_grafana_look_for() -> None:
     (monitor,) = of_kind(documents, "PodMonitor")
     (chosen,) = monitor["spec"]["selector"]["matchExpressions"]
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
-    for folder in (".", "overlays/offsets"):
+    for folder in (".", "overlays/offsets", "overlays/schemas"):
         for deployment in of_kind(rendered(folder), "Deployment"):
             template = deployment["spec"]["template"]
             assert template["metadata"]["labels"][chosen["key"]] in chosen["values"]

@@ -18,7 +18,7 @@ from tests.deploy.deployed import K8S, of_kind, run
 from tests.deploy.test_chart import charted, helm
 
 RIGHTS = tuple(right for right in permissions.RIGHTS if right.principal != SCHEMAS)
-"""The chart deploys no `schemas`."""
+"""Of the applications that run without schema registries."""
 
 Rule = tuple[str, str, str, str]
 """(type of resource, its name, literal or prefix, operation), in Strimzi's words."""
@@ -105,6 +105,15 @@ def test_each_application_has_the_rights_that_it_needs_and_no_other() -> None:
         assert granted(user) == rules(plain(ours(principal, cluster))), (principal, cluster)
         assert user["metadata"]["labels"]["strimzi.io/cluster"] == CLUSTERS[cluster]
     assert found == {}
+
+
+def test_schemas_has_its_rights_where_it_runs() -> None:
+    assert not any("schemas" in name for name in users(EACH))
+    found = users(EACH, "schemas.enabled=true")
+    needed = plain(right for right in permissions.RIGHTS if right.principal == SCHEMAS)
+    assert granted(found["verbatim-schemas-target"]) == rules(needed)
+    assert ("topic", "verbatim.schemas", "literal", "Write") in rules(needed)
+    assert granted(found["verbatim-schemas-source"]) == set(), "no more than its id"
 
 
 def test_each_condition_of_a_right_is_known_here() -> None:
@@ -224,8 +233,9 @@ SETTINGS = {
 def test_topics_are_as_the_applications_make_them(given: dict[str, str]) -> None:
     settings = loading.load({**SERVERS, **given})
     made = own_topics(settings)
-    made |= (metrics_topic(settings) | dead_letters_topic(settings)) if given else {}
-    made[settings.group_offsets_topic] = (1, {"cleanup.policy": "compact"})
+    # `schemas` comes with a pipeline's file.
+    made |= dead_letters_topic(settings) | (metrics_topic(settings) if given else {})
+    made[settings.group_offsets_topic] = made[settings.schemas_topic] = (1, {"cleanup.policy": "compact"})
     added = own_topic_config.configured(settings.link_topic_config)
     expected = {
         ("there", name): (partitions, config | added[settings.own_topic_kinds[name]])
@@ -234,7 +244,7 @@ def test_topics_are_as_the_applications_make_them(given: dict[str, str]) -> None
     if given:
         expected["here", settings.heartbeats_topic] = (1, dict(HEARTBEATS))
     values = [f"settings.{name}={value.replace(',', chr(92) + ',')}" for name, value in given.items()]
-    assert topics(*values) == expected
+    assert topics("schemas.enabled=true", *values) == expected
 
 
 def test_topics_that_strimzi_makes_need_no_right_to_make_them() -> None:
