@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -37,20 +39,25 @@ def look(settings: Settings, fingerprints: bool = False) -> list[Line]:
     Raises LinkRefused where there is no such link, RegistryError, SchemaMismatch."""
     file = SchemasFile(settings)
     link, control = identity.prepare(settings, False, Deadline(CALL_S), make=False, ask_source=False)
-    source, target = file.connect()
-    try:
+    with closing(control):
         state = control.refresh(Deadline(CALL_S))
-        found = Copying(source, target, _map(settings), file.config, None, lambda: None)
+        return ahead(file, map_of(settings), destinations(settings, state, link), fingerprints)
+
+
+def ahead(
+    file: SchemasFile, known: SchemaMap, topics: Mapping[str, str], fingerprints: bool = False
+) -> list[Line]:
+    """The same of a link with this map, and these topics: source -> destination."""
+    source, target = file.connect()
+    with closing(source), closing(target):
+        found = Copying(source, target, known, file.config, None, lambda: None)
         if fingerprints:
             found.check_fingerprints()
-        return found.round(destinations(settings, state, link))
-    finally:
-        source.close()
-        target.close()
-        control.close()
+        return found.round(topics)
 
 
-def _map(settings: Settings) -> SchemaMap:
+def map_of(settings: Settings) -> SchemaMap:
+    """What is written down; nothing where there is no such topic."""
     admin = clients.admin(settings.client_config("destination", "admin"))
     if settings.schemas_topic not in topics.describe(admin, [settings.schemas_topic], Deadline(CALL_S)):
         return SchemaMap()

@@ -24,6 +24,7 @@ from common.ports import Deadline
 from schemas.main import command
 from schemas.service import Service
 from tests.conftest import Kafka, Names
+from tests.integration.test_plan import plan
 from tests.support.brokers import Record, create_topic, produce, read_all
 from tests.support.harness import Link, eventually
 from tests.support.metrics import sample
@@ -231,10 +232,39 @@ def refuse_writes(method: str, path: str) -> None:
         raise Refused(403, 40301, "not yours")
 
 
+def refuse_all(method: str, path: str) -> None:
+    raise Refused(503, 50301, "away")
+
+
 def read_topics(world: World) -> set[str]:
     from tests.support.brokers import topics
 
     return topics(world.link.target)
+
+
+def test_a_plan_says_what_would_be_copied_and_what_not_before_anything_is(world: World) -> None:
+    """Promise: with registries and no flows, a plan changes nothing in either, names a subject that can't be
+    copied and a registry that can't be reached, and warns of no flow."""
+    planned, code = plan(world.link)
+    assert (code, planned["failures"]) == (0, []), planned
+    assert planned["schemas"] == {"subjects": 1, "in_step": 0, "due": 2, "failed": 0}, (
+        "its version and its level"
+    )
+    made = [(of["name"], of["by"]) for of in planned["changes"] if of["by"] == "schemas"]
+    assert made == [(world.link.settings.schemas_topic, "schemas")]
+    assert not any("no flow" in warning for warning in planned["warnings"])
+    assert set(world.target.subjects) == {"others-value"}
+    world.once()
+    assert plan(world.link)[0]["schemas"] == {"subjects": 1, "in_step": 1, "due": 0, "failed": 0}
+    # Which has another id there by now.
+    world.configure(ids="keep")
+    planned, code = plan(world.link)
+    (why,) = planned["failures"]
+    assert code == 1 and why.startswith(f"schemas: subject {world.topic}-value: ")
+    world.source.before = refuse_all
+    planned, code = plan(world.link)
+    (why,) = planned["failures"]
+    assert code == 1 and why.startswith("schemas: registry ") and "(source)" in why and "503" in why
 
 
 def test_an_id_that_means_another_schema_now_ends_it_at_its_next_start(world: World) -> None:

@@ -17,7 +17,7 @@ from common.errors import VerbatimError
 from common.kafka.client import cluster_check, topics
 from common.kafka.model import GROUPS_TOPIC
 from common.link import identity
-from common.link.control_records import Destination
+from common.link.control_records import NO_FLOWS, Destination
 from common.link.control_state import Control
 from common.link.dead_letters import asked_for
 from common.link.identity import Link
@@ -28,7 +28,8 @@ from deduplicator.driver.destinations import Destinations
 from replicator.driver.heartbeats import make_topic as make_heartbeats
 from replicator.driver.pipeline_file import PipelineFile
 from replicator.driver.planner import Planner
-from verbatim.plan import granted_rights, sampling
+from schemas.service import make_schemas_topic
+from verbatim.plan import granted_rights, registries, sampling
 from verbatim.plan.dry_run_clients import NoPositions, PretendedControl, PretendingAdmin
 from verbatim.plan.loops import copied_back
 from verbatim.plan.pipelines import PipelineLook
@@ -84,6 +85,8 @@ class _Look:
                 Destinations(self.settings, link, control, self.target).settle()
             self._topics(control.state, before)
             self._pipeline(pipeline, control.state)
+            with self._phase("schemas"):
+                self._schemas()
             self._warn_of_meetings()
         self._changes()
         needs = Requirements(self.settings, self.source, self.target, self.report, self.dead_letters)
@@ -226,10 +229,17 @@ class _Look:
             verdict = state.destinations.get(plan.topic_id)
             for fails, why in look.doubts(plan.topic, verdict is not None and verdict.compacted):
                 (self.report.failures if fails else self.report.warnings).append(why)
-        if self.settings.pipeline and not any(
+        if self.pipeline.configured.definition != NO_FLOWS and not any(
             plan.pipeline and plan.pipeline.flow for plan in self.report.topics
         ):
             self.report.warnings.append("PIPELINE: no flow takes any of the topics")
+
+    def _schemas(self) -> None:
+        topics = {plan.topic: plan.destination for plan in self.report.topics if plan.refused is None}
+        if (found := registries.look(self.settings, topics)) is not None:
+            self.report.schemas, refused = found
+            self.report.failures.extend(refused)
+            make_schemas_topic(self.settings, self.target, Deadline(CALL_S))
 
     def _warn_of_meetings(self) -> None:
         shared = sorted({t.destination for t in self.report.topics if t.meets})
@@ -247,7 +257,8 @@ class _Look:
     def _changes(self) -> None:
         pretended, factor = self.target.pretended, self.settings.replication_factor
         for name, new in pretended.topics.items():
-            by = "offsets" if name == self.settings.group_offsets_topic else ""
+            by = self.settings.own_topic_kinds.get(name, "")
+            by = {"group-offsets": "offsets", "schemas": "schemas"}.get(by, "")
             config = {**(new.config or {}), **pretended.config.get(name, {})}
             self.report.changes.append(Change("topic", name, new.num_partitions, factor, config, by))
         for name, new in self.source.pretended.topics.items():

@@ -74,6 +74,20 @@ class Cost:
 
 
 @dataclass
+class SchemasPlan:
+    """Subjects that would be kept in step; of their versions and compatibility levels those in step, those
+    `due` to be written, and those that can't be."""
+
+    subjects: int
+    in_step: int
+    due: int
+    failed: int
+
+    def text(self) -> str:
+        return f"schemas: {self.subjects} subjects; versions and compatibility levels: {self.in_step} in step, {self.due} to be written, {self.failed} refused"
+
+
+@dataclass
 class PlanReport:
     """`failures`: what would make the link refuse, or a partition halt; `warnings`: what may; `notes`: what
     could not be told."""
@@ -83,6 +97,7 @@ class PlanReport:
     target_cluster: str | None = None
     new: bool = True
     pipeline: PipelinePlan | None = None
+    schemas: SchemasPlan | None = None
     topics: list[TopicPlan] = field(default_factory=list)
     changes: list[Change] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
@@ -135,7 +150,7 @@ def as_text(report: PlanReport) -> list[str]:
         f"link {report.link} ({made}): source cluster {report.source_cluster or '?'} -> target cluster {report.target_cluster or '?'}"
     ]
     lines += [f"would {change.text()}" for change in report.changes]
-    lines += [report.pipeline.text()] if report.pipeline else []
+    lines += [found.text() for found in (report.pipeline, report.schemas) if found]
     lines += [_topic(t) for t in report.topics]
     if report.topics:
         lines += _cost(cost(report.topics))
