@@ -49,6 +49,7 @@ class ReturnLink:
             if topic not in found:
                 raise LinkRefused(f"--return-link {name}: there is no topic {topic} at the source")
         self.name = name
+        self.settings = mine
         self._control = ControlLog(
             mine.control_topic,
             mine.client_config("destination", "consumer"),

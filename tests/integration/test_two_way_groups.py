@@ -144,6 +144,13 @@ def test_what_is_no_link_back_is_refused_by_name(pair: Pair, names: Names) -> No
     )
     report, code = move(pair.there, "g")
     assert code != 0 and "PROVENANCE_HEADERS" in str(report["refused"])
+    third = Link(pair.a, pair.b, f"{names.link}.third", pair.topic, **ON)
+    assert third.copy() == (0, 0)
+    assert pair.back.copy() == (0, 0)
+    report, code = pair.move("g")
+    assert code != 0 and f"the link {names.link}.third copies into {pair.topic} at the target" in str(
+        report["refused"]
+    )
     plain = Link(pair.a, pair.b, f"{names.link}.plain", pair.topic)
     report, code = move(plain, "g", "--return-link", pair.back.settings.application_name)
     assert code == 2 and "--return-link: the link has no PROVENANCE_HEADERS" in str(report["refused"])

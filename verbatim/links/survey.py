@@ -42,6 +42,13 @@ def look(settings: Settings, exclude: str = "") -> dict[str, Any]:
     }
 
 
+def controls(settings: Settings) -> dict[str, Control]:
+    """What the control topics at the target say of each link there that can be read. Raises KafkaTimeout,
+    KafkaException."""
+    known, _ = _Survey(settings).controls()
+    return {link: state for link, (_, state) in known.items()}
+
+
 class _Survey:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -49,6 +56,11 @@ class _Survey:
         self._members = self._groups()
 
     def rows(self) -> Iterable[Line]:
+        known, rows = self.controls()
+        return [*self._known(known), *(row for link, row in rows.items() if link not in known)]
+
+    def controls(self) -> tuple[dict[str, tuple[str, Control]], dict[str, Line]]:
+        """Links by their control topics, and those of which these say nothing."""
         names = topics.names(self._admin, "target", Deadline(CALL_S))
         wanted = {name for name in names if name.endswith(summary.CONTROL)}
         if self._settings.control_topic_name:
@@ -71,7 +83,7 @@ class _Survey:
             topic = link + summary.CONTROL
             why = f"topic {topic} says nothing of it, or can't be seen; if CONTROL_TOPIC gives it another: --control-topic"
             rows[link] = summary.unread(link, topic, why)
-        return [*self._known(known), *(row for link, row in rows.items() if link not in known)]
+        return known, rows
 
     def _known(self, states: Mapping[str, tuple[str, Control]]) -> Iterable[Line]:
         """Links whose control topics were read: what their lanes say, and how many groups follow."""

@@ -24,6 +24,7 @@ from offsets.return_link import ReturnLink
 from offsets.survey import Survey, refuse_provenance
 from verbatim.moves.group_rules import NO_OFFSET, Verdict
 from verbatim.moves.link_progress import Standings
+from verbatim.moves.other_links import refuse_others
 from verbatim.moves.steps import LOOK_S, Doubt, Step, Steps, listed
 
 if TYPE_CHECKING:
@@ -113,6 +114,8 @@ class Ways:
             self.survey, self.standings = survey, standings
             if returning:
                 survey.returning = ReturnLink(self.settings, returning, link, Deadline(CALL_S))
+                control.refresh(Deadline(CALL_S))
+                refuse_others(self.settings, survey.returning, control.state.copies())
             survey.load()
             survey.moves_groups = True
             control.refresh(Deadline(CALL_S))
