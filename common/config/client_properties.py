@@ -164,7 +164,7 @@ def resolve(
     merged: dict[str, tuple[Given, bool]] = {}
     for specific, layer in layers:
         own: dict[str, Given] = {}
-        for given in _without_jaas(layer):
+        for given in without_jaas(layer):
             name = ALIASES.get(given.name, given.name)
             if name in own and own[name].value != given.value:
                 raise SettingsError(f"{given.label}: {name} is given another value by {own[name].label}")
@@ -261,7 +261,7 @@ _OPTION = re.compile(
 )
 
 
-def _without_jaas(layer: Iterable[Given]) -> list[Given]:
+def without_jaas(layer: Iterable[Given]) -> list[Given]:
     """The layer with Java's `sasl.jaas.config` translated to user name and password; SettingsError where it
     can't be."""
     out = []

@@ -20,6 +20,11 @@ _SECRET_CONF = re.compile(
 )
 
 
+def names_secret(text: str) -> bool:
+    """Whether a Spark property, or a variable that is no setting, is called like a secret."""
+    return _SECRET_CONF.search(text) is not None
+
+
 @dataclass(frozen=True, slots=True)
 class Policy:
     """`writes`: rights to write and alter are copied too. `read_only`: who may write at the source is denied
@@ -50,7 +55,7 @@ class Settings(Fields):
             client: client_properties.redacted(config) for client, config in self.client_properties.items()
         }
         shown["spark_conf"] = {
-            key: HIDDEN if _SECRET_CONF.search(key) or _SECRET_CONF.search(value) else value
+            key: HIDDEN if names_secret(key) or names_secret(value) else value
             for key, value in self.spark_conf.items()
         }
         shown["state_path"] = state_path.redacted(self.state_path)

@@ -24,6 +24,7 @@ from verbatim.main import cli
 
 TO = "KAFKA_CLUSTERS_DESTINATION_"
 CONTENT = "what-records-say"
+OF_ANOTHER = "c4nary of another"
 
 
 def bundle(environ: dict[str, str], *options: str) -> Result:
@@ -63,7 +64,11 @@ def test_what_can_be_had_is_in_it_without_secrets_and_the_rest_is_named(
         f"it is {secret}",
         json.dumps({"message": f'password="{secret}"'}),
         f"Authorization: Basic {http}",
+        f"another link of the folder says {OF_ANOTHER}",
     ]
+    links = tmp_path / "links"
+    links.mkdir()
+    (links / "another.yaml").write_text(f"{TO}PROPERTIES_SASL_PASSWORD: {OF_ANOTHER}\n")
     log = tmp_path / "replicator.log"
     log.write_text("\n".join([*lines, "the last line"]))
     file = tmp_path / "for-support.tar.gz"
@@ -89,7 +94,9 @@ def test_what_can_be_had_is_in_it_without_secrets_and_the_rest_is_named(
             at, at_many = f"{HOST}:{server.port}", f"{HOST}:{many.port}"
             eventually(lambda: instance.health.ready(), "an instance that is ready")
             options = [word for each in (at, at_many, f"{HOST}:1") for word in ("--instance", each)]
-            done = bundle(environ, "--to", str(file), *options, "--every-link", "--log", str(log))
+            done = bundle(
+                environ, "--to", str(file), *options, "--every-link", "--log", str(log), "--links", str(links)
+            )
         finally:
             server.close()
             many.close()
@@ -98,10 +105,12 @@ def test_what_can_be_had_is_in_it_without_secrets_and_the_rest_is_named(
 
     everything = "\n".join([*found, *found.values(), done.output])
     assert secret not in everything and http not in everything and CONTENT not in everything
+    assert OF_ANOTHER not in everything
     assert found["logs/1-replicator.log"].splitlines() == [
         "it is [hidden]",
         '{"message": "password=\\"[hidden]\\""}',
         "Authorization: Basic [hidden]",
+        "another link of the folder says [hidden]",
         "the last line",
     ]
     gone = {

@@ -57,8 +57,13 @@ def secrets_of(settings: Settings) -> set[str]:
     found |= set(telemetry.secrets(settings.otel_variables))
     shown = settings.redacted()["spark_conf"]
     found |= {value for name, value in settings.spark_conf.items() if shown[name] != value}
-    seen = set(_words(state_path.redacted(settings.state_path)))
-    return found | {word for word in _words(settings.state_path) if word not in seen}
+    return found | in_path(settings.state_path)
+
+
+def in_path(path: str) -> set[str]:
+    """What STATE_PATH has of a secret."""
+    seen = set(_words(state_path.redacted(path)))
+    return {word for word in _words(path) if word not in seen}
 
 
 def _words(url: str) -> list[str]:

@@ -18,8 +18,9 @@ from confluent_kafka import KafkaException
 from common.app.cli import settings_options
 from common.errors import SettingsError, VerbatimError
 from verbatim.bundle import parts
+from verbatim.bundle.known import known
 from verbatim.bundle.parts import Part
-from verbatim.bundle.scrubbing import Scrubber, secrets_of
+from verbatim.bundle.scrubbing import Scrubber
 from verbatim.plan.sampling import unread
 
 if TYPE_CHECKING:
@@ -52,6 +53,14 @@ CONTENTS = "contents.json"
     help="Of an instance that runs many links, what it says of each, not of this one alone.",
 )
 @click.option(
+    "--links",
+    "folder",
+    envvar="LINKS",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="FOLDER",
+    help="The folder of the instances' links, whose secrets are taken out too (the folder of --config).",
+)
+@click.option(
     "--log",
     "logs",
     multiple=True,
@@ -64,6 +73,7 @@ def bundle(
     file: Path | None,
     instances: tuple[str, ...],
     every_link: bool,
+    folder: Path | None,
     logs: tuple[Path, ...],
 ) -> None:
     """Put into one file what somebody who helps has to see: no records, no secrets. Changes nothing.
@@ -75,6 +85,9 @@ def bundle(
     name = f"verbatim-bundle-{settings.application_name}-{stamp}"
     file = file or Path(f"{name}.tar.gz")
     link = None if every_link else settings.application_name
+    if folder is None and settings.config_file:
+        folder = Path(settings.config_file).parent
+    secrets, unknown = known(settings, folder, os.environ)
     wanted = chain(
         parts.of_link(settings),
         *(parts.of_instance(at, link) for at in instances),
@@ -86,10 +99,12 @@ def bundle(
     except OSError as error:
         raise SettingsError(f"--to: can't write {file}: {error.strerror}") from None
     with os.fdopen(handle, "wb") as out:
-        missing = write(out, name, wanted, Scrubber(secrets_of(settings)))
+        missing = write(out, name, wanted, Scrubber(secrets))
     click.echo(f"{file}: {file.stat().st_size:,} bytes; look through it before you give it away")
     for part, why in missing.items():
         click.echo(f"  not in it: {part}: {why}")
+    for why in unknown:
+        click.echo(f"  a secret that is not known here, and may be in it: {why}")
 
 
 def write(out: io.BufferedIOBase, folder: str, wanted: Iterable[Part], scrubber: Scrubber) -> dict[str, str]:
