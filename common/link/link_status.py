@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 SILENT_MS = 15_000
 """Lanes that run say something every three seconds: after so long they do not run."""
 
+LEFT = {"filtered": "filtered", "skipped": "skipped", "dead_letters": "dead letters"}
+"""What lanes count of records that a pipeline keeps from going on, in the epoch that runs, and its words."""
+
 Line = dict[str, Any]
 
 
@@ -140,6 +143,7 @@ def partitions(heard: Heard) -> list[Line]:
                 "staged": ahead.get("staged_offset"),
                 "delivered": reached,
                 "lag": None if end is None or reached is None else max(0, end - reached),
+                **{name: ahead[name] + behind[name] for name in LEFT},
             }
         )
     return found
@@ -158,7 +162,8 @@ def standing(lines: Iterable[Line], each: Iterable[Line]) -> Line:
         lags = [one["lag"] for one in own if one["lag"] is not None]
         reached = [one["delivered"] for one in own if one["delivered"] is not None]
         lag = sum(lags) if lags and (whole or len(lags) == line["partitions"]) else None
-        topics.append({**line, "lag": lag, "delivered": sum(reached) or None})
+        left = {name: sum(one[name] for one in own) for name in LEFT}
+        topics.append({**line, "lag": lag, "delivered": sum(reached) or None, **left})
         total += lag or 0
         all_known &= lag is not None or not line["copied"]
     return {"topics": topics, "lag": total if all_known else None}

@@ -180,6 +180,7 @@ def state_of(line: dict[str, Any]) -> str:
         found[0] += f" by {line['paused_by']}"
     if line["halted_partitions"]:
         found.append(f"{line['halted_partitions']} halted")
+    found += [f"{line[name]:,} {words}" for name, words in link_status.LEFT.items() if line.get(name)]
     if line["bytes_per_second"] or line["records_per_second"]:
         found.append(_limit(line))
     return ", ".join(found)

@@ -22,6 +22,8 @@ Contents = dict[str, Any]
 LONGEST = 2_000
 """Characters of a key, value or header that are shown."""
 WORDS = {outcome: outcome.name.lower().replace("_", "-") for outcome in Outcome}
+FAILED = {"halt": WORDS[Outcome.FAILED], "skip": "skipped", "dead-letter": "dead-letter"}
+"""What becomes of a record that a stage fails on, by the flow's `onError`."""
 
 
 @dataclass
@@ -68,14 +70,16 @@ def tried(engine: Engine | None, link: str, rows: Rows) -> dict[str, TopicTried]
         into = found.setdefault(topic, TopicTried(topic, halts=flow is not None and flow.on_error == "halt"))
         before = after = _contents(batch)
         outcomes, failed = [Outcome.KEPT] * len(batch), dict[int, str]()
+        words = WORDS
         if flow is not None:
+            words = WORDS | {Outcome.FAILED: FAILED[flow.on_error]}
             began = time.perf_counter()
             applied = flow.apply(batch, Origin(link, topic, partition))
             into.us += (time.perf_counter() - began) * 1e6
             after, outcomes = _contents(applied.rows), list(map(Outcome, applied.outcomes))
             failed = {failure.offset: f"{failure.stage}: {failure.reason}" for failure in applied.failures}
         into.records += [
-            Tried(partition, offset, WORDS[outcome], one, after.get(offset), failed.get(offset))
+            Tried(partition, offset, words[outcome], one, after.get(offset), failed.get(offset))
             for (offset, one), outcome in zip(before.items(), outcomes, strict=True)
         ]
     for tried_ in found.values():

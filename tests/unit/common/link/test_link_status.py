@@ -11,13 +11,44 @@ from common.link.control_kinds import (
 from common.link.control_state import Control
 from common.link.lane_words import Said, newest
 from common.link.lane_work import ALL, Work
-from common.link.link_status import add_rates, applications, halts, partitions, rates, speaks, standing, told
+from common.link.link_status import (
+    LEFT,
+    Line,
+    add_rates,
+    applications,
+    halts,
+    partitions,
+    rates,
+    speaks,
+    standing,
+    told,
+)
 from tests.support.link_words import DEDUPLICATOR, REPLICATOR, SETTINGS, heard, said, state
+from verbatim.commands.status import state_of
 
 
 def lags(control: Control, *all_said: Said) -> tuple[dict[str, int | None], int | None]:
     found = standing(told(SETTINGS, control)["topics"], partitions(heard(*all_said)))
     return {line["topic"]: line["lag"] for line in found["topics"]}, found["lag"]
+
+
+def without_left(line: Line) -> Line:
+    return {name: value for name, value in line.items() if name not in LEFT}
+
+
+def test_what_a_pipeline_keeps_from_going_on_is_told_by_partition_and_by_topic() -> None:
+    """Left out by the replicator, delivered as dead letters by the deduplicator."""
+    all_said = (
+        said("replicator", 0, 4, 9, orders_0={"end_offset": 9, "filtered": 3, "skipped": 1}),
+        said("replicator", 1, 4, 9, orders_1={"end_offset": 9, "filtered": 4}),
+        said("deduplicator", 0, 5, 2, orders_0={"delivered_offset": 9, "dead_letters": 2}),
+    )
+    each = partitions(heard(*all_said))
+    assert [[line[name] for name in LEFT] for line in each] == [[3, 1, 2], [4, 0, 0]]
+    orders, paid = standing(told(SETTINGS, state())["topics"], each)["topics"]
+    assert [[line[name] for name in LEFT] for line in (orders, paid)] == [[7, 1, 2], [0, 0, 0]]
+    assert state_of(orders) == "copied, 7 filtered, 1 skipped, 2 dead letters"
+    assert state_of(paid) == "copied"
 
 
 def test_lag_is_what_the_source_has_beyond_what_is_delivered() -> None:
@@ -60,7 +91,7 @@ def test_who_runs_is_told_with_its_instance_and_when_it_was_heard_of() -> None:
 
 
 def test_partitions_are_told_as_each_application_sees_them() -> None:
-    found = partitions(heard(*REPLICATOR, DEDUPLICATOR[0]))
+    found = [without_left(line) for line in partitions(heard(*REPLICATOR, DEDUPLICATOR[0]))]
     assert found == [
         {"topic": "orders", "partition": 0, "end": 100, "staged": 90, "delivered": 80, "lag": 20},
         {"topic": "orders", "partition": 1, "end": 50, "staged": None, "delivered": None, "lag": None},

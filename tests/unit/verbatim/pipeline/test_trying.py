@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from common.kafka.wire.records import encode_rows
 from common.pipeline.engine import Engine
 from tests.support.pipelines import KEYS, pipeline, rows_of
@@ -41,6 +43,19 @@ def test_each_record_has_its_outcome_and_what_goes_on() -> None:
     same = {"timestamp": 9, "key": "z", "value": "\\xff", "headers": []}
     assert others.records == [Tried(0, 40, "kept", same, same)]
     assert orders.us > 0 and orders.outcomes == {"left-out": 1, "changed": 1, "failed": 1, "kept": 1}
+
+
+@pytest.mark.parametrize(
+    ("on_error", "word"), [("skip", "skipped"), ("dead-letter", "dead-letter"), ("halt", "failed")]
+)
+def test_a_record_that_a_stage_fails_on_is_counted_as_what_the_flow_makes_of_it(
+    on_error: str, word: str
+) -> None:
+    made = pipeline({"fields": {"drop": ["ip"]}}, topics=["orders"], onError=on_error)
+    orders = tried(Engine(made, KEYS), "link", ROWS)["orders"]
+    assert orders.outcomes[word] == 1 and orders.records[2].outcome == word
+    assert (orders.records[2].why or "").startswith("stage 1 (fields): ")
+    assert orders.halts == (on_error == "halt")
 
 
 def test_only_what_comes_out_differently_is_a_difference() -> None:
