@@ -130,6 +130,13 @@ def test_groups_are_shown_where_they_are_translated(opened: Opened, made: MadeUp
     expect(page.locator("#consumers")).to_be_hidden()
 
 
+def test_what_a_pipeline_keeps_from_going_on_is_told_beside_the_state(opened: Opened) -> None:
+    page = opened()
+    of = "{filtered: 3, skipped: 0, dead_letters: 1200, copied: true, halted: null}"
+    said = "copied, 3 filtered, 1,200 dead letters"
+    assert page.evaluate(f"PARTITIONS.at(-1)[1]({of})") == page.evaluate(f"topicState({of})") == said
+
+
 def all_of(page: Page, column: str) -> list[int]:
     """The numbers of a column, read row by row as somebody does who scrolls down to the end."""
     found: dict[int, int] = {}
