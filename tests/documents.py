@@ -8,11 +8,15 @@ own (tests/versions.py, tests/faults/rounds/report.py), since their figures are 
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from click.testing import CliRunner
 from pydantic.fields import FieldInfo
 
 from common import errors
@@ -22,10 +26,10 @@ from common.config.reference import settings_table
 from common.config.sources import _FAMILY
 from common.link.halt_reasons import HaltReason
 from common.link.identity import dead_letters_topic, metrics_topic, own_topics
-from common.link.permissions import RIGHTS, rights_table
+from common.link.permissions import RIGHTS, commands_table, rights_table
 from common.pipeline import conditions, models, registries, stages
 from replicator.driver.heartbeats import CONFIG as HEARTBEATS
-from verbatim.main import COMMANDS
+from verbatim.main import COMMANDS, cli
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -173,17 +177,40 @@ def _said(path: Path) -> str:
     return first_paragraph(ast.get_docstring(ast.parse(path.read_text()))) if path.exists() else ""
 
 
-BLOCKS: dict[str, tuple[str, Callable[[], str]]] = {
-    "reference/settings.md": ("settings", settings_table),
-    "reference/pipelines.md": ("pipelines", pipelines),
-    "reference/rights.md": ("rights", rights_table),
-    "reference/commands.md": ("commands", commands),
-    "reference/exit-codes.md": ("errors", error_table),
-    "reference/halts.md": ("halts", halts),
-    "reference/topics.md": ("topics", topics),
-    "internals/modules.md": ("modules", modules),
-}
-"""Page -> what its markers are called, and what makes the block."""
+EXAMPLES = DOCS / "guides" / "pipelines"
+"""Guides of one pipeline each: its file is the first YAML of the page."""
+
+
+def shown(page: Path) -> str:
+    """What `verbatim pipeline test --show` says of the file in a page. Raises ValueError where a
+    test fails."""
+    file = re.search(r"^```yaml\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
+    if file is None:
+        raise ValueError(f"{page}: no file of a pipeline")
+    with TemporaryDirectory() as folder, contextlib.chdir(folder):
+        Path("pipeline.yaml").write_text(file[1])
+        done = CliRunner().invoke(cli, ["pipeline", "test", "-f", "pipeline.yaml", "--show"])
+    if done.exit_code:
+        raise ValueError(f"{page}: {done.output}{done.exception}")
+    return f"```\n{done.stdout}```"
+
+
+BLOCKS: list[tuple[str, str, Callable[[], str]]] = [
+    *(
+        (page.relative_to(DOCS).as_posix(), "shown", partial(shown, page))
+        for page in sorted(EXAMPLES.glob("*.md"))
+    ),
+    ("reference/settings.md", "settings", settings_table),
+    ("reference/pipelines.md", "pipelines", pipelines),
+    ("reference/rights.md", "rights", rights_table),
+    ("reference/rights.md", "moves", commands_table),
+    ("reference/commands.md", "commands", commands),
+    ("reference/exit-codes.md", "errors", error_table),
+    ("reference/halts.md", "halts", halts),
+    ("reference/topics.md", "topics", topics),
+    ("internals/modules.md", "modules", modules),
+]
+"""Page, what its markers are called, and what makes the block."""
 
 
 def chart_rights() -> str:
@@ -230,7 +257,7 @@ FILES: dict[Path, Callable[[], str]] = {
 def main() -> None:
     for file, made in FILES.items():
         file.write_text(made())
-    for page, (name, block) in BLOCKS.items():
+    for page, name, block in BLOCKS:
         path = DOCS / page
         path.write_text(written(path.read_text(), name, block()))
 

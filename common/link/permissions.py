@@ -1,5 +1,5 @@
-"""The rights that each principal of a link needs, declared once: for the reference, for `plan`, and for the
-tests that prove them enough.
+"""The rights that each principal of a link needs, and each command that moves something, declared once: for
+the reference, for `plan`, and for the tests that prove them enough.
 
 `python -m common.link.permissions` prints the reference's table. Kafka's READ, WRITE, DELETE and ALTER
 include DESCRIBE, ALTER_CONFIGS includes DESCRIBE_CONFIGS.
@@ -154,6 +154,57 @@ RIGHTS: tuple[Right, ...] = (
 )
 
 
+CUTOVER, REHEARSE, UNDO = "cutover", "cutover --rehearse", "cutover --undo"
+DEMOTE, BACK, DRILL = "demote", "back", "drill"
+MOVES = (CUTOVER, REHEARSE, UNDO, DEMOTE, BACK, DRILL)
+_SURVEYS = tuple(command for command in MOVES if command != DEMOTE)
+_IN_VAIN = "else it is asked for in vain"
+
+
+def _of(
+    commands: tuple[str, ...], cluster: str, operations: str, resource: str, name: str, when: str = ""
+) -> tuple[Right, ...]:
+    return tuple(
+        Right(command, cluster, operation, resource, name, when)
+        for command in commands
+        for operation in operations.split()
+    )
+
+
+COMMANDS: tuple[Right, ...] = (
+    *_of(MOVES, SOURCE, "DESCRIBE", "TOPIC", "<topics>"),
+    *_of((CUTOVER, REHEARSE), SOURCE, "READ DESCRIBE_CONFIGS", "TOPIC", "<topics>"),
+    *_of((BACK, DRILL), SOURCE, "READ", "TOPIC", "<topics>", "where some of it was never copied"),
+    *_of((BACK,), SOURCE, "DELETE DESCRIBE_CONFIGS", "TOPIC", "<topics>", "with `--tails empty`"),
+    *_of((BACK, DRILL), SOURCE, "DESCRIBE", "TOPIC", "<link>.back.control"),
+    *_of((CUTOVER, REHEARSE, UNDO), SOURCE, "DESCRIBE", "GROUP", "<groups>", "else they are not seen"),
+    *_of((UNDO,), SOURCE, "READ", "GROUP", "<groups>", "where one has read on at the target"),
+    *_of((UNDO,), SOURCE, "READ", "TOPIC", "<topics>", "where a group has read on at the target"),
+    *_of((CUTOVER, REHEARSE, BACK, DRILL), SOURCE, "DESCRIBE", "GROUP", "<link>.reader", _IN_VAIN),
+    *_of(MOVES, TARGET, "READ DESCRIBE_CONFIGS", "TOPIC", "<link>.control"),
+    *_of((CUTOVER, DEMOTE, BACK, DRILL), TARGET, "WRITE", "TOPIC", "<link>.control"),
+    *_of((REHEARSE,), TARGET, "WRITE", "TOPIC", "<link>.control", "which is looked at, and not used"),
+    *_of(MOVES, TARGET, "DESCRIBE DESCRIBE_CONFIGS", "TOPIC", "<link>.staging"),
+    *_of(MOVES, TARGET, "DESCRIBE DESCRIBE_CONFIGS", "TOPIC", "<link>.positions"),
+    *_of(_SURVEYS, TARGET, "READ", "TOPIC", "<link>.positions"),
+    *_of(MOVES, TARGET, "DESCRIBE DESCRIBE_CONFIGS", "TOPIC", "<link>.offset-mappings"),
+    *_of(_SURVEYS, TARGET, "READ", "TOPIC", "<link>.offset-mappings"),
+    *_of((CUTOVER, REHEARSE, UNDO, DRILL), TARGET, "READ", "TOPIC", "<link>.group-offsets"),
+    *_of((CUTOVER, REHEARSE), TARGET, "WRITE DESCRIBE_CONFIGS", "TOPIC", "<link>.group-offsets"),
+    *_of((DRILL,), TARGET, "WRITE", "TOPIC", "<link>.group-offsets"),
+    *_of(MOVES, TARGET, "READ", "TOPIC", "<destinations>"),
+    *_of((CUTOVER, REHEARSE), TARGET, "DESCRIBE_CONFIGS", "TOPIC", "<destinations>"),
+    *_of((BACK,), TARGET, "DESCRIBE_CONFIGS", "TOPIC", "<destinations>", "with `--tails empty`"),
+    *_of((CUTOVER, REHEARSE, DRILL), TARGET, "READ", "GROUP", "<groups>"),
+    *_of((UNDO,), TARGET, "DESCRIBE", "GROUP", "<groups>"),
+    *_of((CUTOVER, REHEARSE), TARGET, "READ", "GROUP", "<link>.offsets.leader", "unless `offsets` runs"),
+    *_of(_SURVEYS, TARGET, "DESCRIBE", "GROUP", "<link>.*"),
+    *_of((DEMOTE,), TARGET, "DESCRIBE", "GROUP", "<link>.reader"),
+    *_of(MOVES, TARGET, "DESCRIBE_CONFIGS", "CLUSTER", CLUSTER, "else the target's version is not checked"),
+)
+"""What the commands that move topics, groups and links need; `principal` is the command."""
+
+
 def needed_on(cluster: str, topic: str, when: str = "") -> frozenset[str]:
     """What the replicator or the deduplicator can't do without, whatever the settings, or `when` they are so,
     on a topic that is called so in RIGHTS."""
@@ -166,7 +217,7 @@ def needed_on(cluster: str, topic: str, when: str = "") -> frozenset[str]:
 
 
 def rights_table() -> str:
-    """The rights as a markdown table, one line for each resource of a principal."""
+    """The rights of the applications as a markdown table, one line for each resource of a principal."""
     lines: dict[tuple[str, str, str, str, str], list[str]] = {}
     for right in RIGHTS:
         at = (right.principal, right.cluster, right.resource, right.name, right.when)
@@ -175,9 +226,31 @@ def rights_table() -> str:
     for (principal, cluster, resource, name, when), operations in sorted(
         lines.items(), key=lambda item: (item[0][:2], item[0][2] != "TOPIC", item[0])
     ):
-        kind = resource.lower().replace("_", " ")
-        rows.append(f"| `{principal}` | {cluster} | {kind} `{name}` | {', '.join(operations)} | {when} |")
+        rows.append(
+            f"| `{principal}` | {cluster} | {_kind(resource)} `{name}` | {', '.join(operations)} | {when} |"
+        )
     return "\n".join(rows)
+
+
+def commands_table() -> str:
+    """Those of the commands, one line for each resource and the commands that need it."""
+    needing: dict[tuple[str, str, str, str, str], list[str]] = {}
+    for right in COMMANDS:
+        needing.setdefault(right[1:], []).append(right.principal)
+    lines: dict[tuple[str, str, str, str, str], list[str]] = {}
+    for (cluster, operation, resource, name, when), commands in needing.items():
+        who = "all" if len(commands) == len(MOVES) else ", ".join(f"`{command}`" for command in commands)
+        lines.setdefault((cluster, resource, name, who, when), []).append(operation)
+    rows = ["| commands | cluster | resource | rights | |", "|---|---|---|---|---|"]
+    for (cluster, resource, name, who, when), operations in sorted(
+        lines.items(), key=lambda item: (item[0][0], item[0][1] != "TOPIC", item[0])
+    ):
+        rows.append(f"| {who} | {cluster} | {_kind(resource)} `{name}` | {', '.join(operations)} | {when} |")
+    return "\n".join(rows)
+
+
+def _kind(resource: str) -> str:
+    return resource.lower().replace("_", " ")
 
 
 if __name__ == "__main__":

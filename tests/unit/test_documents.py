@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -34,9 +34,10 @@ def page(name: str) -> str:
     return (DOCS / name).read_text()
 
 
-@pytest.mark.parametrize("name", BLOCKS)
-def test_what_a_page_takes_from_the_code_is_as_the_code_has_it(name: str) -> None:
-    title, block = BLOCKS[name]
+@pytest.mark.parametrize(("name", "title", "block"), BLOCKS, ids=[f"{b[0]}: {b[1]}" for b in BLOCKS])
+def test_what_a_page_takes_from_the_code_is_as_the_code_has_it(
+    name: str, title: str, block: Callable[[], str]
+) -> None:
     assert documents.written(page(name), title, block()) == page(name), "run: python -m tests.documents"
 
 

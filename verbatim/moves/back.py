@@ -289,4 +289,5 @@ def _delete(survey: Survey, handed: Iterable[HandedOver]) -> None:
             future_result(future, timeout + 1)
 
     if due:
-        retrying("deleting records at the source (DELETE)", ask, Deadline(CALL_S))
+        names = listed(sorted({at.topic for at in due}))
+        retrying(f"deleting records of {names} at the source (DELETE)", ask, Deadline(CALL_S))

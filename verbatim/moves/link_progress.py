@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
+from common.errors import LinkRefused
 from common.kafka.client import topics
 from common.link.control_records import DEDUPLICATOR, REPLICATOR
 from common.link.control_state import Control
@@ -155,19 +156,23 @@ class Standings:
 
     def led(self, application: str, deadline: Deadline) -> bool:
         """Whether any instance of an application takes part in its election: runs, or has died so lately that
-        nobody knows yet."""
-        return self._groups.members(deadline).get(
-            f"{self._settings.application_name}.{application}.leader", False
-        )
+        nobody knows yet. Raises LinkRefused where that may not be seen: it would look like nobody."""
+        return self._leads([application], deadline)[application]
 
     def idle(self, deadline: Deadline) -> list[str]:
-        """Which of the two applications that copy is not running."""
-        members = self._groups.members(deadline)
+        """Which of the two applications that copy is not running. Raises LinkRefused likewise."""
         return [
-            name
-            for name in (REPLICATOR, DEDUPLICATOR)
-            if not members.get(f"{self._settings.application_name}.{name}.leader", False)
+            name for name, leads in self._leads([REPLICATOR, DEDUPLICATOR], deadline).items() if not leads
         ]
+
+    def _leads(self, applications: list[str], deadline: Deadline) -> dict[str, bool]:
+        groups = {name: f"{self._settings.application_name}.{name}.leader" for name in applications}
+        for group in sorted(self._groups.hidden(groups.values(), deadline)):
+            raise LinkRefused(
+                f"group {group} of the target: not allowed to describe it, so whether anybody runs can't be told; grant DESCRIBE"
+            )
+        members = self._groups.members(deadline)
+        return {name: members.get(group, False) for name, group in groups.items()}
 
     def _staging(self, deadline: Deadline) -> dict[int, tuple[int, int]]:
         s = self._settings

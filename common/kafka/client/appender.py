@@ -9,9 +9,11 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from common.errors import KafkaTimeout
-from common.kafka.client import clients
+from common.kafka.client import clients, topics
 from common.kafka.errors import denied, kafka_error, lacks_right
 from common.ports import Deadline
+
+CALL_S = 10.0
 
 
 class Appender:
@@ -59,10 +61,20 @@ class Appender:
             self._producer = None
             if not failures:
                 raise KafkaTimeout(f"writing to {self.topic}: no acknowledgement in time")
-            if lacks_right(failures[0]):
-                raise denied(f"writing to {self.topic}", failures[0], right="WRITE")
-            raise KafkaException(failures[0])
+            error = next(filter(lacks_right, failures), failures[0])
+            if not lacks_right(error) and self._may_not_write(error):
+                error = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+            if lacks_right(error):
+                raise denied(f"writing to {self.topic}", error, right="WRITE")
+            raise KafkaException(error)
         return offsets
+
+    def _may_not_write(self, error: KafkaError) -> bool:
+        """Of a producer that was ended it is not always told why: that it got no id may be for want of a
+        right."""
+        if error.code() not in (KafkaError._PURGE_QUEUE, KafkaError._FATAL):
+            return False
+        return bool(topics.not_writable(clients.admin(self._config), [self.topic], Deadline(CALL_S)))
 
     def close(self) -> None:
         """Give up within a second what is still in flight."""
