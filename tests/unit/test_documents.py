@@ -17,6 +17,7 @@ from common.app.metrics import PARTITIONS, WHOLE, HealthCollector
 from common.link.halt_reasons import HaltReason
 from common.link.lane_work import Work
 from common.link.throttling import Limit
+from common.pipeline import loading
 from common.spark.usage import Usage
 from deduplicator.lane import lane as deduplicator_lane
 from offsets import commit_rule, translation_index
@@ -24,6 +25,7 @@ from replicator.lane import lane as replicator_lane
 from replicator.lane.throttle import Throttle
 from tests import documents, versions
 from tests.documents import BLOCKS, DOCS, FILES, ROOT
+from verbatim.pipeline import examples
 
 README = (ROOT / "README.md").read_text()
 PAGES = sorted(DOCS.rglob("*.md"))
@@ -44,6 +46,21 @@ def test_what_a_page_takes_from_the_code_is_as_the_code_has_it(
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
 def test_what_the_chart_takes_from_the_code_is_as_the_code_has_it(file: Path) -> None:
     assert FILES[file]() == file.read_text(), "run: python -m tests.documents"
+
+
+def test_every_pipeline_in_a_page_loads_and_what_it_expects_comes_out() -> None:
+    """Also of pages that show no record before and after."""
+    blocks = [
+        (path, block)
+        for path in PAGES
+        for block in re.findall(r"^ *```yaml[^\n]*\n(.*?)^ *```$", path.read_text(), re.DOTALL | re.MULTILINE)
+        if re.search(r"^version: 1$", block, re.MULTILINE)
+    ]
+    assert len(blocks) >= 9
+    for path, block in blocks:
+        made = loading.parse(block, path)
+        verdicts = examples.run(made, dict.fromkeys(made.keys, b"made up for a test"))
+        assert not [one for one in verdicts if one.differences], path
 
 
 def test_a_page_without_its_markers_is_refused() -> None:

@@ -29,7 +29,7 @@ from verbatim.pipeline import examples
 from verbatim.pipeline.beginnings import beginnings
 from verbatim.pipeline.link_versions import numbered, versions
 from verbatim.pipeline.newest_records import newest_records
-from verbatim.pipeline.trying import Pair, TopicTried, Tried, differing, lines, tried
+from verbatim.pipeline.trying import Pair, TopicTried, Tried, differing, lines, record_lines, tried
 
 if TYPE_CHECKING:
     from common.config.settings import Settings
@@ -59,6 +59,7 @@ def pipeline() -> None:
     required=True,
     help="The pipeline's file.",
 )
+@click.option("--show", is_flag=True, help="Show the record of each test before and after.")
 @click.option(
     "--sample",
     type=click.IntRange(1),
@@ -84,6 +85,7 @@ def pipeline() -> None:
 def test(
     context: click.Context,
     file: Path,
+    show: bool,
     sample: int | None,
     against: int | None,
     only: tuple[str, ...],
@@ -107,10 +109,10 @@ def test(
         told: dict[str, Any] = {"sha256": its, "tests": tests}
         echo_json(told if found is None else told | {"topics": [_as_json(*one) for one in found]})
     else:
-        for verdict in verdicts:
+        for verdict, example in zip(verdicts, made.tests, strict=True):
             click.echo(f"{'FAILED' if verdict.differences else 'ok'}  {verdict.name}")
-            for difference in verdict.differences:
-                click.echo(f"        {difference}")
+            for line in (*verdict.differences, *(examples.shown(made, keys, example) if show else ())):
+                click.echo(f"        {printable(line)}")
         click.echo(f"{file}: sound; {len(verdicts) - len(failed)} of {len(verdicts)} tests passed")
         if found == []:
             click.echo("no source topic is selected that a flow takes and that has records")
@@ -168,20 +170,15 @@ def _as_text(one: TopicTried, pairs: list[Pair] | None, show: bool) -> Iterator[
     counts = ", ".join(f"{count:,} {word}" for word, count in one.outcomes.most_common())
     if pairs is None:
         for record in one.records:
-            why = f" ({record.why})" if record.why else ""
-            yield from lines(f"{_place(one, record)}: {record.outcome}{why}", record.before, record.after)
+            yield from record_lines(one.topic, record)
     else:
         for before, now in pairs if show else ():
-            place = f"{_place(one, now)}: {_way(before, now)}"
+            place = f"{one.topic}/{now.partition} offset {now.offset}: {_way(before, now)}"
             yield from lines(place, before.after or before.before, now.after)
     yield f"{one.topic}: {len(one.records):,} records: {counts}; {one.us:.1f} us a record"
     if pairs is not None:
         ways = ", ".join(f"{count:,} {way}" for way, count in _ways(pairs).most_common())
         yield f"{one.topic}: {len(pairs):,} of these come out differently{': ' if ways else ''}{ways}"
-
-
-def _place(one: TopicTried, record: Tried) -> str:
-    return f"{one.topic}/{record.partition} offset {record.offset}"
 
 
 def _ways(pairs: list[Pair]) -> Counter[str]:

@@ -13,6 +13,7 @@ from common.kafka.wire.records import Item, encode_rows, headers_of
 from common.pipeline.batch import Origin
 from common.pipeline.engine import Applied, Engine, Outcome
 from common.pipeline.models import Example, Expected, Flow, Pipeline, Record
+from verbatim.pipeline.trying import record_lines, tried
 
 LINK = "link"
 """What `{link}` stands for."""
@@ -34,6 +35,17 @@ def run(pipeline: Pipeline, keys: Mapping[str, bytes]) -> list[Verdict]:
         Verdict(example.name or f"test {number}", list(_differences(pipeline, engine, example)))
         for number, example in enumerate(pipeline.tests, 1)
     ]
+
+
+def shown(pipeline: Pipeline, keys: Mapping[str, bytes], example: Example) -> list[str]:
+    """Its record before and after, for people; nothing where no flow takes its topic. Raises
+    SettingsError."""
+    given = example.given
+    if (flow := pipeline.flow_of(given.topic)) is None:
+        return []
+    rows = {(given.topic, given.partition): _rows(given, flow)}
+    (record,) = tried(Engine(pipeline, keys), LINK, rows)[given.topic].records
+    return list(record_lines(given.topic, record))
 
 
 def _differences(pipeline: Pipeline, engine: Engine, example: Example) -> Iterator[str]:

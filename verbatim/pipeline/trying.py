@@ -106,6 +106,13 @@ def _text(item: Item) -> str | None:
     return None if item is None else item.decode(errors="backslashreplace")
 
 
+def record_lines(topic: str, record: Tried) -> Iterator[str]:
+    """A record, what becomes of it and why, for people."""
+    why = f" ({record.why})" if record.why else ""
+    place = f"{topic}/{record.partition} offset {record.offset}: {record.outcome}{why}"
+    return lines(place, record.before, record.after)
+
+
 def lines(place: str, before: Contents, after: Contents | None) -> Iterator[str]:
     """A record before and after for people, the parts that differ."""
     yield place
