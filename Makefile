@@ -1,6 +1,6 @@
 # The commands that people need; each is one line to type by hand as well. `make` lists them; `make check` is what CI runs.
 
-.PHONY: help setup test fast lint format docs bench rounds installed check
+.PHONY: help setup test whole fast lint format docs bench rounds installed check
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -10,8 +10,11 @@ setup: ## install everything, with the tools that check it, and have git run the
 	uv sync
 	uvx pre-commit install
 
-test: ## all tests, on real brokers: a quarter of an hour
+test: ## the tests, on real brokers: a quarter of an hour
 	uv run pytest
+
+whole: ## what of them is too long for each run, such as families of cases of which `make test` takes a slice
+	uv run pytest -m whole
 
 fast: ## the tests that start no brokers: two minutes
 	uv run pytest tests/unit tests/simulation
@@ -36,7 +39,7 @@ rounds: ## fault rounds: ROUNDS=10 SEED=1
 	uv run python -m tests.faults.rounds --rounds $(or $(ROUNDS),10) --seed $(or $(SEED),1)
 
 installed: ## the wheel as an installed tool, from an empty folder: a minute or more
-	VERBATIM_INSTALLED=1 uv run pytest -n 0 tests/deploy/test_installed.py
+	uv run pytest -n 0 -m whole tests/deploy/test_installed.py
 
 check: ## what must hold before a change lands: an hour
 	bash .ci/run

@@ -9,6 +9,7 @@ import logging
 import os
 import secrets
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -18,10 +19,17 @@ import pytest
 from hypothesis import settings
 
 from common import log_lines
+from common.spark.jars import cache_folder
 
 if TYPE_CHECKING:
     from tests.faults.rounds.proxy import Proxy
     from tests.support.secured import SecuredCluster
+
+# Where Python is told to write no bytecode, each worker and each process that a test starts would compile all
+# that it imports: most of a short one's time.
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = str(cache_folder() / "bytecode")
+    sys.dont_write_bytecode = False
 
 # The same examples in every run, so that a change is judged by what it changed; HYPOTHESIS_PROFILE=explore
 # looks for new ones. No deadline: how long an example takes says more about the machine.
@@ -32,6 +40,14 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
 # Where a Docker engine answers; VERBATIM_TEST_BROKERS=embedded prefers the brokers of
 # verbatim.local.kafka_cluster even there.
 _IMAGE = "confluentinc/cp-kafka:7.9.1"
+
+
+LONGEST = ("test_state.py", "test_promotions.py", "test_back.py", "test_pipelines.py")
+"""Begun before all other files, so that none of them is under way when the other workers have ended."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.name not in LONGEST)
 
 
 class Kafka(Protocol):
@@ -172,7 +188,8 @@ def _docker_answers() -> bool:
 def _embedded(stack: contextlib.ExitStack) -> Kafka:
     from verbatim.local.kafka_cluster import Cluster
 
-    cluster = Cluster().start()
+    # Nothing is written to the log of metadata where nothing happens: a third of what an idle broker costs.
+    cluster = Cluster(properties={"metadata.max.idle.interval.ms": 0}).start()
     stack.callback(cluster.stop)
     return cluster
 

@@ -82,7 +82,7 @@ def test_another_distribution_with_the_same_packages_comes_and_goes_and_both_wor
     assert works("import common, verbatim; assert common.THEIRS and verbatim.THEIRS; import common.errors")
 
 
-@pytest.mark.skipif("VERBATIM_INSTALLED" not in os.environ, reason="a minute or more: VERBATIM_INSTALLED=1")
+@pytest.mark.whole
 @pytest.mark.timeout(600)
 def test_the_installed_tool_runs_the_quick_start_from_an_empty_folder(
     wheels: tuple[Path, Path], tmp_path: Path

@@ -199,6 +199,7 @@ def test_stopped_cluster_starts_again_from_its_folder(
         Cluster(nodes=3, data_folder=tmp_path).start()
 
 
+@pytest.mark.whole
 def test_three_nodes_survive_the_loss_of_one(names: Names) -> None:
     """With three nodes, whichever leads may be killed: acknowledged records stay, writing goes on, it catches
     up."""

@@ -72,6 +72,7 @@ def pair(source: Kafka, target: Kafka, tmp_path: Path) -> Iterator[Pair]:
         application.stop()
 
 
+@pytest.mark.whole
 @pytest.mark.timeout(400)
 def test_links_come_go_and_fail_each_by_itself(
     pair: Pair, source: Kafka, target: Kafka, names: Names

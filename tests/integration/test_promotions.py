@@ -228,7 +228,7 @@ KILLS: dict[str, tuple[str, bool]] = {
 }
 
 
-@pytest.mark.parametrize("again", ["another run", "back"])
+@pytest.mark.parametrize("again", ["another run", pytest.param("back", marks=pytest.mark.whole)])
 def test_killed_between_two_steps_another_run_comes_to_the_same_end_or_the_link_goes_on(
     source: Kafka, target: Kafka, names: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: str
 ) -> None:

@@ -183,7 +183,7 @@ def test_a_link_that_is_paused_under_load_goes_on_exactly_where_it_stood(
         assert_copied(link, topic)
 
 
-@pytest.mark.parametrize("how", ["records", "bytes"])
+@pytest.mark.parametrize("how", ["records", pytest.param("bytes", marks=pytest.mark.whole)])
 def test_a_limited_topic_keeps_to_its_rate_and_holds_nobody_up(
     source: Kafka, target: Kafka, names: Names, suspended: list[str], how: str
 ) -> None:

@@ -184,6 +184,7 @@ def test_a_fold_moves_rows_and_m_in_one_commit_and_history_keeps_every_run(
         assert "pipeline" not in table.spark.read.format("delta").load(path).columns, "as it always was"
 
 
+@pytest.mark.whole
 def test_a_fold_goes_on_from_a_table_that_an_earlier_version_wrote(
     table: StateTable, mappings: Mappings
 ) -> None:
@@ -240,7 +241,7 @@ def test_a_missing_table_is_empty_and_a_damaged_one_an_error_that_names_it(
         table.fold()
 
 
-@pytest.mark.parametrize("first_fold", [True, False])
+@pytest.mark.parametrize("first_fold", [True, pytest.param(False, marks=pytest.mark.whole)])
 def test_a_stale_driver_cannot_write_its_older_fold_over_a_newer_one(
     spark: SparkSession, tmp_path: Path, mappings: Mappings, first_fold: bool
 ) -> None:
@@ -269,6 +270,7 @@ def test_a_stale_driver_cannot_write_its_older_fold_over_a_newer_one(
     assert len(offsets) == len(set(offsets)) == (3 if first_fold else 4)
 
 
+@pytest.mark.whole
 def test_two_drivers_folding_at_once_count_every_mapping_once(
     spark: SparkSession, tmp_path: Path, mappings: Mappings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -365,6 +367,7 @@ def test_a_deleted_table_is_folded_anew_from_the_beginning_and_history_gains_not
     assert replace(table.load(), updated=wanted.updated) == wanted and history(table) == offsets
 
 
+@pytest.mark.whole
 def test_a_fold_that_began_on_a_table_deleted_meanwhile_fails(table: StateTable, mappings: Mappings) -> None:
     mappings.write(mapping(0, 3))
     table.fold()
@@ -429,6 +432,7 @@ def test_a_mapping_that_is_not_understood_stops_the_fold_and_is_named(
     assert not table.load().exists
 
 
+@pytest.mark.whole
 def test_a_long_backlog_is_folded_in_pieces(table: StateTable, mappings: Mappings) -> None:
     for number in range(5):
         mappings.write(mapping(number, number + 1))
@@ -439,6 +443,7 @@ def test_a_long_backlog_is_folded_in_pieces(table: StateTable, mappings: Mapping
     assert len(history(table)) == 5
 
 
+@pytest.mark.whole
 def test_maintenance_drops_old_history_and_leaves_the_state_as_it_is(
     table: StateTable, mappings: Mappings
 ) -> None:

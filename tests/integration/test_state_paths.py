@@ -17,6 +17,8 @@ from deduplicator.state.table import StateTable
 from tests.integration.test_state import KEY, Mappings, history, mapping
 from tests.support.s3 import s3, s3a_conf, s3a_jars
 
+pytestmark = pytest.mark.whole
+
 BUCKET = "state"
 ODD = "of#it? gr\u00fc\u00dfe"
 

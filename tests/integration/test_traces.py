@@ -54,7 +54,7 @@ def traced(source: Kafka, target: Kafka, names: Names, patch: pytest.MonkeyPatch
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("run", [in_threads, in_spark])
+@pytest.mark.parametrize("run", [in_threads, pytest.param(in_spark, marks=pytest.mark.whole)])
 def test_a_receiver_gets_one_trace_of_each_frame_with_both_applications_spans(
     source: Kafka,
     target: Kafka,

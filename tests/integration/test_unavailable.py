@@ -87,7 +87,11 @@ def sound_ones_go_on(link: Link, feeder: Feeding, topic: str, sound: set[int], w
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("successor", [False, True], ids=["one-owner", "another-owner"])
+@pytest.mark.parametrize(
+    "successor",
+    [pytest.param(False, marks=pytest.mark.whole), True],
+    ids=["one-owner", "another-owner"],
+)
 def test_the_only_replica_of_a_destination_partition_dies_and_those_beside_it_go_on(
     source: Kafka,
     three: Cluster,

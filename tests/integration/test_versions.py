@@ -23,6 +23,8 @@ from tests.support.harness import Link, assert_mapped, contents, eventually
 from tests.support.old_brokers import VersionCluster
 from tests.versions import OLD_FORMATS, RECORDS, copy
 
+pytestmark = pytest.mark.whole
+
 
 @pytest.fixture(scope="module")
 def old() -> Iterator[VersionCluster]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -76,12 +77,21 @@ class Link(RuleBasedStateMachine):
             self.stack.close()
 
 
-Link.TestCase.settings = settings(
-    max_examples=60,
-    stateful_step_count=20,
-    deadline=None,
-    derandomize=True,
-    database=None,
-    suppress_health_check=list(HealthCheck),
-)
-TestLink = Link.TestCase
+def so_many(examples: int) -> settings:
+    return settings(
+        max_examples=examples,
+        stateful_step_count=20,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+class TestLink(Link.TestCase):  # type: ignore[misc, valid-type]
+    settings = so_many(15)
+
+
+@pytest.mark.whole
+class TestLinkForLonger(Link.TestCase):  # type: ignore[misc, valid-type]
+    settings = so_many(60)

@@ -1,7 +1,7 @@
 """Schedules by chance and one after the other: whatever happens, every record arrives once and in order, and
 nothing halts for nothing.
 
-A slice; `python -m tests.simulation --help` tells how to run more.
+A slice, and with `pytest -m whole` a larger one; `python -m tests.simulation --help` tells how to run more.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import pytest
 
 from tests.simulation import exhaustive
 from tests.simulation.schedules import by_seed
+from tests.support.slices import each
 
 FIRST, SCHEDULES, PARTS = 1_000_000, 600, 6
 
@@ -48,7 +49,7 @@ REACHED = [
 _visited: Counter[str] = Counter()
 
 
-@pytest.mark.parametrize("part", range(PARTS))
+@pytest.mark.parametrize("part", each(PARTS, range(PARTS)))
 def test_whatever_happens_every_record_arrives_once_and_in_order(part: int) -> None:
     """A failure names its seed: `python -m tests.simulation --seed SEED --schedules 1` runs it again."""
     share = SCHEDULES // PARTS
@@ -60,6 +61,7 @@ def test_whatever_happens_every_record_arrives_once_and_in_order(part: int) -> N
             raise
 
 
+@pytest.mark.whole
 def test_the_interesting_states_are_visited() -> None:
     if sum(_visited.values()) == 0:
         pytest.skip("says something about the whole slice only")
@@ -67,15 +69,17 @@ def test_the_interesting_states_are_visited() -> None:
 
 
 @pytest.mark.parametrize("disturbance", range(len(exhaustive.DISTURBANCES)))
-def test_whatever_befalls_a_process_at_any_point_breaks_nothing(disturbance: int) -> None:
-    """All of them."""
+@pytest.mark.parametrize("stride", [pytest.param(1, marks=pytest.mark.whole), 10])
+def test_whatever_befalls_a_process_at_any_point_breaks_nothing(disturbance: int, stride: int) -> None:
+    """All of them, or each tenth."""
     chosen = [departures for departures in exhaustive.one_departure() if departures[0][1] == disturbance]
     assert chosen
-    for departures in chosen:
+    for departures in chosen[::stride]:
         exhaustive.run(departures)
 
 
-def test_whatever_befalls_any_two_processes_at_any_points_breaks_nothing() -> None:
-    """Each 997th pair."""
-    run = [exhaustive.run(departures) for departures in exhaustive.pairs(997)]
-    assert 100 < len(run) < 200
+@pytest.mark.parametrize("stride", [pytest.param(997, marks=pytest.mark.whole), 9973])
+def test_whatever_befalls_any_two_processes_at_any_points_breaks_nothing(stride: int) -> None:
+    """Each `stride`-th pair."""
+    run = [exhaustive.run(departures) for departures in exhaustive.pairs(stride)]
+    assert 100 < len(run) * stride / 997 < 200

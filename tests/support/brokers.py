@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 from confluent_kafka import (
@@ -96,7 +97,7 @@ def _create(bootstrap: str, topic: NewTopic) -> str:
             p.leader >= 0 and p.error is None for p in found.values()
         )
 
-    _wait(led, f"the partitions of {name} to have leaders")
+    wait_until(led, f"the partitions of {name} to have leaders")
     # Whichever node answers may not have heard of the topic yet.
     return _answer(lambda: topic_id(bootstrap, name), (KafkaError.UNKNOWN_TOPIC_OR_PART,))
 
@@ -118,7 +119,7 @@ def delete_topic(bootstrap: str, name: str) -> None:
     """Delete a topic and wait until its name is free."""
     admin = _admin(bootstrap)
     admin.delete_topics([name], request_timeout=_TIMEOUT_S)[name].result(_TIMEOUT_S)
-    _wait(lambda: name not in admin.list_topics(timeout=_TIMEOUT_S).topics, f"{name} to be gone")
+    wait_until(lambda: name not in admin.list_topics(timeout=_TIMEOUT_S).topics, f"{name} to be gone")
 
 
 def delete_records(bootstrap: str, topic: str, before: Mapping[int, int]) -> None:
@@ -286,17 +287,21 @@ def _seen(message: Message) -> Seen:
     return Seen(offset, message.key(), message.value(), message.headers(), kind, timestamp)  # type: ignore[arg-type]
 
 
-def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = _TIMEOUT_S) -> None:
-    """Look every 50 ms until `condition()` holds. Raises TimeoutError naming `what`."""
-    _wait(condition, what, timeout_s)
+def wait_until(condition: Callable[[], T], what: str, timeout_s: float = _TIMEOUT_S) -> T:
+    """Look until `condition()` is something true, and return that. Raises TimeoutError naming `what`.
 
-
-def _wait(condition: Callable[[], bool], what: str, timeout_s: float = _TIMEOUT_S) -> None:
+    Between two looks it rests four times as long as the last one took, 50 ms at least: who waits is not to
+    take the processors from those whom it waits for.
+    """
     deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
+    while True:
+        began = time.monotonic()
+        if found := condition():
+            return found
+        now = time.monotonic()
+        if now > deadline:
             raise TimeoutError(f"waited {timeout_s:.0f} s in vain for {what}")
-        time.sleep(_POLL_S)
+        time.sleep(min(max(_POLL_S, 4 * (now - began)), 1.0))
 
 
 def _answer(ask: Callable[[], T], passing: Collection[int]) -> T:
@@ -311,7 +316,8 @@ def _answer(ask: Callable[[], T], passing: Collection[int]) -> T:
         time.sleep(_POLL_S)
 
 
+@lru_cache(maxsize=8)
 def _admin(bootstrap: str) -> AdminClient:
-    # To be kept in a variable until its answers are there: a client nobody holds is destroyed with its open
-    # requests. log_level 4: that a client ended before its last event was served is no news.
-    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 4})
+    """One for all questions to a cluster: to make one costs more than most of them."""
+    # log_level 0: that brokers which a test has stopped refuse connections is no news.
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -35,7 +34,7 @@ from deduplicator.main import Deduplicator
 from deduplicator.state.snapshot import FoldResult, Snapshot
 from offsets.service import Service
 from replicator.main import Replicator
-from tests.support.brokers import Record, Seen, produce, read_all, topic_id
+from tests.support.brokers import Record, Seen, produce, read_all, topic_id, wait_until
 from tests.support.control_json import encode
 
 
@@ -339,9 +338,4 @@ def assert_mapped(
 
 def eventually(check: Callable[[], Any], what: str, timeout_s: float = 30.0) -> Any:
     """Wait until `check` returns something true, and return that."""
-    deadline = time.monotonic() + timeout_s
-    while time.monotonic() < deadline:
-        if found := check():
-            return found
-        time.sleep(0.2)
-    raise TimeoutError(f"waited {timeout_s} s for {what}")
+    return wait_until(check, what, timeout_s)

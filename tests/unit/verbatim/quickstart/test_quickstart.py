@@ -453,6 +453,7 @@ def test_an_application_gets_its_own_settings_and_nobody_else_s(
     assert made["JAVA_TOOL_OPTIONS"] == f"-Dmine=1 -Djava.io.tmpdir={tmp_path}"
     assert "PYTHONDONTWRITEBYTECODE" not in made and made["PYTHONPYCACHEPREFIX"] == "/jars/of/mine/bytecode"
     monkeypatch.delenv("PYTHONDONTWRITEBYTECODE")
+    monkeypatch.delenv("PYTHONPYCACHEPREFIX", raising=False)
     assert "PYTHONPYCACHEPREFIX" not in environment({}, tmp_path)
 
 
