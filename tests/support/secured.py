@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import secrets
-import subprocess
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -30,12 +29,11 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from common.spark.jars import java
+from tests.support.authority import Authority
 from verbatim.local.kafka_cluster import LOG4J, Cluster
 from verbatim.local.processes import HOST, free_ports
 
 _CALL_S = 30.0
-_STORE_PASSWORD = "changeit"  # noqa: S105 - of a certificate made for one test
 _DENIALS = """
 logger.authorizer.name = kafka.authorizer.logger
 logger.authorizer.level = info
@@ -151,14 +149,9 @@ class SecuredCluster(Cluster):
         folder = self._given
         assert folder is not None
         folder.mkdir(parents=True, exist_ok=True)
-        store = ["-keystore", str(folder / "broker.p12"), "-storepass", _STORE_PASSWORD, "-alias", "broker"]
-        made = "-genkeypair -keyalg EC -groupname secp256r1 -validity 2 -storetype PKCS12 -dname CN=broker"
-        keytool = str(Path(java()).with_name("keytool"))
-        for arguments in (
-            [*made.split(), "-ext", f"san=ip:{HOST}"],
-            ["-exportcert", "-rfc", "-file", str(folder / "ca.pem")],
-        ):
-            subprocess.run([keytool, *arguments, *store], check=True, capture_output=True, timeout=60)
+        authority = Authority()
+        (folder / "ca.pem").write_text(authority.pem)
+        (folder / "broker.pem").write_text("".join(authority.issue("broker")))
 
     def _properties(self, node: int) -> dict[str, str]:
         found = super()._properties(node)
@@ -170,8 +163,8 @@ class SecuredCluster(Cluster):
             "listener.name.users.scram-sha-512.sasl.jaas.config": (
                 "org.apache.kafka.common.security.scram.ScramLoginModule required;"
             ),
-            "ssl.keystore.location": self.folder / "broker.p12",
-            "ssl.keystore.password": _STORE_PASSWORD,
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": self.folder / "broker.pem",
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             # Whoever comes in through the plain listeners: the tests, and the node itself.
             "super.users": "User:ANONYMOUS",
