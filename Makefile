@@ -10,7 +10,7 @@ setup: ## install everything, with the tools that check it, and have git run the
 	uv sync
 	uvx pre-commit install
 
-test: ## the tests, on real brokers: a quarter of an hour
+test: ## the tests, on real brokers: twenty minutes
 	uv run pytest
 
 whole: ## what of them is too long for each run, such as families of cases of which `make test` takes a slice

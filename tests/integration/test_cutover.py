@@ -81,7 +81,7 @@ def load(
 ) -> Iterator[None]:
     """A producer of numbers that goes on until the block ends; `written` is what was acknowledged."""
     stop = threading.Event()
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "enable.idempotence": True})
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "enable.idempotence": True})
 
     def main() -> None:
         number = first

@@ -232,7 +232,7 @@ def test_beside_a_running_link_whose_pipeline_changes_verify_finds_nothing_wrong
 
     def load() -> None:
         nonlocal sent
-        while not stop.wait(0.02):
+        while not stop.wait(0.2):
             produce(source.bootstrap_servers, topic, some(sent, 50)[:50])
             sent += 50
 

@@ -84,7 +84,7 @@ class Load:
 
     def _main(self) -> None:
         producer: Any = Producer({"bootstrap.servers": self._at, "enable.idempotence": True, "linger.ms": 2})
-        while not self._stop.wait(0.02):
+        while not self._stop.wait(0.1):
             for partition in range(len(self.count)):
                 begin = self.count[partition]
                 for record in written(self._who, begin, begin + 20, partition):

@@ -54,7 +54,8 @@ class Feeding:
 
     def _run(self) -> None:
         bootstrap, topic, partitions = self._to
-        while not self._stop.is_set():
+        # Each turn has a client of its own: without a rest they take more than all that is tested here.
+        while not self._stop.wait(0.3):
             begin, end = self.made, self.made + 5
             some = [Record(b"%d" % i, b"k", p) for i in range(begin, end) for p in range(partitions)]
             produce(bootstrap, topic, some)
