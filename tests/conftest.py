@@ -42,12 +42,12 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeat"))
 _IMAGE = "confluentinc/cp-kafka:7.9.1"
 
 
-LONGEST = ("test_state.py", "test_promotions.py", "test_back.py", "test_pipelines.py")
+LONGEST = [f"integration/test_{name}.py" for name in ("state", "promotions", "back", "pipelines")]
 """Begun before all other files, so that none of them is under way when the other workers have ended."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: item.path.name not in LONGEST)
+    items.sort(key=lambda item: "/".join(item.path.parts[-2:]) not in LONGEST)
 
 
 class Kafka(Protocol):

@@ -267,6 +267,7 @@ def test_a_right_taken_away_in_mid_run_halts_what_needs_it_or_ends_the_applicati
     at, to = (link.clusters[which].bootstrap_servers for which in (SOURCE, TARGET))
     changed, orders = link.topic("changed"), link.topic("orders")
     plain = Link(at, to, link.name, rf"{link.name}-t\..*", STAGING_PARTITIONS="1")
+    assert link.run(REPLICATOR) == 0
     running = link.start(DEDUPLICATOR, bounded=False)
     try:
         staged = [[len(partition) for partition in read_all(at, topic)] for topic in (changed, orders)]
