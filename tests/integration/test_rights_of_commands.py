@@ -116,6 +116,7 @@ def at_work(link: Guarded) -> Iterator[list[Running]]:
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.whole
 def test_each_move_does_with_the_rights_of_the_reference_tries_nothing_else_and_names_one_that_it_lacks(
     guarded: tuple[SecuredCluster, SecuredCluster], tmp_path: Path
 ) -> None:
