@@ -44,6 +44,8 @@ TURN_S = 0.25
 """How long a leader waits in one turn for the end of its epoch, which it hears of at once."""
 RETRY_S = 600.0
 """An epoch lasts so long where a partition is halted, which the next one tries again."""
+BEGIN_S = 60.0
+"""Lanes that have said nothing for so long are not waited for."""
 AT_ONCE_S = 0.5
 """Who does not lead so soon after Spark is up waits for another instance to stop, or for the session of one
 that died to run out."""
@@ -74,6 +76,9 @@ class Application(Role):
         """How many it was planned for, if there is enough for so many to do."""
         self.running = False
         """Whether an epoch runs."""
+        self._begun_at = 0.0
+        self._spoke_at: float | None = None
+        """When its lanes were asked for, and when one of them was first heard."""
         self.failures = 0
         """Epochs one after the other that failed, or in a bounded run left things as they were."""
         self._lanes_not_told = False
@@ -169,12 +174,13 @@ class Application(Role):
             rows = self._ended_rows()
             if (running := self.counters.sums(self.term, self.epoch)) is not None:
                 self.report.show_running(running)
+                self._spoke_at = now if self._spoke_at is None else self._spoke_at
             if rows is not None:
                 if (code := self._after_epoch(rows)) is not None:
                     return code
             elif not jobs.active:
                 self._after_failure(jobs)
-            elif now >= replan_at:
+            elif now >= replan_at and self._may_end(now):
                 replan_at = now + self.settings.topic_refresh_interval_s
                 if self._asks_for_replan():
                     self._end_epoch()
@@ -193,7 +199,17 @@ class Application(Role):
         self.lanes_running = len(shares)
         if shares:
             jobs.submit([self.lane_plan(share, lane) for lane, share in enumerate(shares)])
-        self.running = True
+        self.running, self._begun_at, self._spoke_at = True, ports.monotonic(), None
+
+    def _may_end(self, now: float) -> bool:
+        """Whether there are other lanes than those that are wanted, or the epoch has gone on for as long as
+        they took to begin: what changes faster than that, the pipeline say, would keep everything from being
+        copied."""
+        if not self.lanes_running or self._planned_lanes != self.lanes_wanted:
+            return True
+        if self._spoke_at is None:
+            return now - self._begun_at >= BEGIN_S
+        return now - self._spoke_at >= min(self._spoke_at - self._begun_at, BEGIN_S)
 
     def lane_plan(self, share: LaneShare, lane: int) -> Plan:
         """What a lane of this epoch is to do, as JSON."""

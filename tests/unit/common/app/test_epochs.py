@@ -14,7 +14,7 @@ import pytest
 
 from common import ports
 from common.app import application
-from common.app.application import EPOCH_S, FAILURES, RETRY_S, Application
+from common.app.application import BEGIN_S, EPOCH_S, FAILURES, RETRY_S, Application
 from common.app.health import Health
 from common.app.lane_term import LaneTerm
 from common.app.work_report import WorkReport
@@ -102,7 +102,7 @@ class Driven(Application):
         self.link: Any = SimpleNamespace(source_reached=True, source_cluster="s", target_cluster="t")
         self.control: Any = FakeLog(self.said)
         self.leadership: Any = SimpleNamespace(poll=lambda _: True)
-        self.counters: Any = SimpleNamespace(sums=lambda *_: None)
+        self.counters: Any = SimpleNamespace(sums=lambda *_: Work())
         self.report = WorkReport(self.health)
         self.term, self.epoch, self.lanes_wanted = -1, 0, 2
         self.planned = LANES
@@ -263,6 +263,40 @@ def test_what_halts_in_mid_epoch_is_tried_again_and_nothing_else_ends_a_sound_on
     driven.settings.topic_refresh_interval_s = 60.0
     assert driven._lead() == 0
     assert told[0] == pytest.approx(ended_after_s or EPOCH_S - 100, abs=11)
+
+
+@pytest.mark.parametrize(("speaks_after_s", "ended_at_s"), [(0.0, 5.0), (30.0, 60.0), (None, BEGIN_S)])
+def test_what_changes_faster_than_lanes_begin_lets_them_copy_half_of_the_time(
+    speaks_after_s: float | None, ended_at_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Promise: an epoch is not ended for another pipeline or another topic before it has gone on for as long
+    as its lanes took to begin; lanes that are not heard at all are waited for no longer than BEGIN_S."""
+    now, told = [0.0], list[float]()
+    monkeypatch.setattr(ports, "monotonic", lambda: now[0])
+
+    class Changing(Driven):
+        def _look_at_control(self) -> None:
+            now[0] += 5.0
+
+        def _end_epoch(self) -> None:
+            told.append(now[0] - 5.0)  # since its lanes were asked for
+            self.stopping.set()
+            ends(self.query, self.plans)
+
+        def _ended_rows(self) -> list[Row] | None:
+            said = self.reports.ended(self.epoch, 0.0)
+            return None if said is None else [lane_progress.decode(text) for text in said]
+
+    def sums(*_: int) -> Work | None:
+        return None if speaks_after_s is None or now[0] - 5.0 < speaks_after_s else Work()
+
+    def script(_: FakeQuery, lanes: list[Plan]) -> None:
+        driven.plans = lanes
+
+    driven = Changing(script, bounded=False)
+    driven.counters.sums = sums
+    assert driven._lead() == 0
+    assert told[0] == pytest.approx(ended_at_s, abs=6)
 
 
 def test_another_number_of_lanes_ends_the_epoch_at_once() -> None:
