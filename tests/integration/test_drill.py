@@ -4,10 +4,7 @@ copied when the source was cut off, and afterwards the link goes on as if nothin
 from __future__ import annotations
 
 import json
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +17,7 @@ from tests.integration.test_cutover import KEPT, refused_at
 from tests.integration.test_offsets import commit, committed, in_step
 from tests.support.brokers import Record, create_topic, produce, read_all
 from tests.support.harness import Link, assert_copied, eventually
+from tests.support.hooks import hooks
 from verbatim.main import cli
 
 
@@ -28,36 +26,6 @@ def drill(link: Link, *args: str, wait_s: float = 60) -> tuple[dict[str, Any], i
     options = ["--output", "json", "--wait", str(wait_s), *args]
     found = CliRunner().invoke(cli.commands["drill"], options, env=link.variables, catch_exceptions=False)
     return json.loads(found.stdout), found.exit_code
-
-
-@contextmanager
-def hooks(folder: Path, doing: Mapping[str, Callable[[], object]]) -> Iterator[list[str]]:
-    """Options of commands that have done what they are called after; each ends once that is done."""
-    stop = threading.Event()
-
-    def main() -> None:
-        while not stop.wait(0.02):
-            for name, do in doing.items():
-                if (folder / name).exists():
-                    try:
-                        do()
-                    finally:
-                        (folder / name).unlink()
-
-    thread = threading.Thread(target=main, daemon=True)
-    thread.start()
-    try:
-        yield [
-            word
-            for name in doing
-            for word in (
-                f"--{name}",
-                f"touch {folder / name}; while test -e {folder / name}; do sleep 0.05; done",
-            )
-        ]
-    finally:
-        stop.set()
-        thread.join(5)
 
 
 @pytest.mark.timeout(480)

@@ -56,6 +56,14 @@ class Right(NamedTuple):
         return f"{self.operation} on {self.resource} {self.name}"
 
 
+AUTHORIZED = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    # Whoever comes in through the plain listeners: the tests, and the node itself.
+    "super.users": "User:ANONYMOUS",
+}
+"""Properties of brokers that have access rules."""
+
+
 class Denied(NamedTuple):
     """An attempt that the authorizer refused."""
 
@@ -165,9 +173,7 @@ class SecuredCluster(Cluster):
             ),
             "ssl.keystore.type": "PEM",
             "ssl.keystore.location": self.folder / "broker.pem",
-            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-            # Whoever comes in through the plain listeners: the tests, and the node itself.
-            "super.users": "User:ANONYMOUS",
+            **AUTHORIZED,
         }
         return found | {key: str(value) for key, value in secure.items()}
 

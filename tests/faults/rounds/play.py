@@ -227,7 +227,7 @@ class Player:
         self.moves = moves
         self.pipeline: pipelines.Changing | None = None
         self._with_pipeline = pipeline
-        self.commit = _commit()
+        self.commit = tree()
         self._played = 0
         self._links = 0
         self._topics: list[str] = []
@@ -481,7 +481,7 @@ class Player:
         return told
 
 
-def _commit() -> str | None:
+def tree() -> str | None:
     """Of this tree, None where git does not know it."""
     asked = subprocess.run(
         ["git", "describe", "--always", "--dirty=+", "--exclude=*"],

@@ -382,13 +382,13 @@ def wait_for(condition: Callable[[], bool], timeout_s: float) -> bool:
 
 
 @contextlib.contextmanager
-def before_a_cluster() -> Iterator[Proxy]:
-    """A cluster of one node, which its clients reach through the proxy alone."""
+def before_a_cluster(properties: Mapping[str, str] | None = None) -> Iterator[Proxy]:
+    """A cluster of one node, which its clients reach through the proxy alone. `properties`: of its broker."""
     inner, outer = free_ports(2)
     proxy = Proxy({1: (outer, inner)})
     proxy.start()
     try:
-        with Cluster(clients={1: (inner, outer)}):
+        with Cluster(clients={1: (inner, outer)}, properties=properties):
             yield proxy
     finally:
         proxy.stop()

@@ -108,16 +108,16 @@ def _figures(what: str, results: list[dict[str, Any]]) -> str:
 
 
 def _bad(result: dict[str, Any]) -> str:
-    return f"| seed {result['seed']}, {result['round']} | {_cell(result['problems'][0])} | {_cell(result['cause'])} |"
+    return f"| seed {result['seed']}, {result['round']} | {cell(result['problems'][0])} | {cell(result['cause'])} |"
 
 
 def _broken(name: str, results: list[dict[str, Any]]) -> str:
     noticed = [r for r in results if r["verdict"] == BAD]
-    said = _cell(noticed[0]["problems"][0]) if noticed else "**not noticed**"
+    said = cell(noticed[0]["problems"][0]) if noticed else "**not noticed**"
     return f"| `{name}` | {len(results)} | {said} |"
 
 
-def _cell(text: str) -> str:
+def cell(text: str) -> str:
     line = " ".join(text.split()).replace("|", "/")
     short = line if len(line) <= 200 else line[:197] + "..."
     # What rounds found was written down when the invariants stood in a file of that name.
