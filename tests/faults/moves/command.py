@@ -23,7 +23,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.moves", description=__doc__)
     add = parser.add_argument
     add("--times", type=int, default=50, help="how often each scenario is played (50)")
-    add("--first", type=int, default=0, help="number of the first time, whose command is not killed (0)")
+    add("--first", type=int, default=0, help="number of the first time (0)")
     add("--seed", type=int, default=1, help="decides which point comes when, and what befalls besides (1)")
     add("--scenario", action="append", choices=sorted(SCENARIOS), help="only this one; may be repeated")
     add("--results", type=Path, help="append a line of JSON for each to this file")

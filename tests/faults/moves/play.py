@@ -23,6 +23,8 @@ TRIES = 8
 AGAIN = 0.35
 """How often the next run of a command is killed, too."""
 MOST_KILLS = 4
+FIRST = 8
+"""So many passages the shortest command has."""
 GIVE_UP = 0.15
 """How often a command that was killed is given up, where that may be."""
 
@@ -41,7 +43,7 @@ class Result:
     """Whether `offsets` ran all the time."""
     point: str | None = None
     """Where the command was to be killed first: which command of the scenario's, the point, and which passage
-    of it. None: nowhere."""
+    of it."""
     kills: list[str] = field(default_factory=list)
     given_up: bool = False
     refused: list[str] = field(default_factory=list)
@@ -71,11 +73,11 @@ class Points:
         for place in passed:
             self._aimed[kind].setdefault(f"{command} {place}", 0)
 
-    def next(self, kind: tuple[str, bool], rng: random.Random) -> str | None:
-        """One of those that were aimed at least; None while none is known."""
+    def next(self, kind: tuple[str, bool], rng: random.Random) -> str:
+        """One of those that were aimed at least; while none is known, any: the run after that comes by all."""
         aimed = self._aimed[kind]
         if not aimed:
-            return None
+            return f"0 any {rng.randint(1, FIRST)}"
         least = min(aimed.values())
         point = rng.choice(sorted(name for name, count in aimed.items() if count == least))
         aimed[point] += 1
@@ -110,7 +112,9 @@ class Playing:
             self.passed += ended.passed
             self.points.seen(kind, self._command, ended.passed)
             if ended.killed:
-                result.kills.append(f"{self._command} {next_wish}")
+                result.kills.append(f"{self._command} {ended.passed[-1]}")
+                if next_wish and next_wish.startswith("any "):
+                    result.point = result.kills[-1]
                 self.stage.problems += self.stage.writable(settled=False)
                 if may_give_up and self.random.random() < GIVE_UP:
                     result.given_up = True
@@ -158,7 +162,7 @@ class Player:
         result.records = sum(map(len, stage.history.written.values()))
         result.read = sum(map(len, stage.history.read.values()))
         result.verdict = BAD if result.problems else GOOD
-        if not result.problems and result.point is not None and result.point not in result.kills:
+        if not result.problems and result.point not in result.kills:
             result.verdict = NOT_REACHED
         result.seconds = round(time.monotonic() - began, 1)
         result.load = round(os.getloadavg()[0], 1)

@@ -36,7 +36,7 @@ CALL_S = 30.0
 
 class Points:
     """Each passage has a line in `passed`: the point's name, and how many times it was passed; at the one
-    that is called `wish` the process ends."""
+    that is called `wish` the process ends, or for `any 7` at the seventh of all."""
 
     def __init__(self, passed: Path, wish: str | None) -> None:
         self._file = os.open(passed, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -49,7 +49,7 @@ class Points:
             self._count[name] += 1
             place = f"{name} {self._count[name]}"
             os.write(self._file, place.encode() + b"\n")
-            if place == self._wish:
+            if self._wish in (place, f"any {self._count.total()}"):
                 os.kill(os.getpid(), signal.SIGKILL)
                 time.sleep(60)  # the signal may take a moment, and nothing may pass the point
 
