@@ -18,6 +18,7 @@ from tests.faults.moves.play import Points
 from tests.faults.moves.points import written
 from tests.faults.moves.scenarios import SCENARIOS
 from tests.faults.rounds.play import BAD
+from tests.faults.rounds.report import DOCUMENT, ROOT
 
 AT = ("orders", 0)
 
@@ -139,7 +140,7 @@ def test_a_command_that_comes_by_its_point_is_gone_and_all_that_it_came_by_is_to
     )
     ended = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": str(report.ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         timeout=120,
@@ -155,7 +156,7 @@ def test_a_command_that_comes_by_its_point_is_gone_and_all_that_it_came_by_is_to
 
 def test_the_figures_in_the_document_are_those_of_the_results() -> None:
     """`python -m tests.faults.moves.report --write` writes them anew."""
-    document = report.DOCUMENT.read_text()
+    document = DOCUMENT.read_text()
     assert report.BEGIN in document and report.END in document
     assert document == report.written(document, report.load())
 

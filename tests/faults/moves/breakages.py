@@ -37,15 +37,15 @@ def one_off() -> None:
 def done_before() -> None:
     """That a group was moved is on record before its offsets are written."""
 
-    def by(move: Any) -> Any:
-        def moved(self: GroupMoves, ways: Any) -> None:
+    def by(write: Any) -> Any:
+        def written(self: GroupMoves, ways: Any, *rest: Any) -> Any:
             records = [GroupMove(way.group, MOVED) for way in ways]
             self.survey.control.append_all(records, Deadline(CALL_S))
-            move(self, ways)
+            return write(self, ways, *rest)
 
-        return moved
+        return written
 
-    replace(GroupMoves, "move", by)
+    replace(GroupMoves, "_write", by)
 
 
 def ends_off() -> None:

@@ -74,7 +74,7 @@ class Points:
             self._aimed[kind].setdefault(f"{command} {place}", 0)
 
     def next(self, kind: tuple[str, bool], rng: random.Random) -> str:
-        """One of those that were aimed at least; while none is known, any: the run after that comes by all."""
+        """One of those that were aimed at least; while none is known, any: the next run comes by all."""
         aimed = self._aimed[kind]
         if not aimed:
             return f"0 any {rng.randint(1, FIRST)}"
@@ -141,12 +141,13 @@ class Player:
         self.points = Points()
         self.commit = tree()
 
-    def play(self, scenario: str, number: int) -> Result:
+    def play(self, scenario: str, number: int, point: str | None = None) -> Result:
+        """`point`: where it is killed first; None: at one that was aimed at least."""
         rng = random.Random(f"{self.seed} {scenario} {number}")
         offsets = number % 2 == 1
         result = Result(scenario, self.seed, number, datetime.now(UTC).isoformat(timespec="seconds"))
         result.commit, result.offsets, result.broken = self.commit, offsets, self.world.broken
-        result.point = self.points.next((scenario, offsets), rng)
+        result.point = point or self.points.next((scenario, offsets), rng)
         began = time.monotonic()
         name = f"k{self.seed}{''.join(c for c in scenario if c.isalpha())}{number}"
         of = SCENARIOS[scenario]

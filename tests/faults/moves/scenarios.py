@@ -241,8 +241,9 @@ def topics_move(stage: Stage, play: Play) -> None:
     moved = play("cutover", *_named(goes), *WAIT, *QUIET, may_give_up=True)
     if moved is None:
         ended = stage.command("demote", *goes, *QUIET)
-        if ended.code and "means no topic that is promoted" not in ended.said:
-            stage.problems.append(f"demote ended with {ended.code}: {ended.report.get('refused')}")
+        why = ended.report.get("refused") or ended.said[-200:]
+        if ended.code and "means no topic that is promoted" not in why:
+            stage.problems.append(f"demote ended with {ended.code}: {why}")
         _at_home(stage)
         return
     _gone(stage)

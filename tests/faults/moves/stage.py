@@ -134,8 +134,10 @@ class Stage:
             eventually(lambda: all(self.denied().values()), "the copies to be read only", 60)
 
     def _under_way(self) -> bool:
-        copied = all(0 not in (self.link.arrived(topic) or [0]) for topic in self.topics.values())
-        return copied and all(len(self.history.read[group]) >= 20 for group in self.history.due)
+        there = all(len(self.history.read[group]) >= 20 for group in self.history.due)
+        return there and all(
+            0 not in end_offsets(self.link.target, topic).values() for topic in self.topics.values()
+        )
 
     def _let_write(self, topics: Iterable[str]) -> None:
         admin = AdminClient({"bootstrap.servers": self.link.source, "log_level": 4})
@@ -146,7 +148,9 @@ class Stage:
     def close(self) -> None:
         """Whatever state it is in, nothing of it goes on."""
         self.world.proxy.unreachable.clear()
-        for end in (self.stop_reading, self.load.stop, *(partial(self.stop, name) for name in self.apps)):
+        ends: list[Callable[[], None]] = [self.stop_reading, self.load.stop]
+        ends += [partial(self.stop, name) for name in self.apps]
+        for end in ends:
             with suppress(Exception):
                 end()
 
