@@ -92,6 +92,8 @@ class Control:
     """What operators have paused, limited or promoted."""
     group_moves: dict[str, GroupMove] = field(default_factory=dict)
     """Source group -> how far it is on its way to the target, if it is."""
+    followed: set[str] = field(default_factory=set)
+    """Source groups that were on their way, or moved, and were given back to `offsets`."""
     handed_over: dict[str, kinds.HandedOver] = field(default_factory=dict)
     """Source topic id -> what was said last where its consumers may go on at the target."""
     pipelines: dict[int, PipelineVersion] = field(default_factory=dict)
@@ -316,6 +318,8 @@ class Control:
 
     def _on_group_move(self, offset: int, r: kinds.GroupMove) -> None:
         _take_move(self.group_moves, offset, r)
+        if r.state == FOLLOWED:
+            self.followed.add(r.group)
 
     def _on_promotion(self, offset: int, r: kinds.Promotion) -> None:
         self.steering = replace(

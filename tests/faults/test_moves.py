@@ -42,12 +42,12 @@ def test_killed_at_a_step_a_move_comes_to_its_end_and_each_group_reads_each_reco
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    ("broken", "scenario", "point", "said"),
+    ("broken", "scenario", "number", "point", "said"),
     [
-        ("done-before", "move-group", "0 group's offsets, before 1", "twice"),
-        ("one-off", "cutover", "0 step link 1", "lost"),
-        ("ends-off", "cutover", "0 step link 1", "was written down"),
-        ("not-given-back", "demote", "0 step link 1", "is promoted"),
+        ("done-before", "move-group", 2, "0 group's offsets, before 1", "twice"),
+        ("one-off", "cutover", 2, "0 step link 1", "lost"),
+        ("ends-off", "cutover", 4, "0 step link 1", "was written down"),
+        ("not-given-back", "demote", 2, "0 step link 1", "is promoted"),
     ],
 )
 def test_a_command_that_is_broken_is_found_out(
@@ -56,10 +56,11 @@ def test_a_command_that_is_broken_is_found_out(
     monkeypatch: pytest.MonkeyPatch,
     broken: str,
     scenario: str,
+    number: int,
     point: str,
     said: str,
 ) -> None:
     monkeypatch.setattr(world, "broken", broken)
-    result = Player(world, SEED + 100, tmp_path).play(scenario, 0, point)
+    result = Player(world, SEED, tmp_path).play(scenario, number, point)
     assert result.verdict == BAD
     assert any(said in problem for problem in result.problems), result.line()

@@ -292,6 +292,9 @@ def test_killed_between_two_steps_another_run_comes_to_the_same_end_and_so_does_
     report, code = move(link, free[1], *backs, "--back")
     assert (code, states(report)) == (3, {free[1]: "refused", **dict.fromkeys(backs, "done")})
     assert "was not moved" in refusals(report)[free[1]]
+    # As after a run that was killed at its end.
+    report, code = move(link, *backs, "--back")
+    assert (code, states(report)) == (0, dict.fromkeys(backs, "kept")), report
     assert {group: of for group, of in taken(link).items() if group in stood} == dict.fromkeys(
         (free[0], *ons), "moved"
     )

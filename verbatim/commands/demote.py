@@ -53,7 +53,8 @@ def demote(
     if output == "json":
         echo_json(as_json(run, error))
     elif error is None:
-        what = "nothing was changed" if dry_run else f"copied again: {', '.join(run.found)}"
+        again = f"copied again: {', '.join(run.found)}" if run.found else "all of them are copied already"
+        what = "nothing was changed" if dry_run else again
         click.echo(f"ok: done in {run.steps.seconds:.1f} s: {what}")
     else:
         click.echo("REFUSED: nothing was changed; mend what is named, and run it again")

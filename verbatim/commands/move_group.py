@@ -99,7 +99,7 @@ def _tell(group: str, step: Step) -> None:
 def plan_line(way: Way) -> str:
     """What is to be done with a group, and what stands in its way."""
     said = {
-        "kept": "was moved before",
+        "kept": "done before",
         "refused": f"REFUSED: {way.refused}",
     }.get(way.state, f"{len(way.partitions)} partitions, to {shown(way.target_group)}")
     waits = f"; waits: {'; '.join(way.waits)}" if way.waits and way.state != "refused" else ""

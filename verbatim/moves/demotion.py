@@ -66,10 +66,13 @@ class Demotion:
                     self._give_back(control, step)
 
     def _chosen(self, control: ControlLog) -> dict[str, Promotion]:
-        promotions = control.refresh(Deadline(CALL_S)).steering.promotions
+        """Without those that are copied: a run that was killed may have given them back."""
+        state = control.refresh(Deadline(CALL_S))
+        promotions = state.steering.promotions
+        names = {*promotions, *(origin.topic for origin in state.origins.values())}
         for entry in self.options.topics:
-            if not any(topic_names.matches(entry, topic) for topic in promotions):
-                raise SettingsError(f"TOPIC: {entry} means no topic that is promoted")
+            if not any(topic_names.matches(entry, topic) for topic in names):
+                raise SettingsError(f"TOPIC: {entry} means no topic of this link")
         return {
             topic: of
             for topic, of in sorted(promotions.items())

@@ -21,6 +21,7 @@ from verbatim.moves.group_ways import CALL_S, State, Way, Ways
 class GroupsBack(Ways):
     """To the source."""
 
+    before = "at the source already"
     releases = False
 
     def listed(self) -> dict[str, Group]:
@@ -34,6 +35,8 @@ class GroupsBack(Ways):
     def chosen(self, group: str) -> tuple[State, str]:
         if group in self.survey.control.state.group_moves:
             return "waiting", ""
+        if group in self.survey.control.state.followed:
+            return "kept", ""
         return "refused", "it was not moved, nor is it on its way"
 
     def look(self, ways: Sequence[Way]) -> dict[str, Verdict]:

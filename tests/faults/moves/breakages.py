@@ -9,8 +9,8 @@ from typing import Any
 from common.link.control_kinds import GroupMove
 from common.link.control_records import MOVED
 from common.ports import Deadline
-from offsets.group_calls import GroupCalls
 from offsets.groups import Groups
+from offsets.translation_index import PartitionIndex
 from tests.faults.moves.points import replace
 from verbatim.moves import demotion, handover, promotion
 from verbatim.moves.group_move import GroupMoves
@@ -19,19 +19,16 @@ CALL_S = 30.0
 
 
 def one_off() -> None:
-    """A group goes on one offset too late."""
+    """Each offset is translated to the one behind it."""
 
-    def by(commit: Any) -> Any:
-        def committed(self: Any, wanted: Any, timeout_s: float) -> Any:
-            late = {
-                group: {at: of._replace(offset=of.offset + 1) for at, of in offsets.items()}
-                for group, offsets in wanted.items()
-            }
-            return commit(self, late, timeout_s)
+    def by(translate: Any) -> Any:
+        def translated(self: Any, offset: int, origin: int | None) -> Any:
+            found = translate(self, offset, origin)
+            return found if found.offset is None else found._replace(offset=found.offset + 1)
 
-        return committed
+        return translated
 
-    replace(GroupCalls, "commit", by)
+    replace(PartitionIndex, "translate", by)
 
 
 def done_before() -> None:

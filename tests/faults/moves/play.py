@@ -95,8 +95,10 @@ class Points:
 class Playing:
     """A scenario's command, killed and run again (scenarios.Play)."""
 
-    def __init__(self, stage: Stage, points: Points, result: Result, rng: random.Random) -> None:
+    def __init__(self, stage: Stage, points: Points, result: Result, rng: random.Random, once: bool) -> None:
+        """`once`: it is killed no more than once, and never given up."""
         self.stage, self.points, self.result, self.random = stage, points, result, rng
+        self._once = once
         self.passed: list[str] = []
         self._command = -1
 
@@ -116,10 +118,10 @@ class Playing:
                 if next_wish and next_wish.startswith("any "):
                     result.point = result.kills[-1]
                 self.stage.problems += self.stage.writable(settled=False)
-                if may_give_up and self.random.random() < GIVE_UP:
+                if may_give_up and not self._once and self.random.random() < GIVE_UP:
                     result.given_up = True
                     return None
-                again = self.random.random() < AGAIN and len(result.kills) < MOST_KILLS
+                again = self.random.random() < AGAIN and len(result.kills) < (1 if self._once else MOST_KILLS)
                 next_wish = self.random.choice(self.points.of(kind, self._command)) if again else None
                 continue
             if ended.code == 0:
@@ -142,7 +144,7 @@ class Player:
         self.commit = tree()
 
     def play(self, scenario: str, number: int, point: str | None = None) -> Result:
-        """`point`: where it is killed first; None: at one that was aimed at least."""
+        """`point`: where it is killed, and nowhere else; None: first at one that was aimed at least."""
         rng = random.Random(f"{self.seed} {scenario} {number}")
         offsets = number % 2 == 1
         result = Result(scenario, self.seed, number, datetime.now(UTC).isoformat(timespec="seconds"))
@@ -154,7 +156,7 @@ class Player:
         stage = Stage(self.world, name, rng.randrange(2**31), offsets, dict(of.variables))
         try:
             stage.begin()
-            of.drive(stage, Playing(stage, self.points, result, rng))
+            of.drive(stage, Playing(stage, self.points, result, rng, point is not None))
         except Exception as error:  # noqa: BLE001 - what came of it is told, whatever it is
             stage.problems.append(f"{type(error).__name__}: {error}")
         finally:

@@ -484,6 +484,8 @@ def test_a_group_is_held_only_by_the_answer_to_what_was_asked_last() -> None:
     assert moves(asked, {"state": FOLLOWED}, late) == {}
     assert moves(asked, late, {"state": MOVED}, late) == {"g": GroupMove(2, MOVED)}
     assert moves(asked, late, {"state": MOVED}, {"state": FOLLOWED}) == {}
+    back = control(*(("group-move", {"group": "g", **said}) for said in (asked, {"state": FOLLOWED}, late)))
+    assert back.followed == {"g"}, "it was on its way once"
     with pytest.raises(ControlError, match="parked"):
         moves({"state": "parked"})
 
