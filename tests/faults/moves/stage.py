@@ -149,10 +149,18 @@ class Stage:
         """Whatever state it is in, nothing of it goes on."""
         self.world.proxy.unreachable.clear()
         ends: list[Callable[[], None]] = [self.stop_reading, self.load.stop]
-        ends += [partial(self.stop, name) for name in self.apps]
+        ends += [*(partial(self.stop, name) for name in self.apps), self._forget]
         for end in ends:
             with suppress(Exception):
                 end()
+
+    def _forget(self) -> None:
+        """Its topics would make each look at a whole cluster longer."""
+        for cluster in self.world.clusters.values():
+            admin = AdminClient({"bootstrap.servers": cluster, "log_level": 4})
+            mine = [t for t in admin.list_topics(timeout=CALL_S).topics if t.startswith(f"{self.name}.")]
+            for done in admin.delete_topics(mine).values() if mine else ():
+                done.result(CALL_S)
 
     def start(self, *names: str, link: Link | None = None) -> None:
         made: dict[str, Callable[[], Running]] = {
