@@ -267,6 +267,7 @@ def demote(stage: Stage, play: Play) -> None:
     stage.load.write(goes, None)
     stage.stop_reading(1, 2)
     _done(stage, "cutover", *_named(goes), *WAIT, *QUIET)
+    stage.given_back = True
     play("demote", *goes, *QUIET)
     _at_home(stage)
 

@@ -104,6 +104,8 @@ class Stage:
         self.problems: list[str] = []
         self.commands = 0
         self.before_command: Callable[[], None] = lambda: None
+        self.given_back = False
+        """Whether topics are given back: others are kept from writing a moment later, and nobody does."""
         self.kept: set[str] = set()
         """What records are called that stay at the source, and are nobody's."""
 
@@ -211,7 +213,7 @@ class Stage:
 
     def writable(self, settled: bool) -> list[str]:
         """What is wrong about who may write the copies."""
-        if self.link.settings.acl_sync == "off":
+        if self.link.settings.acl_sync == "off" or (self.given_back and not settled):
             return []
         denied = self.denied()  # before: a promotion is on record first
         states = self.promotions()
