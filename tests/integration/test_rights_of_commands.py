@@ -31,10 +31,10 @@ from common.link.permissions import (
     UNDO,
     Right,
 )
-from tests.integration.test_drill import hooks
 from tests.support.brokers import Record, create_topic, produce
 from tests.support.guarded import Guarded, commit, includes, variables
 from tests.support.harness import Running
+from tests.support.hooks import hooks
 from tests.support.secured import Denied, SecuredCluster
 from verbatim.main import cli
 
