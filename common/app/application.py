@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import zlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
@@ -61,6 +62,25 @@ def epoch_length(application: str, link: str, epoch: int, halted: bool) -> float
     return longest * (1 - 0.1 * zlib.crc32(f"{link}/{application}/{epoch}".encode()) / 2**32)
 
 
+@dataclass
+class Beginning:
+    """Of an epoch whose lanes were asked for at a time, in seconds: what changes faster than they begin, the
+    pipeline say, would keep everything from being copied."""
+
+    asked_at: float
+    heard_at: float | None = None
+    """When one of them was first heard."""
+
+    def heard(self, now: float) -> None:
+        self.heard_at = now if self.heard_at is None else self.heard_at
+
+    def is_over(self, now: float) -> bool:
+        """Whether the epoch has gone on for as long as its lanes took to begin."""
+        if self.heard_at is None:
+            return now - self.asked_at >= BEGIN_S
+        return now - self.heard_at >= min(self.heard_at - self.asked_at, BEGIN_S)
+
+
 class Application(Role):
     """One instance of the replicator or the deduplicator. `run` returns the exit code."""
 
@@ -76,9 +96,7 @@ class Application(Role):
         """How many it was planned for, if there is enough for so many to do."""
         self.running = False
         """Whether an epoch runs."""
-        self._begun_at = 0.0
-        self._spoke_at: float | None = None
-        """When its lanes were asked for, and when one of them was first heard."""
+        self._beginning = Beginning(0.0)
         self.failures = 0
         """Epochs one after the other that failed, or in a bounded run left things as they were."""
         self._lanes_not_told = False
@@ -174,13 +192,13 @@ class Application(Role):
             rows = self._ended_rows()
             if (running := self.counters.sums(self.term, self.epoch)) is not None:
                 self.report.show_running(running)
-                self._spoke_at = now if self._spoke_at is None else self._spoke_at
+                self._beginning.heard(now)
             if rows is not None:
                 if (code := self._after_epoch(rows)) is not None:
                     return code
             elif not jobs.active:
                 self._after_failure(jobs)
-            elif now >= replan_at and self._may_end(now):
+            elif now >= replan_at and (not self._runs_as_wanted() or self._beginning.is_over(now)):
                 replan_at = now + self.settings.topic_refresh_interval_s
                 if self._asks_for_replan():
                     self._end_epoch()
@@ -199,17 +217,10 @@ class Application(Role):
         self.lanes_running = len(shares)
         if shares:
             jobs.submit([self.lane_plan(share, lane) for lane, share in enumerate(shares)])
-        self.running, self._begun_at, self._spoke_at = True, ports.monotonic(), None
+        self.running, self._beginning = True, Beginning(ports.monotonic())
 
-    def _may_end(self, now: float) -> bool:
-        """Whether there are other lanes than those that are wanted, or the epoch has gone on for as long as
-        they took to begin: what changes faster than that, the pipeline say, would keep everything from being
-        copied."""
-        if not self.lanes_running or self._planned_lanes != self.lanes_wanted:
-            return True
-        if self._spoke_at is None:
-            return now - self._begun_at >= BEGIN_S
-        return now - self._spoke_at >= min(self._spoke_at - self._begun_at, BEGIN_S)
+    def _runs_as_wanted(self) -> bool:
+        return self.lanes_running > 0 and self._planned_lanes == self.lanes_wanted
 
     def lane_plan(self, share: LaneShare, lane: int) -> Plan:
         """What a lane of this epoch is to do, as JSON."""

@@ -135,7 +135,7 @@ EXPECTED: dict[str, tuple[type[VerbatimError], str, str]] = {
     "an unknown certificate": (
         LinkRefused,
         "PROPERTIES_SSL_CA_LOCATION",
-        r"not trusted \(self-signed certificate\): set ssl.ca.location",
+        r"not trusted \(unable to get local issuer certificate\): set ssl.ca.location",
     ),
     "a wrong password": (
         LinkRefused,

@@ -270,6 +270,7 @@ def test_the_golden_control_topic_adds_up_to_what_it_always_did() -> None:
     wanted["led_by"] = {"replicator": "host/1", "deduplicator": "host/2"}
     # And which groups were moved.
     wanted["group_moves"] = {}
+    wanted["followed"] = []
     # And where its topics were handed over.
     wanted["handed_over"] = {}
     # And which pipelines there were.
