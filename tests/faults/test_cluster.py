@@ -22,14 +22,15 @@ Cluster = tuple[str, dict[str, Application]]
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    """A standalone master with two workers of three cores, which take nobody without their secret."""
+def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """A standalone master with two workers of two cores, or as many as a test asks for, which take nobody
+    without their secret."""
     conf = {
         "spark.authenticate": "true",
         "spark.network.crypto.enabled": "true",
         "spark.authenticate.secret": "s3cret",
     }
-    url, daemons = standalone(tmp_path, workers=2, cores=3, memory="2g", conf=conf)
+    url, daemons = standalone(tmp_path, workers=2, cores=getattr(request, "param", 2), memory="2g", conf=conf)
     try:
         for daemon in daemons.values():
             daemon.start()
@@ -150,6 +151,7 @@ def test_lanes_follow_executors_that_go_and_come(
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.parametrize("cluster", [3], indirect=True)
 def test_links_of_a_folder_share_the_executors_of_a_cluster(
     source: Kafka, target: Kafka, names: Names, tmp_path: Path, cluster: Cluster
 ) -> None:
