@@ -9,7 +9,7 @@ from common.kafka.client import clients
 from common.link.control_log import ControlLog
 from common.partitions import PartitionName
 from common.ports import Deadline
-from offsets import translation_index, two_way
+from offsets import two_way
 from offsets.held_ends import HeldEnds
 from offsets.readers import MappingTail
 from offsets.return_link import ReturnLink, settle
@@ -42,14 +42,15 @@ class Translations:
         """Read the mappings to their end, and then what the link has said: a topic that has joined another in
         its destination is on record before its first record is delivered there."""
         self._held.look(deadline)
-        if self.returning is not None:
+        if self.returning is None:
+            self.tail.catch_up()
+        else:
             # Whichever side a record is read at, its copy's mapping is known, and that of all that stand
             # before it where it was produced.
             for tail in (self.returning.tail, self.tail, self.returning.tail):
                 settle(tail)
             copies = sorted(set(self.control.state.copies().values()))
             self.returning.look(self.target_admin, copies, deadline)
-        self.tail.catch_up()
         self._held.tell()
         self.control.refresh(deadline)
 
@@ -95,8 +96,6 @@ class Translations:
             return known.reverse(offset, self.origin(at))
         to = known.destination
         there = self.returning.partition(to, at)
-        if there is None:
-            return Translation(None, False, translation_index.NOTHING_COPIED)
         return two_way.cut(there, known, offset, self.returning.origin(to), self.origin(at))
 
     def meets_others(self, known: PartitionIndex) -> bool:

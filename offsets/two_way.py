@@ -18,7 +18,7 @@ NOT_BACK_YET = "link-back-behind"
 
 
 def cut(
-    there: PartitionIndex,
+    there: PartitionIndex | None,
     back: PartitionIndex | None,
     offset: int,
     origin: int | None,
@@ -33,7 +33,7 @@ def cut(
         found = there.translate(offset, origin)
         if not found.exact:
             return found
-    elif there.start is None or offset > there.next:
+    elif there is None or there.start is None or offset > there.next:
         return Translation(None, False, NOTHING_COPIED)
     read, unread = there.around(offset)
     if read is None:

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 from common.link.control_log import ControlLog
 from tests.conftest import Kafka, Names
-from tests.integration.test_cutover import cutover, load, member, refused_at, work
+from tests.integration.test_cutover import cutover, load, refused_at, work
 from tests.integration.test_failover import failover
 from tests.integration.test_group_moves import Killed, killed_at, rest
 from tests.integration.test_offsets import commit, committed, once, run, with_settings
@@ -27,6 +27,7 @@ from tests.support.brokers import (
     create_topic,
     delete_topic,
     end_offsets,
+    member,
     produce,
     read_all,
     wait_until,

@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, Producer
 
 from tests.conftest import Kafka, Names
 from tests.integration.test_offsets import commit, committed, in_step
-from tests.support.brokers import Record, create_topic, produce, wait_until
+from tests.support.brokers import Record, create_topic, member, produce, wait_until
 from tests.support.harness import Link
 from verbatim.main import cli
 from verbatim.verify.link import verify_link
@@ -41,22 +41,6 @@ def refused_at(report: dict[str, Any]) -> str | None:
     states = [(step["name"], step["state"]) for step in report["steps"]]
     assert all(state != "refused" for _, state in states[:-1])
     return states[-1][0] if states[-1][1] == "refused" else None
-
-
-def member(bootstrap: str, group: str, topic: str) -> Consumer:
-    """A consumer as people write them: subscribed, committing what it has worked on."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": group,
-            "auto.offset.reset": "earliest",
-            "enable.auto.commit": False,
-            "session.timeout.ms": 6000,
-            "fetch.wait.max.ms": 50,
-        }
-    )
-    consumer.subscribe([topic])
-    return consumer
 
 
 def work(consumer: Consumer, most: int, give_up_s: float = 20.0) -> list[bytes]:

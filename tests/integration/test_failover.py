@@ -17,9 +17,9 @@ from click.testing import CliRunner
 from common.link import identity
 from offsets.group_offsets import decode
 from tests.conftest import Kafka, Names
-from tests.integration.test_cutover import member, refused_at, work
+from tests.integration.test_cutover import refused_at, work
 from tests.integration.test_offsets import commit, committed, in_step
-from tests.support.brokers import Record, create_topic, produce, read_all, topics
+from tests.support.brokers import Record, create_topic, member, produce, read_all, topics
 from tests.support.harness import Link, eventually
 from verbatim.local.kafka_cluster import Cluster
 from verbatim.main import cli

@@ -24,7 +24,7 @@ from offsets.service import Service
 from offsets.survey import Found
 from offsets.writer import RecordLog
 from tests.conftest import Kafka, Names
-from tests.integration.test_cutover import cutover, load, member, work
+from tests.integration.test_cutover import cutover, load, work
 from tests.integration.test_failover import failover
 from tests.integration.test_offsets import (
     commit,
@@ -36,7 +36,16 @@ from tests.integration.test_offsets import (
     once,
     run,
 )
-from tests.support.brokers import Record, Seen, create_topic, end_offsets, produce, read_all, wait_until
+from tests.support.brokers import (
+    Record,
+    Seen,
+    create_topic,
+    end_offsets,
+    member,
+    produce,
+    read_all,
+    wait_until,
+)
 from tests.support.harness import Link, eventually
 from verbatim.main import cli
 from verbatim.moves.group_move import GroupMoves

@@ -19,7 +19,7 @@ from common.link.control_kinds import LetGo, Promotion
 from common.link.control_log import ControlLog
 from deduplicator.lane.letting_go import LettingGo
 from tests.conftest import Kafka, Names
-from tests.integration.test_cutover import KEPT, PARTITIONS, cutover, load, member, refused_at, work
+from tests.integration.test_cutover import KEPT, PARTITIONS, cutover, load, refused_at, work
 from tests.integration.test_group_moves import Killed, move, rest
 from tests.integration.test_offsets import commit, committed, in_step
 from tests.support.brokers import (
@@ -27,6 +27,7 @@ from tests.support.brokers import (
     create_topic,
     delete_records,
     end_offsets,
+    member,
     produce,
     read_all,
     wait_until,

@@ -13,10 +13,10 @@ from click.testing import CliRunner
 
 from common.link.permissions import DEDUPLICATOR, OFFSETS, REPLICATOR
 from tests.conftest import Kafka, Names
-from tests.integration.test_cutover import KEPT, cutover, load, member, refused_at, work
+from tests.integration.test_cutover import KEPT, cutover, load, refused_at, work
 from tests.integration.test_group_moves import open_transaction, rest
 from tests.integration.test_offsets import commit, committed, in_step
-from tests.support.brokers import Record, create_topic, end_offsets, produce, topics, wait_until
+from tests.support.brokers import Record, create_topic, end_offsets, member, produce, topics, wait_until
 from tests.support.guarded import Guarded
 from tests.support.harness import Link
 from tests.support.secured import Right, SecuredCluster

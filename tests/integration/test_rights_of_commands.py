@@ -33,7 +33,7 @@ from common.link.permissions import (
 )
 from tests.support.brokers import Record, create_topic, produce
 from tests.support.guarded import Guarded, commit, includes, variables
-from tests.support.harness import Running
+from tests.support.harness import Running, stop_all
 from tests.support.hooks import hooks
 from tests.support.secured import Denied, SecuredCluster
 from verbatim.main import cli
@@ -109,10 +109,7 @@ def at_work(link: Guarded) -> Iterator[list[Running]]:
     try:
         yield running
     finally:
-        for each in running:
-            each.application.stopping.set()
-        for each in running:
-            each.wait(60)
+        stop_all(running, 60)
 
 
 @pytest.mark.timeout(900)

@@ -13,11 +13,11 @@ import pytest
 from confluent_kafka import Consumer
 
 from tests.conftest import Kafka, Names
-from tests.integration.test_cutover import PARTITIONS, load, member
+from tests.integration.test_cutover import PARTITIONS, load
 from tests.integration.test_group_moves import move, refusals, rest, states
 from tests.integration.test_offsets import commit_all, committed
 from tests.integration.test_two_way import KEPT, ON, running
-from tests.support.brokers import Record, create_topic, produce, read_all
+from tests.support.brokers import Record, create_topic, member, produce, read_all
 from tests.support.harness import Link, eventually
 
 

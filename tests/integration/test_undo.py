@@ -15,10 +15,10 @@ from click.testing import CliRunner
 from common.errors import SettingsError
 from offsets.groups import Groups
 from tests.conftest import Kafka, Names
-from tests.integration.test_cutover import KEPT, cutover, load, member, refused_at, work
+from tests.integration.test_cutover import KEPT, cutover, load, refused_at, work
 from tests.integration.test_group_moves import Killed, killed_at, rest
 from tests.integration.test_offsets import commit, committed
-from tests.support.brokers import Record, create_topic, produce, read_all
+from tests.support.brokers import Record, create_topic, member, produce, read_all
 from tests.support.harness import Link
 from tests.support.unchanged import assert_unchanged, everything
 from verbatim.main import cli

@@ -287,6 +287,24 @@ def _seen(message: Message) -> Seen:
     return Seen(offset, message.key(), message.value(), message.headers(), kind, timestamp)  # type: ignore[arg-type]
 
 
+def member(bootstrap: str, group: str, *topics: str, **more: Any) -> Consumer:
+    """A consumer as people write them: subscribed, committing what it has worked on; `more` of its
+    properties."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "session.timeout.ms": 6000,
+            "fetch.wait.max.ms": 50,
+            **more,
+        }
+    )
+    consumer.subscribe(list(topics))
+    return consumer
+
+
 def wait_until(condition: Callable[[], T], what: str, timeout_s: float = _TIMEOUT_S) -> T:
     """Look until `condition()` is something true, and return that. Raises TimeoutError naming `what`.
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
@@ -166,6 +166,14 @@ class Running:
         return self.code
 
 
+def stop_all(instances: Collection[Running], timeout_s: float) -> None:
+    """Each is told before any is waited for; raises what one raised."""
+    for instance in instances:
+        instance.application.stopping.set()
+    for instance in instances:
+        instance.wait(timeout_s)
+
+
 class Link:
     """A link under test: its settings, and ways to run its applications."""
 
@@ -227,10 +235,7 @@ class Link:
         try:
             yield instances
         finally:
-            for instance in instances:
-                instance.application.stopping.set()
-            for instance in instances:
-                instance.wait(30)
+            stop_all(instances, 30)
 
     def control(self) -> Control:
         """What the control topic says now; nothing, where there is none yet."""

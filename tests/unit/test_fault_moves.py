@@ -18,7 +18,7 @@ from tests.faults.moves.play import Points
 from tests.faults.moves.points import written
 from tests.faults.moves.scenarios import SCENARIOS
 from tests.faults.rounds.play import BAD
-from tests.faults.rounds.report import DOCUMENT, ROOT
+from tests.faults.rounds.report import DOCUMENT, ROOT, load
 
 AT = ("orders", 0)
 
@@ -158,11 +158,11 @@ def test_the_figures_in_the_document_are_those_of_the_results() -> None:
     """`python -m tests.faults.moves.report --write` writes them anew."""
     document = DOCUMENT.read_text()
     assert report.BEGIN in document and report.END in document
-    assert document == report.written(document, report.load())
+    assert document == report.written(document, load(report.RESULTS))
 
 
 def test_a_bad_one_stays_in_the_results_with_its_cause() -> None:
-    for result in report.load():
+    for result in load(report.RESULTS):
         assert result["scenario"] in SCENARIOS
         assert result["verdict"] != BAD or result.get("cause") or result.get("broken"), result
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import closing
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException
@@ -53,16 +54,26 @@ class _Survey:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._admin = clients.admin(settings.client_config("destination", "admin"))
-        self._members = self._groups()
+
+    @cached_property
+    def _names(self) -> set[str]:
+        return set(topics.names(self._admin, "target", Deadline(CALL_S)))
+
+    @cached_property
+    def _members(self) -> dict[str, bool]:
+        return self._groups()
 
     def rows(self) -> Iterable[Line]:
         known, rows = self.controls()
+        for link in summary.traces(self._names, self._members) - known.keys() - rows.keys():
+            topic = link + summary.CONTROL
+            why = f"topic {topic} says nothing of it, or can't be seen; if CONTROL_TOPIC gives it another: --control-topic"
+            rows[link] = summary.unread(link, topic, why)
         return [*self._known(known), *(row for link, row in rows.items() if link not in known)]
 
     def controls(self) -> tuple[dict[str, tuple[str, Control]], dict[str, Line]]:
-        """Links by their control topics, and those of which these say nothing."""
-        names = topics.names(self._admin, "target", Deadline(CALL_S))
-        wanted = {name for name in names if name.endswith(summary.CONTROL)}
+        """Links by their control topics, and those that can't be read."""
+        wanted = {name for name in self._names if name.endswith(summary.CONTROL)}
         if self._settings.control_topic_name:
             wanted.add(self._settings.control_topic_name)
         said, failed = self._read(wanted, None)
@@ -79,10 +90,6 @@ class _Survey:
         for topic, why in failed.items():
             link = topic.removesuffix(summary.CONTROL)
             rows[link] = summary.unread(link, topic, f"topic {topic}: {why}")
-        for link in summary.traces(names, self._members) - known.keys() - rows.keys():
-            topic = link + summary.CONTROL
-            why = f"topic {topic} says nothing of it, or can't be seen; if CONTROL_TOPIC gives it another: --control-topic"
-            rows[link] = summary.unread(link, topic, why)
         return known, rows
 
     def _known(self, states: Mapping[str, tuple[str, Control]]) -> Iterable[Line]:

@@ -256,9 +256,9 @@ class _Look:
 
     def _changes(self) -> None:
         pretended, factor = self.target.pretended, self.settings.replication_factor
+        made_by = {self.settings.group_offsets_topic: "offsets", self.settings.schemas_topic: "schemas"}
         for name, new in pretended.topics.items():
-            by = self.settings.own_topic_kinds.get(name, "")
-            by = {"group-offsets": "offsets", "schemas": "schemas"}.get(by, "")
+            by = made_by.get(name, "")
             config = {**(new.config or {}), **pretended.config.get(name, {})}
             self.report.changes.append(Change("topic", name, new.num_partitions, factor, config, by))
         for name, new in self.source.pretended.topics.items():

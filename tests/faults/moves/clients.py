@@ -9,9 +9,10 @@ import time
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Message, Producer
+from confluent_kafka import KafkaException, Message, Producer
 
 from tests.faults.moves.oracle import History, Read
+from tests.support.brokers import member
 
 CALL_S = 20.0
 PAUSE_S = 0.03
@@ -122,18 +123,7 @@ class Reader:
     ) -> None:
         self.pause_s = READ_S
         self.cluster, self.group, self._history = cluster, group, history
-        self._consumer = Consumer(
-            {
-                "bootstrap.servers": bootstrap,
-                "group.id": group,
-                "auto.offset.reset": "earliest",
-                "enable.auto.commit": False,
-                "session.timeout.ms": 6000,
-                "fetch.wait.max.ms": 50,
-                "log_level": 0,
-            }
-        )
-        self._consumer.subscribe(list(topics))
+        self._consumer = member(bootstrap, group, *topics, log_level=0)
         self._stop = threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)

@@ -3,14 +3,11 @@ tests.faults.moves.report [--write]. Plays nothing."""
 
 from __future__ import annotations
 
-import json
-import re
 import sys
-from pathlib import Path
 from typing import Any
 
 from tests.faults.rounds.play import BAD
-from tests.faults.rounds.report import DOCUMENT, ROOT, cell
+from tests.faults.rounds.report import DOCUMENT, ROOT, between, cell, load
 
 RESULTS = ROOT / "tests" / "faults" / "moves.jsonl"
 BEGIN, END = (
@@ -19,10 +16,6 @@ BEGIN, END = (
 )
 
 Results = list[dict[str, Any]]
-
-
-def load(path: Path = RESULTS) -> Results:
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def summary(results: Results) -> str:
@@ -70,15 +63,14 @@ def _figures(name: str, results: Results) -> str:
 
 def written(document: str, results: Results) -> str:
     """The document with its figures as the results have them."""
-    between = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
-    return between.sub(lambda _: f"{BEGIN}\n{summary(results)}\n{END}", document)
+    return between(document, BEGIN, summary(results), END)
 
 
 def main() -> None:
     if sys.argv[1:] == ["--write"]:
-        DOCUMENT.write_text(written(DOCUMENT.read_text(), load()))
+        DOCUMENT.write_text(written(DOCUMENT.read_text(), load(RESULTS)))
     else:
-        print(summary(load()))
+        print(summary(load(RESULTS)))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from tests.faults.moves.clients import Load, Reader
 from tests.faults.moves.oracle import SOURCE, TARGET, History, Partition
 from tests.faults.rounds.proxy import Proxy, before_a_cluster
 from tests.support.brokers import create_topic, end_offsets, read_all
-from tests.support.harness import Link, Running, ThreadDeduplicator, ThreadReplicator, eventually
+from tests.support.harness import Link, Running, eventually, stop_all
 from tests.support.secured import AUTHORIZED, Right, binding
 from verbatim.local.kafka_cluster import Cluster
 
@@ -165,20 +165,17 @@ class Stage:
                 done.result(CALL_S)
 
     def start(self, *names: str, link: Link | None = None) -> None:
+        of = link or self.link
         made: dict[str, Callable[[], Running]] = {
-            REPLICATOR: lambda: Running(ThreadReplicator((link or self.link).settings, False)),
-            DEDUPLICATOR: lambda: Running(ThreadDeduplicator((link or self.link).settings, False)),
-            OFFSETS: lambda: Running(Service((link or self.link).settings, once=False)),
+            REPLICATOR: of.start_replicator,
+            DEDUPLICATOR: of.start_deduplicator,
+            OFFSETS: lambda: Running(Service(of.settings, once=False)),
         }
         for name in names:
             self.apps[name] = made[name]()
 
     def stop(self, *names: str) -> None:
-        mine = [self.apps.pop(name) for name in names if name in self.apps]
-        for app in mine:
-            app.application.stopping.set()
-        for app in mine:
-            app.wait(60)
+        stop_all([self.apps.pop(name) for name in names if name in self.apps], 60)
 
     # Consumers
 

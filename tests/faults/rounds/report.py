@@ -126,8 +126,13 @@ def cell(text: str) -> str:
 
 def written(document: str, results: list[dict[str, Any]]) -> str:
     """The document with its figures as the results have them."""
-    between = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
-    return between.sub(lambda _: f"{BEGIN}\n{summary(results)}\n{END}", document)
+    return between(document, BEGIN, summary(results), END)
+
+
+def between(document: str, begin: str, text: str, end: str) -> str:
+    """The document with another text between two marks."""
+    old = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
+    return old.sub(lambda _: f"{begin}\n{text}\n{end}", document)
 
 
 def main() -> None:
