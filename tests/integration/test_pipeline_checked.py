@@ -4,8 +4,11 @@ finds what is done to them; `verbatim plan` says beforehand what is written then
 from __future__ import annotations
 
 import hmac
+import io
 import json
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from tests.integration.test_offsets import commit, committed
 from tests.support.brokers import Record, create_topic, produce, read_all, wait_until
 from tests.support.harness import Link
 from verbatim.main import cli
+from verbatim.verify.expected import Pipelines
 
 KEY = "0123456789abcdef"
 BEGAN_MS = 1_760_000_000_000
@@ -236,22 +240,31 @@ def test_beside_a_running_link_whose_pipeline_changes_verify_finds_nothing_wrong
             produce(source.bootstrap_servers, topic, some(sent, 50)[:50])
             sent += 50
 
-    thread = threading.Thread(target=load, daemon=True)
-    with link.running():
+    @contextmanager
+    def loaded() -> Iterator[None]:
+        thread = threading.Thread(target=load, daemon=True)
         thread.start()
-        for text in (SECOND, FIRST, SECOND + "      - filter: {drop: {value.n: 1}}\n", FIRST):
-            before = len(link.control().pipelines)
-            keyed = (
-                text if "keys:" in text else text.replace("version: 1", "version: 1\nkeys: {pii: env:PII}")
-            )
-            file.write_text(keyed)
-            rounds = 0
-            while rounds < 2 or len(link.control().pipelines) == before:
-                report, _ = verify(link, "--allow-behind")
-                assert report["at"] == {}, report
-                rounds += 1
-        stop.set()
-        thread.join(20)
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join(20)
+
+    with link.running():
+        with loaded():
+            for text in (SECOND, FIRST, SECOND + "      - filter: {drop: {value.n: 1}}\n", FIRST):
+                before = len(link.control().pipelines)
+                keyed = (
+                    text
+                    if "keys:" in text
+                    else text.replace("version: 1", "version: 1\nkeys: {pii: env:PII}")
+                )
+                file.write_text(keyed)
+                rounds = 0
+                while rounds < 2 or len(link.control().pipelines) == before:
+                    report, _ = verify(link, "--allow-behind")
+                    assert report["at"] == {}, report
+                    rounds += 1
         wait_until(lambda: link.mappings(topic)[0][-1].next == sent, "all records", 60)
     report, code = verify(link)
     assert (code, report["at"], report["source_records"]) == (0, {}, sent)
@@ -259,3 +272,37 @@ def test_beside_a_running_link_whose_pipeline_changes_verify_finds_nothing_wrong
     by = [m.pipeline for m in link.mappings(topic)[0]]
     # The last one may have come when all was read.
     assert by == sorted(by) and {1, 2, 3, 4} <= {*by}
+
+
+@pytest.mark.parametrize("copied", [0, 7])
+def test_a_first_version_that_comes_while_the_link_is_compared_is_not_told_as_altered_records(
+    copied: int,
+    source: Kafka,
+    target: Kafka,
+    names: Names,
+    piped: tuple[Link, str, Path],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also where records were copied before, without a pipeline."""
+    link, topic, file = piped
+    file.write_text(FIRST)
+    if copied:
+        produce(source.bootstrap_servers, topic, some(0, 6))
+        plain = Link(source.bootstrap_servers, target.bootstrap_servers, names.link, topic)
+        assert plain.copy() == (0, 0)
+
+    class Meanwhile(Pipelines):
+        """Between the reading of the control topic and the question for the ends."""
+
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            produce(source.bootstrap_servers, topic, some(6, 6))
+            with redirect_stdout(io.StringIO()):
+                assert link.copy() == (0, 0)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("verbatim.verify.link.Pipelines", Meanwhile)
+        report, code = verify(link, "--allow-behind")
+    assert (code, report["at"], report["equal"]) == (0, {}, copied), report
+    report, code = verify(link)
+    assert (code, report["at"], report["source_records"]) == (0, {}, copied + 7)

@@ -347,7 +347,9 @@ def test_a_topic_is_given_back_only_where_nothing_stands_behind_the_copies(
         assert (code, refused_at(report)) == (1, "target"), report
         assert f"{topic}-1 of the target: a transaction is open from offset" in report["refused"]
         producer.abort_transaction(10)
-        with load(to, topic, []):
+        written: list[bytes] = []
+        with load(to, topic, written):
+            wait_until(lambda: written, "a record that somebody writes there")
             report, code = demote(link, topic)
             assert (code, refused_at(report)) == (1, "target") and "somebody writes there" in report[
                 "refused"

@@ -180,9 +180,9 @@ class _PartitionCheck:
         plan = common_part(
             report, ours, theirs, self._entry, self._origin(), link.from_earliest, earlier, accepted
         )
-        if link.pipelines.touch(topic):
-            # After the ends were asked for: below them lies nothing of a version that comes now.
-            link.hear()
+        # After the ends were asked for: below them lies nothing of a version that comes now.
+        link.hear()
+        if link.pipelines.touch(topic) or link.said.pipeline != link.pipelines.newest:
             of_known_versions(report, plan, self._entry, self._sound, link.said.pipeline)
         if (plan.lenient_source or plan.lenient_destination) and self._sound:
             plan = self._hinted(plan, self._sound)
