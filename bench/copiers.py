@@ -227,6 +227,15 @@ def links_of(pair: Pair, link: str, pattern: str, folder: Path) -> dict[str, App
     }
 
 
+def verbatim_with_groups(
+    pair: Pair, link: str, topic: str, folder: Path
+) -> tuple[dict[str, str], dict[str, Application]]:
+    """A link with all groups, and `offsets`; its variables, for commands too."""
+    variables = _verbatim_variables(pair, link, topic, folder) | {"CONSUMER_GROUPS": ".*"}
+    names = ("replicator", "deduplicator", "offsets")
+    return variables, {name: Application(name, variables, folder) for name in names}
+
+
 def _verbatim_on_executors(
     pair: Pair, link: str, topic: str, folder: Path, count: int
 ) -> dict[str, Application]:
