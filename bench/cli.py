@@ -87,6 +87,12 @@ _SHAPES = {shape.name: shape for shape in sitting.SHAPES + sitting.OTHER_SHAPES}
     default=math.inf,
     help="What a line to a cluster that is far away carries in each direction, in Mbit/s. [default: no limit]",
 )
+@click.option(
+    "--cut",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    help="Percent of the connections to a cluster that is far away that are cut each second.",
+)
 @click.pass_context
 def cli(
     context: click.Context,
@@ -102,6 +108,7 @@ def cli(
     far_source: float,
     far_target: float,
     line: float,
+    cut: float,
 ) -> None:
     """Measure Verbatim, MirrorMaker 2 and a plain loop, side by side on two real brokers of this machine.
 
@@ -121,7 +128,7 @@ def cli(
     with (
         tempfile.TemporaryDirectory(prefix="verbatim-bench-") as folder,
         two_brokers(
-            Path(folder), *(Far(ms, line) if ms else NEAR for ms in (far_source, far_target))
+            Path(folder), *(Far(ms, line, cut) if ms else NEAR for ms in (far_source, far_target))
         ) as pair,
     ):
         run = Sitting(pair, scale, click.echo)

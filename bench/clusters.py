@@ -7,7 +7,7 @@ import math
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -126,10 +126,12 @@ class Pair:
 
 @dataclass(frozen=True)
 class Far:
-    """How far away a cluster is: its round trip, and what its line carries in each direction."""
+    """How far away a cluster is: its round trip, what its line carries in each direction, and how many
+    percent of the connections it cuts each second."""
 
     round_trip_ms: float = 0.0
     mbit: float = math.inf
+    cut_percent: float = 0.0
 
 
 NEAR = Far()
@@ -153,7 +155,7 @@ def _broker(log: Path, far: Far) -> Iterator[Broker]:
         return
     listens, told = free_ports(2)
     with Cluster(heap=HEAP, jvm_options=_JVM, clients={1: (listens, told)}) as cluster:
-        command = [sys.executable, "-m", "bench.line", told, listens, far.round_trip_ms, far.mbit]
+        command = [sys.executable, "-m", "bench.line", told, listens, *astuple(far)]
         line = spawn(list(map(str, command)), log)
         try:
             yield Broker(cluster, f"{HOST}:{told}")

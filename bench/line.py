@@ -1,14 +1,15 @@
 """A line to a broker far away: a proxy in a process of its own that hands each byte on after half the round
 trip, at no more than so many megabits a second in each direction, of all connections together. How much is
-under way is not limited.
+under way is not limited. Each second it cuts so many percent of the connections.
 
-    python -m bench.line LISTEN PORT ROUND_TRIP_MS [MBIT]
+    python -m bench.line LISTEN PORT ROUND_TRIP_MS [MBIT [PERCENT]]
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
+import random
 import socket
 import sys
 import threading
@@ -67,9 +68,24 @@ def carry(origin: socket.socket, to: socket.socket, direction: Direction) -> Non
         threading.Thread(target=end, daemon=True).start()
 
 
-def serve(server: socket.socket, port: int, round_trip_ms: float, mbit: float = math.inf) -> None:
+def cut(connection: socket.socket, after_s: float) -> None:
+    """End it then, without a word to either side."""
+
+    def end() -> None:
+        with contextlib.suppress(OSError):
+            connection.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(after_s, end)
+    timer.daemon = True
+    timer.start()
+
+
+def serve(
+    server: socket.socket, port: int, round_trip_ms: float, mbit: float = math.inf, percent: float = 0.0
+) -> None:
     """Carry every connection to the server on to a port of this machine's."""
     there, back = (Direction(round_trip_ms / 2000, mbit * 1e6 / 8) for _ in range(2))
+    chance = random.Random(1)
     while True:
         client, _ = server.accept()
         broker = socket.create_connection((HOST, port))
@@ -77,6 +93,8 @@ def serve(server: socket.socket, port: int, round_trip_ms: float, mbit: float = 
             one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         carry(client, broker, there)
         carry(broker, client, back)
+        if percent:
+            cut(client, chance.expovariate(percent / 100))
 
 
 if __name__ == "__main__":

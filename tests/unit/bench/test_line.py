@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
@@ -65,6 +66,12 @@ def test_whoever_ends_a_connection_is_heard_of_at_its_other_end(stack: ExitStack
     client.sendall(b"last")
     client.shutdown(socket.SHUT_WR)
     assert received(client, 4) < 1 and client.recv(1) == b""
+
+
+def test_a_line_cuts_a_share_of_its_connections_each_second(stack: ExitStack) -> None:
+    client = through(stack, 20, float("inf"), 1_000.0)
+    with contextlib.suppress(ConnectionError):
+        assert client.recv(1) == b"", "a tenth of a second in the mean; it waits ten seconds at most"
 
 
 def test_what_is_sent_together_arrives_one_behind_the_other() -> None:
