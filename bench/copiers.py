@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
+from bench import transforms
 from bench.clusters import Pair
 from bench.standalone import standalone
 from common.errors import VerbatimError
@@ -97,7 +98,7 @@ LINKS = "verbatim-links"
 as VERBATIM."""
 
 PEERS = (VERBATIM, *MIRROR_MAKER_PROPERTIES, FLOOR)
-NAMES = (*PEERS, BESIDE_TARGET, LINKS, *EXECUTORS)
+NAMES = (*PEERS, BESIDE_TARGET, LINKS, *EXECUTORS, *transforms.VERBATIM, *transforms.MIRROR_MAKER)
 
 TITLES = {
     VERBATIM: "Verbatim",
@@ -109,6 +110,13 @@ TITLES = {
     "mm2-latency": "MirrorMaker 2, for latency",
     "mm2-defaults": "MirrorMaker 2, defaults",
     FLOOR: "plain loop, no guarantees",
+    "verbatim-no-flow": "Verbatim, a pipeline for other topics",
+    "verbatim-filter": "Verbatim, filter by a header",
+    "verbatim-header": "Verbatim, a header set",
+    "verbatim-mask": "Verbatim, a field masked",
+    "mm2-filter": "MirrorMaker 2, Filter by HasHeaderKey",
+    "mm2-header": "MirrorMaker 2, InsertHeader",
+    "mm2-mask": "MirrorMaker 2, a field masked by an SMT",
 }
 
 
@@ -155,6 +163,8 @@ def make(name: str, pair: Pair, link: str, topic: str, partitions: int, linger_m
         LINKS: lambda: links_of(pair, link, topic, folder),
         FLOOR: lambda: _floor(pair, topic, destination(link, topic), partitions, linger_ms, folder),
     }
+    for with_pipeline in transforms.VERBATIM:
+        makers[with_pipeline] = partial(_verbatim_with_pipeline, with_pipeline, pair, link, topic, folder)
     for on_executors, count in EXECUTORS.items():
         makers[on_executors] = partial(_verbatim_on_executors, pair, link, topic, folder, count)
     maker = makers.get(name) or (lambda: _mirror_maker(name, pair, link, topic, partitions, folder))
@@ -227,6 +237,18 @@ def links_of(pair: Pair, link: str, pattern: str, folder: Path) -> dict[str, App
     }
 
 
+def _verbatim_with_pipeline(
+    name: str, pair: Pair, link: str, topic: str, folder: Path
+) -> dict[str, Application]:
+    file = folder / "pipeline.yaml"
+    transforms.write_pipeline(name, file)
+    variables = _verbatim_variables(pair, link, topic, folder)
+    return {
+        "replicator": Application("replicator", variables | {"PIPELINE": str(file)}, folder),
+        "deduplicator": Application("deduplicator", variables, folder),
+    }
+
+
 def verbatim_with_groups(
     pair: Pair, link: str, topic: str, folder: Path
 ) -> tuple[dict[str, str], dict[str, Application]]:
@@ -286,11 +308,14 @@ def _mirror_maker(
             text = text.replace(word, fact)
         return text
 
-    properties = {**_MIRROR_MAKER_COMMON, **MIRROR_MAKER_PROPERTIES[name]}
+    more = transforms.MIRROR_MAKER.get(name)
+    own = MIRROR_MAKER_PROPERTIES[name if more is None else "mm2-throughput"]
+    properties = {**_MIRROR_MAKER_COMMON, **own, **(more or {})}
     lines = [f"{filled(key)} = {filled(value)}\n" for key, value in properties.items()]
     (folder / "mm2.properties").write_text("".join(lines))
     (folder / "log4j2.properties").write_text(LOG4J)
     command = [java(), *_MIRROR_MAKER_JVM, f"-Dlog4j2.configurationFile={folder / 'log4j2.properties'}"]
-    command += ["-cp", classpath(KAFKA_LOGGING, MIRROR_MAKER)]
+    jars = classpath(KAFKA_LOGGING, MIRROR_MAKER)
+    command += ["-cp", transforms.compiled(jars, folder) if name == "mm2-mask" else jars]
     command += ["org.apache.kafka.connect.mirror.MirrorMaker", str(folder / "mm2.properties")]
     return {"mirror-maker": Application("mirror-maker", {}, folder, command)}

@@ -26,11 +26,11 @@ class Shape:
     """What the records of a topic are like.
 
     size: bytes of a value. fill: "half" (half random, half one letter, so that compression finds about half
-    to do), "random" (nothing for it to do) or "text" (JSON, of which little is left). headers: three short
-    ones, or none. topics: how many, each with so many partitions. long: so many records that they are another
-    shape, by name only. batch_bytes: the source's batches as their producer fills them, before compression
-    (0: about a megabyte). batch_records: so many records in each of them at most, and uncompressed where that
-    is one (0: as many as there is room for).
+    to do), "random" (nothing for it to do), "text" (of which little is left) or "json" (an object with an
+    email). headers: three short ones, or none. topics: how many, each with so many partitions. long: so many
+    records that they are another shape, by name only. batch_bytes: the source's batches as their producer
+    fills them, before compression (0: about a megabyte). batch_records: so many records in each of them at
+    most, and uncompressed where that is one (0: as many as there is room for).
     """
 
     size: int
@@ -78,6 +78,12 @@ def _value(shape: Shape, rng: random.Random) -> bytes:
     if shape.fill == "half":
         half = shape.size // 2
         return rng.randbytes(half) + b"v" * (shape.size - half)
+    if shape.fill == "json":
+        known = b'{"customer":%d,"email":"customer%d@example.org","amount":%d.50,"country":"DE","note":"' % (
+            rng.randrange(1_000_000), rng.randrange(1_000_000), rng.randrange(10_000),
+        )  # fmt: skip
+        note = shape.size - len(known) - len(b'"}')
+        return known + rng.randbytes(note // 2 + 1).hex().encode()[:note] + b'"}'
     text = bytearray()
     while len(text) < shape.size:
         amount, customer = rng.randrange(10_000), rng.randrange(1_000_000)

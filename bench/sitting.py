@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bench import copiers, latency, recovery, throughput
+from bench import copiers, latency, recovery, throughput, transforms
 from bench.clusters import Pair
 from bench.load import Shape
 from common.errors import VerbatimError
@@ -53,6 +53,8 @@ OTHER_SHAPES = (
     Shape(200, 600_000, batch_records=1),
     Shape(1000, 600_000, batch_records=1),
     Shape(500, 2_000_000, batch_records=10),
+    # For stages of a pipeline, and transforms.
+    Shape(1000, 1_000_000, fill="json"),
     # Of which each topic may be a link of its own.
     Shape(200, 3_000_000, partitions=1, topics=50),
 )
@@ -60,7 +62,12 @@ OTHER_SHAPES = (
 
 SHAPES = MAIN_SHAPES + SIDE_SHAPES + SCALE_SHAPES
 SIDE_COPIERS = (copiers.VERBATIM, "mm2-throughput")
-SHARES = {"mm2-throughput": 0.4, "mm2-latency": 0.4, "mm2-defaults": 0.2}
+SHARES = {
+    "mm2-throughput": 0.4,
+    "mm2-latency": 0.4,
+    "mm2-defaults": 0.2,
+    **dict.fromkeys(transforms.MIRROR_MAKER, 0.4),
+}
 """Of a shape's records, for who is slower: what is measured is a rate, and some ten seconds of it are
 enough."""
 

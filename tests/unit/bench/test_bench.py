@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 from array import array
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench import cli, copiers, report, sitting, throughput, usage
+from bench import cli, copiers, report, sitting, throughput, transforms, usage
 from bench.clusters import Broker
 from bench.figures import longest_gap, percentile, spread, steady, time_of, value_at
 from bench.latency import SETTLE_S, judged
@@ -23,6 +24,7 @@ from bench.paced import Arrivals, Paced, Phase
 from bench.recovery import every_partition_s, next_record_s
 from bench.usage import Watch
 from common.errors import VerbatimError
+from common.pipeline.loading import load
 
 
 @pytest.mark.parametrize(
@@ -273,7 +275,7 @@ def test_verbatim_starts_with_the_classes_its_images_hold(
     )
 
 
-@pytest.mark.parametrize("fill", ["half", "random", "text"])
+@pytest.mark.parametrize("fill", ["half", "random", "text", "json"])
 def test_values_have_their_size_and_are_the_same_every_time(fill: str) -> None:
     shape = Shape(1000, 10, fill=fill)
     some = values(shape)
@@ -362,3 +364,12 @@ def test_a_document_without_markers_is_left_alone(tmp_path: Path) -> None:
 def test_a_command_is_told_without_the_place_of_its_figures() -> None:
     arguments = ["--only", "latency", "--output", "some/figures.json", "--append", "--rate", "5"]
     assert sitting.command_line(arguments) == ["python", "-m", "bench", "--only", "latency", "--rate", "5"]
+
+
+@pytest.mark.parametrize("name", transforms.VERBATIM)
+def test_the_pipelines_that_are_measured_can_be_read_and_values_of_json_are_some(
+    name: str, tmp_path: Path
+) -> None:
+    transforms.write_pipeline(name, tmp_path / "pipeline.yaml")
+    assert len(load(tmp_path / "pipeline.yaml").flows) == 1
+    assert all("email" in json.loads(value) for value in values(Shape(1000, 1, fill="json")))
