@@ -13,7 +13,7 @@ class SourcePartition:
     """A partition to copy. `origin`: where copying began; `position`: where staging is known to be whole up
     to, None where nothing is known, and `leader_epoch` that of the record before it; `handled`: the newest
     demand that is answered up to there; `end`: of a bounded run. `same_name`: its destination has its
-    name."""
+    name. `tolerated`: the offsets before `position` that `onError: tolerate` has counted by this pipeline."""
 
     topic: str
     topic_id: str
@@ -24,6 +24,7 @@ class SourcePartition:
     handled: int
     end: int | None
     same_name: bool
+    tolerated: list[int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

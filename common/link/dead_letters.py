@@ -14,7 +14,8 @@ _CREATE_TIME = 1
 def asked_for(definition: str) -> bool:
     """Whether a pipeline of this definition has dead letters."""
     flows = orjson.loads(definition)["flows"]
-    return any(flow.get("onError", "halt") not in ("halt", "skip") for flow in flows)
+    said = (flow.get("onError", "halt") for flow in flows)
+    return any("dead-letter" in one if isinstance(one, dict) else one == "dead-letter" for one in said)
 
 
 def letters(link: str, frame: Frame, failed: Rows, now_ms: int) -> pa.RecordBatch:

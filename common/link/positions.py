@@ -7,7 +7,7 @@ compacted.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import orjson
 
@@ -18,26 +18,27 @@ from common.partitions import PartitionId
 class Position:
     """`next` is where to go on; `leader_epoch` the epoch of the record before it (KIP-320: tells a log that
     was cut and rewritten); `handled` the control offset of the newest demand (resend, accepted loss) that
-    these frames answer."""
+    these frames answer. `tolerated`: the offsets below `next` on which a stage of pipeline `pipeline` has
+    failed, as far as `onError: tolerate` counts them."""
 
     next: int
     leader_epoch: int | None
     handled: int
+    pipeline: int = 0
+    tolerated: tuple[int, ...] = ()
 
 
 def encode(topic: str, key: PartitionId, position: Position) -> tuple[bytes, bytes]:
     """Key and value of the record."""
-    return (
-        orjson.dumps({"topic_id": key[0], "partition": key[1]}),
-        orjson.dumps(
-            {
-                "topic": topic,
-                "next": position.next,
-                "leader_epoch": position.leader_epoch,
-                "handled": position.handled,
-            }
-        ),
-    )
+    told = {
+        "topic": topic,
+        "next": position.next,
+        "leader_epoch": position.leader_epoch,
+        "handled": position.handled,
+    }
+    if position.tolerated:
+        told |= {"pipeline": position.pipeline, "tolerated": position.tolerated}
+    return orjson.dumps({"topic_id": key[0], "partition": key[1]}), orjson.dumps(told)
 
 
 def decode(key: bytes | None, value: bytes | None) -> tuple[PartitionId, Position] | None:
@@ -46,11 +47,15 @@ def decode(key: bytes | None, value: bytes | None) -> tuple[PartitionId, Positio
     try:
         k, v = orjson.loads(key or b""), orjson.loads(value or b"")
         partition, position = k["partition"], Position(v["next"], v["leader_epoch"], v["handled"])
+        if "tolerated" in v:
+            position = replace(position, pipeline=v["pipeline"], tolerated=tuple(v["tolerated"]))
         numbers = (
             partition,
             position.next,
             position.handled,
             0 if position.leader_epoch is None else position.leader_epoch,
+            position.pipeline,
+            *position.tolerated,
         )
         # A negative number would be a logical offset to the client: -1 is the end of the log. (-1 handled is
         # none.)

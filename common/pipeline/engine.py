@@ -51,8 +51,8 @@ class Failure:
 @dataclass(frozen=True, slots=True)
 class Applied:
     """`rows`: what goes on, of `common.kafka.wire.records.ROWS`, in order, with the offsets that they had.
-    `outcomes`: an Outcome for each record that came in. `on_error`: what the flow says of failures, in a
-    word; `payload`: whether their dead letters have the records in them."""
+    `outcomes`: an Outcome for each record that came in. `failures`: in the order of offsets. `on_error`:
+    what the flow says of them, in a word; `payload`: whether their dead letters have the records in them."""
 
     rows: pa.RecordBatch
     outcomes: npt.NDArray[np.int8]
@@ -75,7 +75,7 @@ class ReadyFlow:
 
     def __init__(self, flow: Flow, number: int, keys: Mapping[str, bytes]) -> None:
         """`number`: which one it is, for messages. Raises SettingsError."""
-        self.on_error, self.payload = flow.failed, flow.payload
+        self.on_error, self.payload, self.tolerate = flow.failed, flow.payload, flow.tolerate
         self._stages = [
             _Ready(
                 f"stage {at} ({stage.name})",
@@ -116,6 +116,7 @@ class ReadyFlow:
                 outcomes[at[gone]] = Outcome.LEFT_OUT
                 outcomes[at[failed]] = Outcome.FAILED
                 batch, at = batch.part(~gone), at[~gone]
+        failures.sort(key=lambda failure: failure.offset)
         return Applied(batch.rows, outcomes, failures, self.on_error, self.payload)
 
 

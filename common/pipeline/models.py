@@ -19,6 +19,8 @@ def _topic(text: str) -> object:
 
 
 TopicText = Annotated[str, checked(_topic)]
+MOST_TOLERATED = 1000
+"""Which these are goes with each position that the replicator writes down."""
 
 
 class DeadLetters(Model):
@@ -28,13 +30,39 @@ class DeadLetters(Model):
     """whether key, value and headers come with them, as they are at the source: nothing of them is masked"""
 
 
+class Tolerate(Model):
+    """How many records a stage may fail on. Offsets of a source partition are counted by windows: from 0 on,
+    from `per` on, and so forth."""
+
+    records: int = Field(ge=1, le=MOST_TOLERATED)
+    """so many of a window; one more halts the partition"""
+    per: int = Field(ge=2, le=1_000_000_000)
+    """how many offsets a window has"""
+
+    @model_validator(mode="after")
+    def _fewer(self) -> Tolerate:
+        if self.records >= self.per:
+            raise wrong("is no more than records: that would tolerate all", "per")
+        return self
+
+
 class OnError(Model):
-    """What becomes of a record that a stage fails on, with options."""
+    """What becomes of a record that a stage fails on, with options: one of them, or both."""
 
-    NOT_BUILT: ClassVar[frozenset[str]] = frozenset({"tolerate"})
+    dead_letter: DeadLetters | None = Field(None, alias="dead-letter")
+    """it goes to the link's topic of dead letters; otherwise it is left out"""
+    tolerate: Tolerate | None = None
+    """as long as no more than so many are; otherwise, all"""
 
-    dead_letter: DeadLetters = Field(alias="dead-letter")
-    """it goes to the link's topic of dead letters"""
+    @model_validator(mode="after")
+    def _some(self) -> OnError:
+        if self.dead_letter is None and self.tolerate is None:
+            raise wrong("say dead-letter, tolerate, or both")
+        return self
+
+    @property
+    def payload(self) -> bool:
+        return self.dead_letter is not None and self.dead_letter.payload
 
 
 class Flow(Formats):
@@ -48,8 +76,8 @@ class Flow(Formats):
         Annotated[OnError, Tag("map")] | Annotated[Literal["halt", "skip", "dead-letter"], Tag("other")],
         Discriminator(is_map),
     ] = Field("halt", alias="onError")
-    """what becomes of a record that a stage fails on: `halt`, `skip`, `dead-letter`, or
-    `{dead-letter: {payload: true}}`"""
+    """what becomes of a record that a stage fails on: `halt`, `skip`, `dead-letter`, or options, such as
+    `{dead-letter: {payload: true}}` and `{tolerate: {records: 10, per: 100000}}`"""
     stages: list[Stage] = Field(min_length=1)
     """in order"""
 
@@ -57,17 +85,26 @@ class Flow(Formats):
     @classmethod
     def _plainly(cls, given: OnError | str) -> OnError | str:
         """Two spellings of one thing are one version."""
-        return "dead-letter" if isinstance(given, OnError) and not given.dead_letter.payload else given
+        if isinstance(given, OnError) and given.tolerate is None and not given.payload:
+            return "dead-letter"
+        return given
 
     @property
     def failed(self) -> str:
         """What becomes of a record that a stage fails on, in a word."""
-        return self.on_error if isinstance(self.on_error, str) else "dead-letter"
+        if isinstance(self.on_error, str):
+            return self.on_error
+        return "skip" if self.on_error.dead_letter is None else "dead-letter"
 
     @property
     def payload(self) -> bool:
         """Whether its dead letters have the records in them."""
-        return isinstance(self.on_error, OnError)
+        return isinstance(self.on_error, OnError) and self.on_error.payload
+
+    @property
+    def tolerate(self) -> Tolerate | None:
+        """How many records a stage may fail on; None: any number, or none where that halts."""
+        return self.on_error.tolerate if isinstance(self.on_error, OnError) else None
 
     @model_validator(mode="after")
     def _fits(self) -> Flow:

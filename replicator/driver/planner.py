@@ -216,6 +216,7 @@ class Planner:
                         handled=position.handled if position else -1,
                         end=end,
                         same_name=same_name,
+                        tolerated=self._tolerated(position),
                     )
                 )
         s = self.settings
@@ -232,6 +233,12 @@ class Planner:
             )
             for share in spread(len(partitions), lanes)
         ]
+
+    def _tolerated(self, position: Position | None) -> list[int]:
+        """Another pipeline counts anew."""
+        planned = self._planned_pipeline
+        ours = position is not None and planned is not None and position.pipeline == planned.n
+        return [*position.tolerated] if ours and position is not None else []
 
     def stand(self) -> dict[PartitionName, tuple[int, int]]:
         """In a bounded run, how far each partition of the last plan is known to lie in staging, and the end

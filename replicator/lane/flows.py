@@ -13,6 +13,7 @@ from replicator.lane_plan import PipelinePlan
 
 if TYPE_CHECKING:
     from common.pipeline.engine import Engine
+    from common.pipeline.tolerating import Tolerated
 
 
 class Flows:
@@ -31,6 +32,16 @@ class Flows:
         from common.pipeline.batch import Origin
 
         return partial(flow.apply, origin=Origin(self._link, topic, partition))
+
+    def tolerated(self, topic: str, offsets: list[int]) -> Tolerated | None:
+        """What counts records that a stage fails on, with those that were counted before. None: nobody
+        counts them."""
+        flow = None if self._engine is None else self._engine.flow_of(topic)
+        if flow is None or flow.tolerate is None:
+            return None
+        from common.pipeline.tolerating import Tolerated
+
+        return Tolerated(flow.tolerate, offsets)
 
 
 def ready(plan: PipelinePlan) -> Engine:

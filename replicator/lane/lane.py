@@ -106,6 +106,7 @@ class Lane:
                 packer,
                 self.pipeline.number,
                 self.pipeline.of(p.topic, p.partition),
+                self.pipeline.tolerated(p.topic, p.tolerated),
             )
             for p in plan.partitions
         }

@@ -32,7 +32,8 @@ from common.partitions import PartitionId
 from replicator.lane.frame_packer import FramePacker
 
 if TYPE_CHECKING:
-    from common.pipeline.engine import Applied
+    from common.pipeline.engine import Applied, Failure
+    from common.pipeline.tolerating import Tolerated
 
 MAX_FRAME_RECORDS = 10_000
 MAX_FRAME_BYTES = 400 << 10
@@ -121,6 +122,8 @@ class PartitionCopy:
     """The number of the link's pipeline, which each frame says."""
     flow: Flow | None = None
     """What the pipeline does with its records; None: they are not looked at."""
+    tolerated: Tolerated | None = None
+    """Those that a stage has failed on, where it is counted how many may be."""
     status: Status = Status.RUNNING
     paused: bool = False
     """Whether an operator has paused its topic: it is not read, whatever its status."""
@@ -318,19 +321,32 @@ class PartitionCopy:
             return given
         applied = self.flow(given.rows)
         rows, failures = applied.rows, applied.failures
+        if failures and (most := self._let_by(applied)) < len(failures):
+            given.failed = self._stage_failed(failures[most])
+            rows, given.rows = (_below(some, failures[most].offset) for some in (rows, given.rows))
+            failures = failures[:most]
         given.filtered = len(given.rows) - len(rows) - len(failures)
-        if failures and applied.on_error == "halt":
-            first = min(failures, key=lambda failure: failure.offset)
-            given.failed = StageFailed(first.offset, f"{first.stage} fails: {first.reason}")
-            rows = _below(rows, first.offset)
-            given.filtered = len(_below(given.rows, first.offset)) - len(rows)
-        elif failures and applied.on_error == "dead-letter":
+        if failures and applied.on_error == "dead-letter":
             why = {failure.offset: (failure.stage, failure.reason) for failure in failures}
             rows, given.dead = merged(given.rows, rows, why, applied.payload)
         else:
             given.skipped = len(failures)
         given.rows = rows
         return given
+
+    def _let_by(self, applied: Applied) -> int:
+        """How many records that a stage failed on go by before one halts the partition."""
+        if self.tolerated is not None:
+            return self.tolerated.take([failure.offset for failure in applied.failures])
+        return 0 if applied.on_error == "halt" else len(applied.failures)
+
+    def _stage_failed(self, failure: Failure) -> StageFailed:
+        rate = "" if self.tolerated is None else f"; {self.tolerated.why(failure.offset)}"
+        return StageFailed(failure.offset, f"{failure.stage} fails: {failure.reason}{rate}")
+
+    def let_by(self, position: int) -> tuple[int, ...]:
+        """The offsets that who goes on at a position has to have counted."""
+        return () if self.tolerated is None else tuple(self.tolerated.below(position))
 
     def _cut(
         self,

@@ -272,9 +272,10 @@ class Writer:
         """Remember how far staging is known to hold each partition."""
         for copy in copies:
             if copy.recorded != copy.acked and copy.frames:
-                key, value = positions.encode(
-                    copy.topic, copy.key, Position(copy.acked, copy.leader_epoch, copy.answered)
+                position = Position(
+                    copy.acked, copy.leader_epoch, copy.answered, copy.pipeline, copy.let_by(copy.acked)
                 )
+                key, value = positions.encode(copy.topic, copy.key, position)
                 with self._naming_the_refused():
                     self._producer.produce(
                         self.plan.positions_topic,

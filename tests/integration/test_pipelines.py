@@ -385,3 +385,31 @@ def test_a_dead_letter_has_its_record_where_that_is_asked_for_and_a_topic_that_d
     assert (code, report[0]["dead_letters"], report[0]["findings"]) == (0, 2, {})
     holders = {log.rpartition("-")[0] for log in logs_hold(clusters[2], b"{" + ASKED_FOR)}
     assert holders == {f"{name}.staging", dead}
+
+
+def test_more_than_are_tolerated_halt_and_who_is_started_again_counts_on(
+    clusters: tuple[str, str, Path], file: Path, names: Names
+) -> None:
+    """Promise: each start goes on with what those before it have let by; a halt is met again; what is let by
+    is a dead letter once; with another rate the partition goes on, and `verify` has nothing to find."""
+    name = names.link
+    customers = f"{name}.t.customers"
+    said = "onError: {tolerate: {records: 2, per: 1000}, dead-letter: {}}"
+    say(file, FIRST.replace("    stages:", f"    {said}\n    stages:"))
+    link = link_of(clusters, name, file)
+    create_topic(link.source, customers)
+    bad = Record(b"{" + SECRET, b"bad")
+    for number, codes in enumerate(((0, 0), (0, 0), (3, 0), (3, 0))):
+        produce(link.source, customers, [customer(0), bad] if number < 3 else [customer(0)])
+        assert link.copy() == codes, number
+    assert places(letters(link)) == Counter([(customers, 0, 1), (customers, 0, 3)])
+    (halt,) = link.control().halts.values()
+    assert (halt.reason, halt.next) == (HaltReason.STAGE_FAILED, 5)
+    assert "of the offsets from 0 on, 2 of 1000 are tolerated" in halt.detail
+    assert link.arrived(customers) == [3]
+    say(file, file.read_text().replace("records: 2", "records: 3"))
+    assert link.copy() == (0, 0) and link.arrived(customers) == [4]
+    assert places(letters(link)) == Counter((customers, 0, n) for n in (1, 3, 5))
+    code, report = verified(link)
+    assert (code, report[0]["dead_letters"], report[0]["findings"]) == (0, 3, {}), report
+    assert_as_piped(link, customers, file)

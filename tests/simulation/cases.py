@@ -1345,6 +1345,74 @@ def a_frame_of_an_older_pipeline_decides_nothing_after_one_of_a_newer() -> None:
 
 
 @case
+def one_too_many_of_a_window_halts_whoever_comes_to_it_and_no_other_does() -> None:
+    """Three fail of each 20 offsets, and two are tolerated. Between them lanes die, an epoch ends, a driver
+    dies, or what is in staging goes, and is sent again; so it does while the partition is halted. Another
+    pipeline counts anew."""
+    for meanwhile in ("nothing", "a lane dies", "a driver dies", "an epoch ends", "staging is lost"):
+        for before in (2, 8, 14):
+            w = copied_world()
+            w.lost = True  # the halt is no mistake
+            with w.living():
+                w.pipelines.change("", "17", tolerate=(2, 20))
+                w.start()
+                w.run_until(w.copied)
+                for count in (before, 1, 1):
+                    w.produce(0, count)
+                    w.run_for(5.0)
+                    _harm(w, meanwhile)
+                w.produce(0, 30)
+                w.run_until(lambda w=w: bool(w.control().halts))  # type: ignore[misc]
+                for _ in range(2):
+                    w.run_for(30.0)
+                    _harm(w, meanwhile)
+                w.run_for(60.0)
+                w.check()
+                (halt,) = w.control().halts.values()
+                if (halt.reason, halt.next) != ("stage-failed", 11):
+                    raise Wrong(f"{meanwhile}: halted at {halt.next} for {halt.reason}: {halt.detail}")
+                w.pipelines.change("", "1", tolerate=(2, 20))
+                w.settle()
+
+
+@case
+def what_is_tolerated_halts_nobody_however_often_it_is_read_again() -> None:
+    """Each window of ten offsets has as many as may fail. What is in staging goes before it is delivered,
+    and is sent again by the lane that has sent it, and by others."""
+    for meanwhile in ("nothing", "a lane dies", "a driver dies", "staging is lost"):
+        w = copied_world()
+        with w.living():
+            w.pipelines.change("", "147", tolerate=(3, 10))
+            w.start()
+            w.run_until(w.copied)
+            for count in (3, 4, 2, 5):
+                held = lane(w, "deduplicator")
+                held.paused = meanwhile == "staging is lost"
+                w.produce(0, count)
+                w.run_for(5.0)
+                held.paused = False
+                _harm(w, meanwhile)
+                w.produce(0, 1)
+                w.run_until(w.copied)
+            w.settle()
+
+
+def _harm(w: World, how: str) -> None:
+    if how == "a lane dies":
+        w.kill(lane(w, "replicator"))
+    elif how == "a driver dies":
+        w.kill_driver(w.instances[0])
+    elif how == "an epoch ends":
+        faults.end_epoch(w, "replicator")
+    elif how == "staging is lost":
+        log = frames(w)
+        log.trim(log.end)
+        w.harmed = True
+        w.kill(lane(w, "deduplicator"))
+    w.run_for(8.0)
+
+
+@case
 def nothing_comes_behind_what_an_owner_has_let_go_of() -> None:
     """An owner that is fenced and does not know it wakes up and hears that the topic is promoted, while the
     one that owns it now is in the middle of a transaction with what lies beyond. Also where the owner itself

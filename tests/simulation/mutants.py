@@ -58,6 +58,7 @@ outside = {_CLIENTS}.producer(self.plan.control_producer)
     outside.flush(5.0)"""
 _LETTERS_HANG = "dead_letters_that_hang_are_closed_as_they_ended_by_whoever_comes_next"
 _OLDER = "a_frame_of_an_older_pipeline_decides_nothing_after_one_of_a_newer"
+_ONE_TOO_MANY = "one_too_many_of_a_window_halts_whoever_comes_to_it_and_no_other_does"
 _LET_GO = "nothing_comes_behind_what_an_owner_has_let_go_of"
 _TAKES_NOTHING = "a_destination_that_takes_nothing_stops_nobody_else_and_gets_what_it_missed"
 
@@ -700,6 +701,29 @@ MUTANTS = [
             "return decode_rows(frame, crc, value).from_offset(from_offset)",
             "return decode_rows(frame, crc, value).from_offset(from_offset if frame.count or not frame.failed else 0)",
         ),
+    ),
+    _of(
+        "a position does not tell which records were let by of its window",
+        _ONE_TOO_MANY,
+        (
+            "replicator.lane.partition_copy:PartitionCopy.let_by",
+            "tuple(self.tolerated.below(position))",
+            "()",
+        ),
+    ),
+    _of(
+        "a record that is read again is counted again",
+        "what_is_tolerated_halts_nobody_however_often_it_is_read_again",
+        (
+            "common.pipeline.tolerating:Tolerated.take",
+            "if self._offsets[at : at + 1] != [offset]:",
+            "if True:",
+        ),
+    ),
+    _of(
+        "another pipeline goes on with what the one before has counted",
+        _ONE_TOO_MANY,
+        ("replicator.driver.planner:Planner._tolerated", "position.pipeline == planned.n", "True"),
     ),
     _of(
         "what hangs where dead letters go is left to the next transaction",

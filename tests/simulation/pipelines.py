@@ -46,8 +46,10 @@ class Pipelines:
         self.configured = NONE
         self._rules = {NO_FLOWS: Rule()}
 
-    def change(self, left_out: str, dead: str = "", payload: bool = False) -> None:
-        """Another one."""
+    def change(
+        self, left_out: str, dead: str = "", payload: bool = False, tolerate: tuple[int, int] | None = None
+    ) -> None:
+        """Another one. `tolerate`: so many dead letters of so many offsets; None: any number."""
         rule = Rule(b"v%d" % len(self._rules), left_out, dead, payload)
         assert rule.mark is not None
         stages: list[Any] = [{"headers": {"set": {MARK: rule.mark.decode()}}}]
@@ -56,6 +58,8 @@ class Pipelines:
         if dead:
             stages.append({"when": _ending(dead), "key": "header.none"})
         on_error: Any = {"dead-letter": {"payload": payload}} if dead else "halt"
+        if tolerate is not None:
+            on_error["tolerate"] = dict(zip(("records", "per"), tolerate, strict=True))
         flow = {"topics": [".*"], "onError": on_error, "stages": stages}
         text = json.dumps({"version": 1, "flows": [flow]})
         made = loading.parse(text, Path("pipeline.yaml"))

@@ -101,6 +101,7 @@ DEAD_LETTER_MAPPINGS = [
     for of in MAPPINGS
 ]
 POSITIONS = [positions.Position(40, 7, 13), positions.Position(41, None, -1)]
+TOLERATED_POSITIONS = [positions.Position(43, 7, 13, 3, (40, 42))]
 GROUPS = [
     (
         group_offsets.GroupKey("billing", "orders", 3),
@@ -203,6 +204,11 @@ def _counters() -> list[dict[str, Any]]:
     return [{"key": key.decode(), "value": value.decode()}]
 
 
+def _position_lines(of: list[positions.Position]) -> list[dict[str, str]]:
+    pairs = [positions.encode("orders", (ID, 3), position) for position in of]
+    return [{"key": key.decode(), "value": value.decode()} for key, value in pairs]
+
+
 def _mapping_lines(mappings: list[offset_mappings.Mapping]) -> list[dict[str, Any]]:
     encoded = [offset_mappings.encode(mapping) for mapping in mappings]
     return [{"key": key.decode(), "value": value.decode()} for key, value in encoded]
@@ -223,10 +229,8 @@ WRITTEN: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "mappings": lambda: _mapping_lines(MAPPINGS),
     "mappings-pipeline": lambda: _mapping_lines(PIPELINE_MAPPINGS),
     "mappings-dead-letters": lambda: _mapping_lines(DEAD_LETTER_MAPPINGS),
-    "positions": lambda: [
-        dict(zip(("key", "value"), (p.decode() for p in positions.encode("orders", (ID, 3), position)), strict=True))
-        for position in POSITIONS
-    ],
+    "positions": lambda: _position_lines(POSITIONS),
+    "positions-tolerated": lambda: _position_lines(TOLERATED_POSITIONS),
     "group-offsets": lambda: [
         {"key": group_offsets.encode_key(key).decode(), "value": group_offsets.encode_value(value).decode()}
         for key, value in GROUPS
@@ -296,8 +300,9 @@ def test_golden_mappings_positions_and_group_offsets_are_read() -> None:
     lines = [*_golden("mappings"), *_golden("mappings-pipeline"), *_golden("mappings-dead-letters")]
     written = MAPPINGS + PIPELINE_MAPPINGS + DEAD_LETTER_MAPPINGS
     assert [offset_mappings.decode(line["value"].encode()) for line in lines] == written
-    found = [positions.decode(line["key"].encode(), line["value"].encode()) for line in _golden("positions")]
-    assert found == [((ID, 3), position) for position in POSITIONS]
+    lines = [*_golden("positions"), *_golden("positions-tolerated")]
+    found = [positions.decode(line["key"].encode(), line["value"].encode()) for line in lines]
+    assert found == [((ID, 3), position) for position in POSITIONS + TOLERATED_POSITIONS]
     groups = [
         group_offsets.decode(line["key"].encode(), line["value"].encode())
         for line in _golden("group-offsets")

@@ -14,6 +14,7 @@ from common.kafka.wire.records import Item, headers_of
 from common.partitions import PartitionName
 from common.pipeline.batch import Origin
 from common.pipeline.engine import Engine, Outcome
+from common.pipeline.tolerating import Tolerated
 
 Rows = Mapping[PartitionName, pa.RecordBatch]
 """Source topic and partition -> records of `common.kafka.wire.records.ROWS`, in order."""
@@ -67,9 +68,11 @@ def tried(engine: Engine | None, link: str, rows: Rows) -> dict[str, TopicTried]
     found: dict[str, TopicTried] = {}
     for (topic, partition), batch in sorted(rows.items(), key=lambda item: item[0]):
         flow = None if engine is None else engine.flow_of(topic)
-        into = found.setdefault(topic, TopicTried(topic, halts=flow is not None and flow.on_error == "halt"))
+        halts = flow is not None and (flow.on_error == "halt" or flow.tolerate is not None)
+        into = found.setdefault(topic, TopicTried(topic, halts=halts))
         before = after = _contents(batch)
         outcomes, failed = [Outcome.KEPT] * len(batch), dict[int, str]()
+        one_too_many: set[int] = set()
         words = WORDS
         if flow is not None:
             words = WORDS | {Outcome.FAILED: FAILED[flow.on_error]}
@@ -78,8 +81,18 @@ def tried(engine: Engine | None, link: str, rows: Rows) -> dict[str, TopicTried]
             into.us += (time.perf_counter() - began) * 1e6
             after, outcomes = _contents(applied.rows), list(map(Outcome, applied.outcomes))
             failed = {failure.offset: f"{failure.stage}: {failure.reason}" for failure in applied.failures}
+            if flow.tolerate is not None:
+                let_by = Tolerated(flow.tolerate).take([*failed])
+                one_too_many = {*list(failed)[let_by : let_by + 1]}
         into.records += [
-            Tried(partition, offset, words[outcome], one, after.get(offset), failed.get(offset))
+            Tried(
+                partition,
+                offset,
+                WORDS[Outcome.FAILED] if offset in one_too_many else words[outcome],
+                one,
+                after.get(offset),
+                failed.get(offset),
+            )
             for (offset, one), outcome in zip(before.items(), outcomes, strict=True)
         ]
     for tried_ in found.values():

@@ -19,6 +19,7 @@ from typing import cast
 import numpy as np
 
 from verbatim.verify.comparison import Kind, PartitionReport, digest
+from verbatim.verify.let_by import LetBy
 from verbatim.verify.letters import Letter, LetterCheck, PartitionLetters
 from verbatim.verify.mappings import Runs
 from verbatim.verify.pipeline.definition import Pipeline
@@ -48,13 +49,19 @@ class Rules:
     @property
     def on_error(self) -> str:
         said = (self.flow or {}).get("onError", "halt")
-        return said if isinstance(said, str) else "dead-letter"
+        return said if isinstance(said, str) else "dead-letter" if "dead-letter" in said else "skip"
 
     @property
     def payload(self) -> bool:
         """Whether dead letters have the records in them."""
         said = (self.flow or {}).get("onError")
-        return isinstance(said, dict) and said["dead-letter"].get("payload", False) is True
+        return isinstance(said, dict) and said.get("dead-letter", {}).get("payload", False) is True
+
+    @property
+    def tolerate(self) -> Json | None:
+        """`records` of `per` offsets that a stage may fail on; None: any number."""
+        said = (self.flow or {}).get("onError")
+        return said.get("tolerate") if isinstance(said, dict) else None
 
     @property
     def drops(self) -> bool:
@@ -169,6 +176,7 @@ class Expected:
         self._failed: tuple[int, int] | None = None
         """Of those that a stage fails on and that should have halted the partition: the first, how many."""
         self._skipped = 0
+        self._let_by = LetBy()
         self._letters = LetterCheck(letters or PartitionLetters())
         self._too_deep = 0
         self._left_out = array("q")
@@ -218,8 +226,7 @@ class Expected:
             if arrived:
                 wanted = (key, value, headers) if rules.payload else (None, None, None)
                 letter = Letter(rules.number, f"stage {result.stage}", digest(timestamp_ms, *wanted))
-                self._letters.must_be(offset, letter)
-                self._leave_out(offset)
+                self._must_be(letter, offset, rules)
             return None
         if arrived:
             self._letters.must_not_be(offset)
@@ -227,13 +234,13 @@ class Expected:
             if not arrived:
                 # It stands still there: what has not come is behind.
                 return digest(timestamp_ms, key, value, headers)
-            first, count = self._failed or (offset, 0)
-            self._failed = first, count + 1
+            self._give_up(offset)
             return None
         if result.outcome in ("failed", "left-out"):
             if arrived:
                 self._filtered += 1
                 self._skipped += result.outcome == "failed"
+                self._let_by.count(rules.number, rules.tolerate, offset, result.outcome == "failed")
                 self._leave_out(offset)
             return None
         if arrived:
@@ -290,6 +297,7 @@ class Expected:
             first, count = self._failed
             why = "a stage fails on it, and no operator has accepted its loss"
             report.add(Kind.LOST, first, None, why, count - accepted_loss)
+        self._let_by.finish(report)
         if self._too_deep:
             report.note(f"{self._too_deep:,} source records are JSON nested too deeply to be compared")
         if self._skipped:
@@ -321,6 +329,20 @@ class Expected:
                 rules = replace(rules, pipeline=None, why=why)
             self._known[number] = rules
         return self._known[number]
+
+    def _must_be(self, letter: Letter, offset: int, rules: Rules) -> None:
+        """A record that is to be a dead letter, or that has halted its partition as one too many."""
+        self._leave_out(offset)
+        if rules.tolerate is not None and not self._letters.has(offset):
+            self._give_up(offset)
+            return
+        self._let_by.count(rules.number, rules.tolerate, offset)
+        self._letters.must_be(offset, letter)
+
+    def _give_up(self, offset: int) -> None:
+        """A record that is there neither as it is nor as a letter: an operator must have said so."""
+        first, count = self._failed or (offset, 0)
+        self._failed = first, count + 1
 
     def _leave_out(self, offset: int) -> None:
         self._left_out.append(offset)

@@ -89,6 +89,10 @@ class LetterCheck:
         self._wrong: dict[tuple[Kind, str], list[int]] = {}
         """What was found: the first offset, how many."""
 
+    def has(self, offset: int) -> bool:
+        """Whether there is one, or was before it expired."""
+        return offset in self._letters.first or offset in self._letters.expired
+
     def must_be(self, offset: int, wanted: Letter) -> None:
         """`wanted.stage`: the word that its stage begins with."""
         self.due += 1

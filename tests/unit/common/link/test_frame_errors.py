@@ -168,3 +168,5 @@ def test_which_pipelines_have_dead_letters() -> None:
     assert not asked_for(of()) and not asked_for(of("", '"onError":"skip"', '"onError":"halt"'))
     assert asked_for(of("", '"onError":"dead-letter"'))
     assert asked_for(of('"onError":{"dead-letter":{"payload":true}}'))
+    assert asked_for(of('"onError":{"dead-letter":{},"tolerate":{"per":9,"records":1}}'))
+    assert not asked_for(of('"onError":{"tolerate":{"per":9,"records":1}}'))

@@ -24,11 +24,19 @@ VALUE = {"topic": "orders", "next": 7, "leader_epoch": 2, "handled": 40}
     strategies.OFFSETS,
     st.none() | st.integers(0, 99),
     st.integers(-1, 2**62),
+    st.just((0, ()))
+    | st.tuples(st.integers(0, 99), st.lists(strategies.OFFSETS, min_size=1, max_size=3).map(tuple)),
 )
 def test_a_position_is_read_back(
-    topic: str, tid: str, part: int, at: int, epoch: int | None, handled: int
+    topic: str,
+    tid: str,
+    part: int,
+    at: int,
+    epoch: int | None,
+    handled: int,
+    let_by: tuple[int, tuple[int, ...]],
 ) -> None:
-    position = Position(at, epoch, handled)
+    position = Position(at, epoch, handled, *let_by)
     assert positions.decode(*positions.encode(topic, (tid, part), position)) == ((tid, part), position)
 
 
@@ -48,6 +56,8 @@ WRONG: list[Any] = ["5", 5.0, True, [5], {}, -2]
         *((KEY, {**VALUE, "next": x}) for x in [None, *WRONG, -1]),
         *((KEY, {**VALUE, "handled": x}) for x in [None, *WRONG]),
         *((KEY, {**VALUE, "leader_epoch": x}) for x in WRONG[:-1]),
+        *((KEY, {**VALUE, "pipeline": x, "tolerated": [1]}) for x in [None, *WRONG[:-1]]),
+        *((KEY, {**VALUE, "pipeline": 1, "tolerated": x}) for x in (None, 5, ["5"], [None], [5.0], "x")),
         *(
             (KEY, {k: v for k, v in VALUE.items() if k != name})
             for name in ("next", "handled", "leader_epoch")

@@ -46,7 +46,11 @@ FILE = Path("pipeline.yaml")
         ("last: 4", "last: -4", 9, "partial.last: input should be greater than or equal to 0"),
         ("cards[*]", "cards[0]", 9, "mask.fields.cards[0].iban: 'cards[0].iban' is no path"),
         ("dead-letter", "tolerate", 6, "flow 1, onError: input should be 'halt', 'skip' or 'dead-letter'"),
-        ("dead-letter", "{tolerate: {per: 9}}", 6, "flow 1, onError.tolerate: tolerate is not built yet"),
+        ("dead-letter", "{tolerate: {per: 9}}", 6, "flow 1, onError.tolerate.records: is missing"),
+        ("dead-letter", "{tolerate: {records: 9, per: 9}}", 6, "onError.tolerate.per: is no more than records"),
+        ("dead-letter", "{tolerate: {records: 0, per: 9}}", 6, "tolerate.records: input should be greater than or"),
+        ("dead-letter", "{tolerate: {records: 1001, per: 9000}}", 6, "tolerate.records: input should be less than or"),
+        ("dead-letter", "{}", 6, "flow 1, onError: say dead-letter, tolerate, or both"),
         ("dead-letter", "{dead-letter: {payload: 1}}", 6, "onError.dead-letter.payload: input should be a valid"),
         ("dead-letter", "{dead-letter: {paylod: true}}", 6, "paylod here; did you mean payload?"),
         ("version: 1", "version: 2", 1, "version: input should be 1"),
@@ -148,6 +152,30 @@ def test_another_key_under_the_same_name_is_another_pipeline() -> None:
     assert definition.defined(told.decode(), where) == definition.defined(
         definition.definition(made, others).decode(), where
     )
+
+
+def test_what_on_error_says_in_two_ways_is_one_pipeline() -> None:
+    def told(said: str) -> object:
+        made = loading.parse(TEXT.replace("onError: dead-letter", f"onError: {said}"), FILE)
+        (flow,) = made.flows
+        as_told = json.loads(definition.definition(made, {}))["flows"][0].get("onError")
+        return (
+            as_told,
+            flow.failed,
+            flow.payload,
+            flow.tolerate and (flow.tolerate.records, flow.tolerate.per),
+        )
+
+    rate, few = "tolerate: {records: 1, per: 9}", {"records": 1, "per": 9}
+    assert told("dead-letter") == ("dead-letter", "dead-letter", False, None)
+    assert told("{dead-letter: {}}") == told("{dead-letter: {payload: false}}") == told("dead-letter")
+    assert told("halt") == (None, "halt", False, None) and told("skip") == ("skip", "skip", False, None)
+    assert told(f"{{{rate}}}") == ({"tolerate": few}, "skip", False, (1, 9))
+    both = told(f"{{{rate}, dead-letter: {{}}}}")
+    assert both == ({"tolerate": few, "dead-letter": {}}, "dead-letter", False, (1, 9))
+    assert told(f"{{dead-letter: {{payload: false}}, {rate}}}") == both
+    payload = {"tolerate": few, "dead-letter": {"payload": True}}
+    assert told(f"{{{rate}, dead-letter: {{payload: true}}}}") == (payload, "dead-letter", True, (1, 9))
 
 
 def test_a_schema_in_a_file_is_part_of_the_definition(tmp_path: Path) -> None:

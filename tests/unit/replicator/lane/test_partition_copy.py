@@ -15,6 +15,8 @@ from common.link.frame import COMPRESSED_FROM_BYTES, decode_rows
 from common.link.frame_errors import split
 from common.pipeline.batch import Origin
 from common.pipeline.engine import Engine
+from common.pipeline.models import Tolerate
+from common.pipeline.tolerating import Tolerated
 from replicator.lane import partition_copy
 from replicator.lane.frame_packer import FramePacker
 from replicator.lane.partition_copy import CutFrame, PartitionCopy, StageFailed, Status
@@ -378,6 +380,7 @@ def flowing(*stages: object, **flow: object) -> PartitionCopy:
     ready = Engine(pipeline(*stages, **flow), {}).flow_of("orders")
     assert ready is not None
     copy.pipeline = 3
+    copy.tolerated = None if ready.tolerate is None else Tolerated(ready.tolerate)
     copy.flow = lambda rows: ready.apply(rows, Origin("link", "orders", 0))
     return copy
 
@@ -487,3 +490,77 @@ def test_a_frame_with_dead_letters_is_no_record_batch(small: None) -> None:
     take(copy, with_values(ODD[1], b"{", ODD[1]))
     (cut,) = copy.cut(True)
     assert (cut.frame.batches, cut.frame.count, cut.frame.rows) == (False, 2, 3)
+
+
+def cut_to_the_end(copy: PartitionCopy) -> tuple[list[CutFrame], StageFailed]:
+    """All frames before the record that halts it."""
+    cuts: list[CutFrame] = []
+    while True:
+        try:
+            cuts += copy.cut(True)
+        except StageFailed as failed:
+            return cuts, failed
+
+
+@pytest.mark.parametrize("letters", [True, False])
+def test_as_many_as_are_tolerated_go_by_and_one_more_halts(small: None, letters: bool) -> None:
+    """Promise: all before it goes, dead letters too; whoever reads the same again, from wherever, comes to
+    the same end; the halt names the rate."""
+    said = {"tolerate": {"records": 2, "per": 8}} | ({"dead-letter": {}} if letters else {})
+    copy = flowing({"mask": {"fields": {"a": "redact"}}}, onError=said)
+    good, bad = b'{"a":1}', b"secret {"
+    there = [bad, good, good, good, good, bad, good, good, bad, bad, good, bad, good]
+
+    def cut() -> list[CutFrame]:
+        start = copy.cut_at
+        take(copy, with_values(*there[start:], start=start))
+        cuts, failed = cut_to_the_end(copy)
+        assert failed.offset == 11
+        words = "record 11: stage 1 (mask) fails: the value is no JSON; of the offsets from 8 on, 2 of 8 are"
+        assert str(failed).startswith(words)
+        return cuts
+
+    for position in (0, 1, 4, 5, 8, 9, 11, 3, 0):
+        copy.rewind(position)
+        cuts = cut()
+        assert (copy.cut_at, copy.acked) == (11, position)
+        dead = [at for at in (0, 5, 8, 9) if at >= position]
+        if letters:
+            split_up = [split(rows(c))[1] for c in cuts if c.frame.failed]
+            assert [at for one in split_up if one for at in one.offsets] == dead
+        assert sum(c.skipped for c in cuts) == (0 if letters else len(dead))
+    assert copy.let_by(11) == (8, 9) and copy.let_by(9) == (8,) and copy.let_by(8) == ()
+
+
+def test_who_goes_on_with_what_was_let_by_comes_to_the_same_end() -> None:
+    said = {"tolerate": {"records": 2, "per": 8}}
+    for known, ends in (([8, 9], 10), ([8], 11), ([], 12), ([1, 2, 3], 12)):
+        copy = flowing({"mask": {"fields": {"a": "redact"}}}, onError=said)
+        assert copy.tolerated is not None
+        copy.tolerated = Tolerated(Tolerate(records=2, per=8), known)
+        copy.rewind(10)
+        take(copy, with_values(b"{", b"{", b"{", start=10))
+        assert cut_to_the_end(copy)[1].offset == ends
+
+
+@given(st.sets(st.integers(0, 60)), st.lists(st.integers(0, 60), max_size=6), st.integers(1, 4))
+def test_a_window_is_counted_alike_in_whatever_pieces_and_however_often_it_is_read(
+    bad: set[int], turns: list[int], most: int
+) -> None:
+    """Each reading begins anywhere, by who has read before or by who has what a position says."""
+    per, options = 10, Tolerate(records=most, per=10)
+    before = {o: sum(b // per == o // per and b < o for b in bad) for o in sorted(bad)}
+    first = next((o for o, count in before.items() if count >= most), 61)
+
+    def reads(by: Tolerated, at: int) -> None:
+        rest = [o for o in sorted(bad) if o >= at]
+        assert by.take(rest) == sum(o < first for o in rest)
+
+    same = Tolerated(options)
+    reads(same, 0)
+    for at in turns:
+        if at <= first:
+            reads(same, at)
+            other = Tolerated(options, [o for o in bad if at - at % per <= o < at])
+            assert other.below(at) == sorted(o for o in bad if at - at % per <= o < at)
+            reads(other, at)

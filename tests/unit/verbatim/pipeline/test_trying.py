@@ -58,6 +58,21 @@ def test_a_record_that_a_stage_fails_on_is_counted_as_what_the_flow_makes_of_it(
     assert orders.halts == (on_error == "halt")
 
 
+@pytest.mark.parametrize("letters", [True, False])
+def test_one_too_many_is_a_failure_where_some_are_tolerated(letters: bool) -> None:
+    said = {"tolerate": {"records": 1, "per": 20}} | ({"dead-letter": {}} if letters else {})
+    made = pipeline({"fields": {"drop": ["ip"]}}, topics=["orders"], onError=said)
+    bad, word = (b"", b"{", None, 0), "dead-letter" if letters else "skipped"
+    # From 40 on: what is counted are offsets, in windows that begin at 40, 60 and 80.
+    rows = {
+        ("orders", 0): rows_of([bad, *[(b"", b"{}", None, 0)] * 20, bad]),
+        ("orders", 1): rows_of([bad] * 3),
+    }
+    orders = tried(Engine(made, KEYS), "link", rows)["orders"]
+    assert [r.outcome for r in orders.records if r.why] == [word, word, word, "failed", word]
+    assert orders.halts
+
+
 def test_only_what_comes_out_differently_is_a_difference() -> None:
     old = pipeline({"filter": {"drop": {"value.a": 2}}}, {"headers": {"remove": ["x"]}}, topics=["orders"])
     was, now = (tried(Engine(made, KEYS), "link", ROWS) for made in (old, MADE))

@@ -424,6 +424,40 @@ def test_each_record_that_a_stage_fails_on_has_one_dead_letter(made: Pipeline) -
     assert found(other) == {"foreign": (3, 1, None, 1)}
 
 
+@pytest.mark.parametrize("letters", [True, False])
+def test_what_is_tolerated_is_right_and_more_than_that_is_noted(letters: bool) -> None:
+    """What becomes of a record is the same: above the rate a halt was to come, which none can see."""
+    says: Any = {"dead-letter": {}} if letters else {}
+    few, many = (
+        pipeline({"key": "value.email"}, onError={"tolerate": {"records": n, "per": 4}} | says)
+        for n in (2, 1)
+    )
+    # Offsets 1, 3 and 4: two of the first window, one of the second.
+    report = checked(copied(SOME, [(5, 1)], {1: few}))
+    assert found(report) == {} and not any("tolerates" in note for note in report.notes)
+    assert (report.dead_letters, report.filtered) == ((3, 0) if letters else (0, 3))
+    report = checked(copied(SOME * 2, [(10, 1)], {1: many}))
+    assert found(report) == {}
+    (note,) = [note for note in report.notes if "tolerates" in note]
+    assert note.startswith("pipeline version 1 tolerates 1 of 4 offsets; more were let by in 3 windows")
+    assert "the first at source offset 3: " in note
+    # Another version counts anew.
+    report = checked(copied(SOME, [(3, 1), (2, 2)], {1: many, 2: many}))
+    assert found(report) == {} and not any("tolerates" in note for note in report.notes)
+
+
+def test_a_record_above_the_rate_has_no_dead_letter_where_an_operator_has_accepted_its_loss() -> None:
+    said = {"tolerate": {"records": 1, "per": 4}, "dead-letter": {}}
+    link = copied(SOME, [(3, 1), (1, 1), (1, 1)], {1: pipeline({"key": "value.email"}, onError=said)})
+    without = link._replace(letters=[link.letters[0], link.letters[2]])
+    report = checked(without)
+    assert found(report) == {"lost": (1, 3, None, 1)}
+    assert "no operator has accepted its loss" in report.findings[Kind.LOST].detail
+    given_up = replace(link.mappings[1], lost=1)
+    report = checked(without._replace(mappings=[link.mappings[0], given_up, link.mappings[2]]))
+    assert found(report) == {}
+
+
 def test_a_dead_letter_is_of_its_record_stage_and_version_and_has_what_was_asked_for() -> None:
     plain, full = (copied(SOME, [(5, 1)], {1: made}) for made in (DEAD, WITH_PAYLOAD))
     assert found(checked(plain._replace(letters=full.letters))) == {"altered": (3, 1, None, 1)}
