@@ -97,6 +97,13 @@ class Done:
     failed: dict[int, str] = field(default_factory=dict)
 
 
+class Broken(Exception):
+    """A stage has made what none may make, of records that are not at fault: nothing is known of what it
+    makes of any of them. Shows nothing of a record."""
+
+    stage = ""
+
+
 Run = Callable[[Batch], Done]
 """A stage: a function of nothing but records and options."""
 

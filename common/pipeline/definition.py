@@ -8,6 +8,7 @@ import hmac
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from common.config.sources import read_text
@@ -23,19 +24,22 @@ def key_id(key: bytes) -> str:
     return hmac.digest(key, b"verbatim pipeline key", "sha256")[:8].hex()
 
 
-def definition(pipeline: Pipeline, keys: Mapping[str, bytes]) -> bytes:
+def definition(
+    pipeline: Pipeline, keys: Mapping[str, bytes], code: Mapping[str, str] = MappingProxyType({})
+) -> bytes:
     """All that decides what becomes of records, as JSON: of keys the names and ids, no tests, no
-    registries. A key that is not in `keys` has no id."""
+    registries. A key that is not in `keys` has no id. `code`: the engine's."""
     told = {"flows": []} | pipeline.model_dump(by_alias=True, exclude_defaults=True, include={"flows"})
     ids = {name: key_id(keys[name]) if name in keys else "" for name in pipeline.keys}
-    told |= {"version": pipeline.version, "keys": ids}
+    told |= {"version": pipeline.version, "keys": ids} | ({"code": dict(code)} if code else {})
     return json.dumps(told, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def defined(definition: str, keys: Mapping[str, str]) -> Pipeline:
     """The pipeline of a definition. `keys`: name -> where, as the file says it. Raises SettingsError."""
     try:
-        return Pipeline.model_validate({**json.loads(definition), "keys": dict(keys)})
+        told = {name: what for name, what in json.loads(definition).items() if name != "code"}
+        return Pipeline.model_validate({**told, "keys": dict(keys)})
     except (ValueError, TypeError) as error:
         why = str(error).splitlines()[0]
         raise SettingsError(f"a pipeline's definition is not understood: {why}") from None
@@ -51,6 +55,17 @@ def must_be_its_keys(definition: str, keys: Mapping[str, bytes]) -> None:
     for name, its_id in json.loads(definition)["keys"].items():
         if its_id != key_id(keys[name]):
             raise SettingsError(f"key {name} has another id here than in the newest version of the pipeline")
+
+
+def must_be_its_code(definition: str, code: Mapping[str, str]) -> None:
+    """Raises SettingsError where what an engine runs is not what the definition names."""
+    its = json.loads(definition).get("code", {})
+    for name in sorted(its.keys() | code.keys()):
+        if its.get(name) != code.get(name):
+            raise SettingsError(
+                f"{name} is another one here than in the pipeline's version: {code.get(name, 'none')} here,"
+                f" {its.get(name, 'none')} there"
+            )
 
 
 def schema() -> dict[str, Any]:

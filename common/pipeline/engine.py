@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from common.pipeline.batch import Batch, Done, Origin, Run, flags
+from common.pipeline import own_code
+from common.pipeline.batch import Batch, Broken, Done, Origin, Run, flags
 from common.pipeline.columns import Flags
 from common.pipeline.conditions import Formats, alternatives
 from common.pipeline.field_changes import changing_fields
@@ -52,7 +53,8 @@ class Failure:
 class Applied:
     """`rows`: what goes on, of `common.kafka.wire.records.ROWS`, in order, with the offsets that they had.
     `outcomes`: an Outcome for each record that came in. `failures`: in the order of offsets. `on_error`:
-    what the flow says of them, in a word; `payload`: whether their dead letters have the records in them."""
+    what the flow says of them, in a word, or `halt` where a stage is broken, which the first record stands
+    for; `payload`: whether their dead letters have the records in them."""
 
     rows: pa.RecordBatch
     outcomes: npt.NDArray[np.int8]
@@ -75,11 +77,12 @@ class ReadyFlow:
 
     def __init__(self, flow: Flow, number: int, keys: Mapping[str, bytes]) -> None:
         """`number`: which one it is, for messages. Raises SettingsError."""
+        self.code: dict[str, str] = {}
         self.on_error, self.payload, self.tolerate = flow.failed, flow.payload, flow.tolerate
         self._stages = [
             _Ready(
                 f"stage {at} ({stage.name})",
-                _made(stage, flow, keys, f"flow {number}, stage {at}"),
+                _made(stage, flow, keys, f"flow {number}, stage {at}", self.code),
                 None if stage.when is None else Judge(stage.when, flow),
             )
             for at, stage in enumerate(flow.stages, 1)
@@ -89,7 +92,15 @@ class ReadyFlow:
 
     def apply(self, rows: pa.RecordBatch, origin: Origin) -> Applied:
         """Rows of `common.kafka.wire.records.ROWS`. Depends on nothing but these, their origin and the flow:
-        records that come again, in other batches, have the same outcomes."""
+        records that come again, in other batches, have the same outcomes, unless a stage is broken."""
+        try:
+            return self._applied(rows, origin)
+        except Broken as error:
+            first = Failure(rows.column(0)[0].as_py(), error.stage, str(error))
+            outcomes = np.full(len(rows), Outcome.FAILED, np.int8)
+            return Applied(rows.slice(0, 0), outcomes, [first], "halt")
+
+    def _applied(self, rows: pa.RecordBatch, origin: Origin) -> Applied:
         outcomes = np.zeros(len(rows), np.int8)
         at = np.arange(len(rows))
         failures: list[Failure] = []
@@ -100,7 +111,11 @@ class ReadyFlow:
             if not len(batch):
                 break
             had_value = _has_value(batch)
-            done = _run(stage, batch)
+            try:
+                done = _run(stage, batch)
+            except Broken as error:
+                error.stage = stage.name
+                raise
             batch = done.batch
             rows = batch.rows
             touched = at[done.changed]
@@ -121,11 +136,13 @@ class ReadyFlow:
 
 
 class Engine:
-    """A pipeline with its keys."""
+    """A pipeline with its keys. `code`: what is run that is not the pipeline's own, by name, and what tells
+    it from another of that name."""
 
     def __init__(self, pipeline: Pipeline, keys: Mapping[str, bytes]) -> None:
         """Raises SettingsError."""
         flows = [(flow, ReadyFlow(flow, number, keys)) for number, flow in enumerate(pipeline.flows, 1)]
+        self.code = {name: told for _, ready in flows for name, told in ready.code.items()}
 
         @lru_cache(maxsize=4096)
         def flow_of(topic: str) -> ReadyFlow | None:
@@ -138,7 +155,8 @@ class Engine:
         return self._flow_of(topic)
 
 
-def _made(stage: Stage, formats: Formats, keys: Mapping[str, bytes], where: str) -> Run:
+def _made(stage: Stage, formats: Formats, keys: Mapping[str, bytes], where: str, code: dict[str, str]) -> Run:
+    """`code`: gets what the stage runs that is not the pipeline's own."""
     if stage.filter is not None:
         return filtering(stage.filter, formats)
     if stage.mask is not None:
@@ -149,6 +167,11 @@ def _made(stage: Stage, formats: Formats, keys: Mapping[str, bytes], where: str)
         return changing_fields(stage.fields)
     if stage.validation is not None:
         return validating(stage.validation, f"{where} (validate)")
+    if stage.python is not None:
+        name, _, function = stage.python.partition(":")
+        module = own_code.module(name, f"{where} (python)")
+        code[name] = module.identity
+        return own_code.running(module, function, f"{where} (python)")
     if stage.key is not None:
         return taking_key(stage.key)
     assert stage.timestamp is not None

@@ -198,10 +198,13 @@ def references(node: Any) -> Iterator[str]:
             yield from references(inner)
 
 
+FunctionName = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$")]
+
+
 class Stage(Model):
     """One of the stages, and when."""
 
-    NOT_BUILT: ClassVar[frozenset[str]] = frozenset({"convert", "sql", "python", "schema-ids", "route"})
+    NOT_BUILT: ClassVar[frozenset[str]] = frozenset({"convert", "sql", "schema-ids", "route"})
 
     when: Conditions | None = None
     """the records that the stage is for; all, where it is not given"""
@@ -219,6 +222,9 @@ class Stage(Model):
     """the timestamp becomes what is at this path: ms since 1970, or a time as RFC 3339 has it"""
     validation: Validate | None = Field(None, alias="validate")
     """holds JSON against a schema"""
+    python: FunctionName | None = None
+    """a function of your own, as `module:function`: it gets records as a pyarrow.RecordBatch, and gives one
+    back"""
 
     @model_validator(mode="before")
     @classmethod

@@ -49,20 +49,20 @@ class PipelineFile:
         self._path = None if settings.pipeline is None else Path(settings.pipeline)
         # Looked at before it is read: what is written in between is a change.
         self._watched = None if self._path is None else WatchedFile(self._path)
-        self._keys: list[WatchedFile] = []
+        self._others: list[WatchedFile] = []
         self.configured = NONE if self._path is None else self._read(self._path)
 
     def changed(self, at_once: bool = False) -> bool:
-        """Take over what the file, or one that holds a key of it, has become, and whether that is another
-        pipeline. What is no good is one warning, and changes nothing. `at_once`: see WatchedFile."""
+        """Take over what the file, or one that holds a key or a module of it, has become, and whether that is
+        another pipeline. What is no good is one warning, and changes nothing. `at_once`: see WatchedFile."""
         if self._path is None or self._watched is None:
             return False
-        if not any(file.changed(at_once) for file in (self._watched, *self._keys)):
+        if not any(file.changed(at_once) for file in (self._watched, *self._others)):
             return False
         try:
             found = self._read(self._path)
         except SettingsError as error:
-            log.warning("%s has changed, or a key, and is not taken over: %s", self._path, error)
+            log.warning("%s has changed, or a key or module, and is not taken over: %s", self._path, error)
             return False
         before, self.configured = self.configured, found
         return found != before
@@ -74,7 +74,8 @@ class PipelineFile:
         made = loading.load(path)
         places = (place.partition(":") for place in made.keys.values())
         # As above.
-        self._keys = [WatchedFile(Path(file)) for kind, _, file in places if kind == "file"]
+        self._others = [WatchedFile(Path(file)) for kind, _, file in places if kind == "file"]
+        self._others += [WatchedFile(Path(file)) for file in _module_files(made)]
         return configured(path, made)
 
     def plan(self, state: Control) -> PipelinePlan | None:
@@ -109,6 +110,16 @@ class PipelineFile:
         return state
 
 
+def _module_files(made: Pipeline) -> list[str]:
+    """The files of the modules that a pipeline names."""
+    names = {s.python.partition(":")[0] for flow in made.flows for s in flow.stages if s.python is not None}
+    if not names:
+        return []
+    from common.pipeline import own_code
+
+    return [file for name in sorted(names) if (file := own_code.source_of(name)) is not None]
+
+
 def configured(path: Path, made: Pipeline) -> Configured:
     """Of the file's pipeline, with the keys that are there. Raises SettingsError, also for what can't be run
     on this machine."""
@@ -118,11 +129,13 @@ def configured(path: Path, made: Pipeline) -> Configured:
     if not made.flows:
         return NONE
     keys = definition.read_keys(made, os.environ)
-    told = definition.definition(made, keys)
+    engine = Engine(made, keys)
+    told = definition.definition(made, keys, engine.code)
     if len(told) > MOST_BYTES:
         raise SettingsError(f"{path}: its definition has {len(told)} bytes; {MOST_BYTES} are the most")
     # As a lane will.
-    Engine(definition.defined(told.decode(), made.keys), keys)
+    again = Engine(definition.defined(told.decode(), made.keys), keys)
+    definition.must_be_its_code(told.decode(), again.code)
     return Configured(told.decode(), definition.sha256(told), {n: _place(p) for n, p in made.keys.items()})
 
 

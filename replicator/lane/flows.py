@@ -45,11 +45,13 @@ class Flows:
 
 
 def ready(plan: PipelinePlan) -> Engine:
-    """With the keys that this machine has. Raises SettingsError, also where they are others."""
-    from common.pipeline.definition import defined, must_be_its_keys, read_keys
+    """With the keys and modules that this machine has. Raises SettingsError, also where they are others."""
+    from common.pipeline.definition import defined, must_be_its_code, must_be_its_keys, read_keys
     from common.pipeline.engine import Engine
 
     made = defined(plan.definition, plan.keys)
     keys = read_keys(made, os.environ)
     must_be_its_keys(plan.definition, keys)
-    return Engine(made, keys)
+    engine = Engine(made, keys)
+    must_be_its_code(plan.definition, engine.code)
+    return engine

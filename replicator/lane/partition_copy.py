@@ -322,7 +322,7 @@ class PartitionCopy:
         applied = self.flow(given.rows)
         rows, failures = applied.rows, applied.failures
         if failures and (most := self._let_by(applied)) < len(failures):
-            given.failed = self._stage_failed(failures[most])
+            given.failed = self._stage_failed(failures[most], applied.on_error != "halt")
             rows, given.rows = (_below(some, failures[most].offset) for some in (rows, given.rows))
             failures = failures[:most]
         given.filtered = len(given.rows) - len(rows) - len(failures)
@@ -336,12 +336,14 @@ class PartitionCopy:
 
     def _let_by(self, applied: Applied) -> int:
         """How many records that a stage failed on go by before one halts the partition."""
+        if applied.on_error == "halt":
+            return 0
         if self.tolerated is not None:
             return self.tolerated.take([failure.offset for failure in applied.failures])
-        return 0 if applied.on_error == "halt" else len(applied.failures)
+        return len(applied.failures)
 
-    def _stage_failed(self, failure: Failure) -> StageFailed:
-        rate = "" if self.tolerated is None else f"; {self.tolerated.why(failure.offset)}"
+    def _stage_failed(self, failure: Failure, counted: bool) -> StageFailed:
+        rate = f"; {self.tolerated.why(failure.offset)}" if counted and self.tolerated is not None else ""
         return StageFailed(failure.offset, f"{failure.stage} fails: {failure.reason}{rate}")
 
     def let_by(self, position: int) -> tuple[int, ...]:

@@ -413,3 +413,59 @@ def test_more_than_are_tolerated_halt_and_who_is_started_again_counts_on(
     code, report = verified(link)
     assert (code, report[0]["dead_letters"], report[0]["findings"]) == (0, 3, {}), report
     assert_as_piped(link, customers, file)
+
+
+MODULE = """\
+import pyarrow as pa
+import pyarrow.compute as pc
+
+
+def marked(rows):
+    kept = rows.filter(pc.invert(pc.equal(rows.column("key"), b"k2")))
+    for value in kept.column("value").to_pylist():
+        value.decode()
+    return kept.set_column(3, "value", pc.binary_join_element_wise(kept.column("value"), b"MARK", b" "))
+"""
+
+
+def test_a_function_of_ones_own_and_another_text_of_it(
+    clusters: tuple[str, str, Path], file: Path, names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Promise: each record is what the function makes of it, by the text that its version names; `verify`
+    says what it can't compare, since another text is there by now."""
+    name = names.link
+    customers = f"{name}.t.customers"
+    module = f"module_of_{name.replace('-', '_').replace('.', '_')}"
+    monkeypatch.syspath_prepend(file.parent)
+    code = file.parent / f"{module}.py"
+    code.write_text(MODULE.replace("MARK", "one"))
+    say(
+        file,
+        f"version: 1\nflows: [{{topics: ['.*customers'], onError: skip, stages: [python: '{module}:marked']}}]",
+    )
+    link = link_of(clusters, name, file)
+    create_topic(link.source, customers)
+    sent = [Record(b"v%d" % n, b"k%d" % n, headers=[("h", b"%d" % n)]) for n in range(4)]
+    produce(link.source, customers, [*sent, Record(b"\xff", b"k4")])
+    with link.running():
+        eventually(lambda: link.arrived(customers) == [3], "the first", 60)
+        assert verified(link)[0] == 0
+        code.write_text(MODULE.replace("MARK", "two"))
+        eventually(lambda: len(link.control().pipelines) == 2, "the second version", 60)
+        produce(link.source, customers, sent)
+        eventually(lambda: link.arrived(customers) == [6], "what came behind", 60)
+    copies = read_all(link.target, customers)[0]
+    assert [copy.value for copy in copies] == [
+        b"v0 one",
+        b"v1 one",
+        b"v3 one",
+        b"v0 two",
+        b"v1 two",
+        b"v3 two",
+    ]
+    assert [copy.headers for copy in copies[:3]] == [[("h", b"0")], [("h", b"1")], [("h", b"3")]]
+    told = [json.loads(version.definition)["code"] for version in link.control().pipelines.values()]
+    assert [list(one) for one in told] == [[module]] * 2 and told[0] != told[1]
+    code_, report = verified(link)
+    assert (code_, report[0]["findings"], report[0]["equal"]) == (0, {}, 3), report
+    assert f"its module {module} is another one here" in " ".join(report[0]["notes"])

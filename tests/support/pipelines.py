@@ -57,7 +57,7 @@ def values(made: Pipeline, *given: Item) -> list[Item]:
 def judged_alike(made: Pipeline, records: Sequence[Given], keys: Mapping[str, bytes] = KEYS) -> Applied:
     """Both implementations make the same of the records."""
     found = applied(made, records)
-    oracle = second.Pipeline.of(definition(made, KEYS), keys)
+    oracle = second.Pipeline.of(definition(made, KEYS, Engine(made, KEYS).code), keys)
     kept = iter(zip(found.rows.to_pylist(), headers_of(found.rows), strict=True))
     failed = {failure.offset: failure for failure in found.failures}
     words = {"kept": {Outcome.KEPT, Outcome.CHANGED}, "tombstone": {Outcome.TOMBSTONE}}

@@ -105,7 +105,7 @@ def test(
     found = _Sample(made, keys, only, config).look(sample, against) if sample or against else None
     if output == "json":
         tests = [{"name": one.name, "differences": one.differences} for one in verdicts]
-        its = definition.sha256(definition.definition(made, keys))
+        its = definition.sha256(definition.definition(made, keys, Engine(made, keys).code))
         told: dict[str, Any] = {"sha256": its, "tests": tests}
         echo_json(told if found is None else told | {"topics": [_as_json(*one) for one in found]})
     else:
@@ -135,6 +135,7 @@ class _Sample:
     ) -> None:
         self._made = made
         self._keys = dict(keys)
+        self._before = ""
         self._only = only
         self._settings: Settings = settings_loading.load(config_file=config)
         setup_logging(self._settings.log_level, self._settings.log_format)
@@ -154,13 +155,17 @@ class _Sample:
         new = tried(Engine(self._made, self._keys), link, rows)
         if against is None:
             return [(one, None, True) for one in new.values()]
-        old = tried(Engine(pipelines[1], self._keys) if pipelines[1:] else None, link, rows)
+        engine = Engine(pipelines[1], self._keys) if pipelines[1:] else None
+        if engine is not None:
+            definition.must_be_its_code(self._before, engine.code)
+        old = tried(engine, link, rows)
         return [(one, differing(old[topic], one), sample is not None) for topic, one in new.items()]
 
     def _version(self, number: int) -> Pipeline | None:
         version = numbered(self._settings, number, "--against")
         if version is None:
             return None
+        self._before = version.definition
         names = list(json.loads(version.definition)["keys"])
         self._keys = {name: _made_up(name) for name in names} | self._keys
         return version.pipeline({name: self._made.keys.get(name, f"env:{name}") for name in names})

@@ -14,6 +14,7 @@ from common.pipeline.batch import Origin
 from common.pipeline.engine import Applied, Engine, Outcome
 from common.pipeline.models import Example, Expected, Flow, Pipeline, Record
 from verbatim.pipeline.trying import record_lines, tried
+from verbatim.pipeline.twice import must_be_pure
 
 LINK = "link"
 """What `{link}` stands for."""
@@ -56,7 +57,9 @@ def _differences(pipeline: Pipeline, engine: Engine, example: Example) -> Iterat
     if flow is None or ready is None:
         yield f"no flow takes the topic {given.topic}"
         return
-    applied = ready.apply(_rows(given, flow), Origin(LINK, given.topic, given.partition))
+    rows, origin = _rows(given, flow), Origin(LINK, given.topic, given.partition)
+    applied = ready.apply(rows, origin)
+    must_be_pure(ready, rows, origin, applied)
     outcome = _WORDS.get(Outcome(applied.outcomes[0]), "kept")
     wanted = [expected.outcome] if expected.outcome else ["kept", "tombstone"]
     if outcome not in wanted:

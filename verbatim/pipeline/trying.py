@@ -15,6 +15,7 @@ from common.partitions import PartitionName
 from common.pipeline.batch import Origin
 from common.pipeline.engine import Engine, Outcome
 from common.pipeline.tolerating import Tolerated
+from verbatim.pipeline.twice import must_be_pure
 
 Rows = Mapping[PartitionName, pa.RecordBatch]
 """Source topic and partition -> records of `common.kafka.wire.records.ROWS`, in order."""
@@ -64,7 +65,8 @@ class TopicTried:
 
 
 def tried(engine: Engine | None, link: str, rows: Rows) -> dict[str, TopicTried]:
-    """What becomes of the records, topic by topic; without a flow, or an engine, they are kept."""
+    """What becomes of the records, topic by topic; without a flow, or an engine, they are kept. Raises
+    SettingsError where that is not the same when it is done again."""
     found: dict[str, TopicTried] = {}
     for (topic, partition), batch in sorted(rows.items(), key=lambda item: item[0]):
         flow = None if engine is None else engine.flow_of(topic)
@@ -75,10 +77,12 @@ def tried(engine: Engine | None, link: str, rows: Rows) -> dict[str, TopicTried]
         one_too_many: set[int] = set()
         words = WORDS
         if flow is not None:
-            words = WORDS | {Outcome.FAILED: FAILED[flow.on_error]}
             began = time.perf_counter()
             applied = flow.apply(batch, Origin(link, topic, partition))
             into.us += (time.perf_counter() - began) * 1e6
+            must_be_pure(flow, batch, Origin(link, topic, partition), applied)
+            words = WORDS | {Outcome.FAILED: FAILED[applied.on_error]}
+            into.halts |= applied.on_error == "halt"
             after, outcomes = _contents(applied.rows), list(map(Outcome, applied.outcomes))
             failed = {failure.offset: f"{failure.stage}: {failure.reason}" for failure in applied.failures}
             if flow.tolerate is not None:

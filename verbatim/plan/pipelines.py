@@ -88,6 +88,8 @@ class PipelineLook:
             where = f"topic {name}: its destination is compacted, and stage {number} ({stage.name})"
             if _changes_keys(stage):
                 yield True, f"{where} makes other keys: what belongs to one key would be taken for another's"
+            elif stage.python is not None:
+                yield False, f"{where} may make other keys, and leave records out: no plan can tell"
             elif stage.filter is not None and stage.filter.otherwise == "drop":
                 yield (
                     False,
@@ -107,8 +109,19 @@ def _flow_of(told: dict[str, Any], topic: str) -> tuple[int, dict[str, Any]] | N
     """A topic's flow in a definition: its number, and what decides what becomes of records."""
     for number, flow in enumerate(told["flows"], 1):
         if Flow.model_construct(topics=flow["topics"]).takes(topic):
-            return number, {name: value for name, value in flow.items() if name != "topics"}
+            code = {
+                name: told["code"][name]
+                for s in flow["stages"]
+                for name in told.get("code", ())
+                if _runs(s, name)
+            }
+            return number, {name: value for name, value in flow.items() if name != "topics"} | {"code": code}
     return None
+
+
+def _runs(stage: dict[str, Any], name: str) -> bool:
+    """Whether a stage of a definition runs code of this name."""
+    return str(stage.get("python", "")).partition(":")[0] == name
 
 
 def _changes_keys(stage: Stage) -> bool:

@@ -24,6 +24,7 @@ from verbatim.verify.letters import Letter, LetterCheck, PartitionLetters
 from verbatim.verify.mappings import Runs
 from verbatim.verify.pipeline.definition import Pipeline
 from verbatim.verify.pipeline.json_tree import Bad, tree, written
+from verbatim.verify.pipeline.own_code import missing
 from verbatim.verify.pipeline.records import Item, Json, Record, Tree, is_json, path
 from verbatim.verify.pipeline.unknown_keys import masked_parts
 from verbatim.verify.provenance import Headers
@@ -66,8 +67,11 @@ class Rules:
     @property
     def drops(self) -> bool:
         """Whether a record may be left out, and no tombstone comes instead."""
-        filters = [stage["filter"] for stage in (self.flow or {}).get("stages", ()) if "filter" in stage]
-        return self.on_error != "halt" or any(one.get("otherwise") != "tombstone" for one in filters)
+        stages = (self.flow or {}).get("stages", ())
+        filters = [stage["filter"] for stage in stages if "filter" in stage]
+        if self.on_error != "halt" or any("python" in stage for stage in stages):
+            return True
+        return any(one.get("otherwise") != "tombstone" for one in filters)
 
     def digest(self, timestamp_ms: int, key: Item, value: Item, headers: Headers) -> bytes:
         known = None if "header" in self.masked else headers
@@ -123,6 +127,8 @@ class Pipelines:
         stages = flow["stages"]
         if any("validate" in s for s in stages) and importlib.util.find_spec("jsonschema") is None:
             return Rules(number, why="its stage validate needs the extra `validate`")
+        if (why := missing(flow, pipeline.definition.get("code", {}))) is not None:
+            return Rules(number, why=why)
         try:
             masked = masked_parts(flow, pipeline.keys)
         except LookupError:

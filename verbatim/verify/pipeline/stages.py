@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from verbatim.verify.pipeline import own_code
 from verbatim.verify.pipeline.json_tree import Bad, Members, Number, plain, planted
 from verbatim.verify.pipeline.records import (
     EACH,
@@ -296,4 +297,5 @@ STAGES: dict[str, Callable[[Any, Record, Json, Keys], Record | None]] = {
     "key": _key,
     "timestamp": _timestamp,
     "validate": _validate,
+    "python": own_code.python,
 }

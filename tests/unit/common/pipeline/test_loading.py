@@ -72,6 +72,8 @@ FILE = Path("pipeline.yaml")
         ),
         ("- key: value.id", "- schema-ids", 13, "flow 1, stage 5: schema-ids is not built yet"),
         ("- key: value.id", "- route: {}", 13, "flow 1, stage 5, route: route is not built yet"),
+        ("- key: value.id", "- python: acme.stages", 13, "flow 1, stage 5, python: string should match pattern"),
+        ("- key: value.id", "- python: 'acme:f()'", 13, "flow 1, stage 5, python: string should match pattern"),
         ("- key: value.id", "- {}", 13, "flow 1, stage 5: which stage?"),
         ("- key: value.id", "- {key: a, timestamp: b}", 13, "one stage an entry, not key and timestamp"),
         ("- key: value.id", "- key: 'a[*]'", 13, "flow 1, stage 5, key: takes a field or a header"),

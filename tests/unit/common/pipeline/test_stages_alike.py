@@ -219,6 +219,23 @@ def test_validate(records: Any) -> None:
 
 
 @FEW
+@given(st.sampled_from(["tidy", "unchanged", "nothing", "upper", "raises"]), batches)
+def test_python(function: str, records: Any) -> None:
+    judged_alike(pipeline({"python": f"tests.support.own_stages:{function}"}), records)
+
+
+@FEW
+@given(conditions, batches)
+def test_python_among_other_stages(found: Any, records: Any) -> None:
+    stages = [
+        {"when": found, "python": "tests.support.own_stages:tidy"},
+        {"fields": {"set": {"a.c": "{offset}"}}},
+        {"python": "tests.support.own_stages:unchanged"},
+    ]
+    judged_alike(pipeline(*stages, **JSON), records)
+
+
+@FEW
 @given(conditions, batches)
 def test_several_stages_where_some_are_for_some_records(found: Any, records: Any) -> None:
     stages = [

@@ -112,6 +112,34 @@ def test_another_key_under_its_name_is_another_pipeline_and_no_lane_masks_with_o
     assert Flows(second, "link").of("orders", 0) is not None
 
 
+def test_another_text_of_a_module_is_another_pipeline_and_no_lane_runs_one_that_is_not_its_own(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Promise: what is made by another text is of another version; who has the old text does not run the new
+    version, nor the other way round."""
+    monkeypatch.syspath_prepend(file.parent)
+    module = file.parent / "module_of_a_pipeline.py"
+    module.write_text("def f(rows):\n    return rows\n")
+    file.write_text("version: 1\nflows: [{topics: [orders], stages: [python: 'module_of_a_pipeline:f']}]\n")
+    log, of = Log(), PipelineFile(settings(file))
+    first = newest(of, log)
+    assert first is not None and Flows(first, "link").of("orders", 0) is not None
+    module.write_text("def f(rows):\n    return rows  \n")
+    with pytest.raises(
+        SettingsError, match=r"module_of_a_pipeline is another one here .*: sha256 \w+ here, sha256"
+    ):
+        Flows(first, "link")
+    assert [of.changed() for _ in range(3)] == [False, True, False]
+    second = newest(of, log)
+    assert second is not None and second.n == 2 and second.definition != first.definition
+    assert Flows(second, "link").of("orders", 0) is not None
+    module.unlink()
+    with pytest.raises(
+        SettingsError, match="flow 1, stage 1 .python.: module module_of_a_pipeline can't be imp"
+    ):
+        Flows(second, "link")
+
+
 def test_each_other_pipeline_gets_the_next_number_and_the_same_one_none(file: Path) -> None:
     log, of = Log(), PipelineFile(settings(file))
     first = newest(of, log)

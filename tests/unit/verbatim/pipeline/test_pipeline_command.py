@@ -42,6 +42,23 @@ def run(tmp_path: Path, text: str, *more: str) -> Result:
     return CliRunner().invoke(cli, ["pipeline", "test", "-f", str(file), *more])
 
 
+@pytest.mark.parametrize(("function", "how"), [("drawn", "once more"), ("counted", "once more")])
+def test_a_function_that_is_not_pure_is_caught_by_the_double_run(
+    tmp_path: Path, function: str, how: str
+) -> None:
+    text = f"""\
+version: 1
+flows: [{{topics: [a], stages: [python: 'tests.support.own_stages:{function}']}}]
+tests: [{{given: {{topic: a, value: x}}, expect: {{key: null}}}}]
+"""
+    with pytest.raises(
+        SettingsError, match=f"a/0 offset 0: comes out otherwise when it is run {how}"
+    ) as refused:
+        raise run(tmp_path, text).exception or AssertionError
+    assert "tests.support.own_stages" in str(refused.value)
+    assert run(tmp_path, text.replace(function, "unchanged")).exit_code == 0
+
+
 def test_a_sound_file_passes(tmp_path: Path) -> None:
     result = run(tmp_path, TEXT)
     assert result.exit_code == 0, result.output

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from common.errors import SettingsError
 from common.kafka.wire.records import encode_rows
 from common.pipeline.engine import Engine
 from tests.support.pipelines import KEYS, pipeline, rows_of
@@ -71,6 +72,37 @@ def test_one_too_many_is_a_failure_where_some_are_tolerated(letters: bool) -> No
     orders = tried(Engine(made, KEYS), "link", rows)["orders"]
     assert [r.outcome for r in orders.records if r.why] == [word, word, word, "failed", word]
     assert orders.halts
+
+
+@pytest.mark.parametrize(
+    ("function", "how"),
+    [("drawn", "once more"), ("counted", "once more"), ("among_others", "in other batches")],
+)
+def test_a_function_that_is_not_pure_is_caught_by_the_double_run(function: str, how: str) -> None:
+    engine = Engine(pipeline({"python": f"tests.support.own_stages:{function}"}), KEYS)
+    with pytest.raises(SettingsError, match=rf"orders/0 offset 40: comes out otherwise when it is run {how}"):
+        tried(engine, "link", {("orders", 0): rows_of([(b"k", b"v", None, 0)] * 5)})
+
+
+@pytest.mark.parametrize("function", ["tidy", "unchanged", "nothing", "raises"])
+def test_a_function_that_is_pure_is_not(function: str) -> None:
+    engine = Engine(pipeline({"python": f"tests.support.own_stages:{function}"}, onError="skip"), KEYS)
+    given: list[Any] = [(b"k" * n, b"v" * n, [("x", None)], n) for n in range(40)]
+    assert (
+        len(
+            tried(engine, "link", {("orders", 0): rows_of([*given, (b"", b"\xff", None, 0)])})[
+                "orders"
+            ].records
+        )
+        == 41
+    )
+
+
+def test_a_stage_that_is_broken_halts_also_where_failures_are_skipped() -> None:
+    engine = Engine(pipeline({"python": "tests.support.own_stages:backwards"}, onError="skip"), KEYS)
+    orders = tried(engine, "link", {("orders", 0): rows_of([(b"k", b"v", None, 0)] * 5)})["orders"]
+    assert orders.halts and orders.outcomes == {"failed": 5}
+    assert orders.records[0].why == "stage 1 (python): gives rows back in another order, or one twice"
 
 
 def test_only_what_comes_out_differently_is_a_difference() -> None:

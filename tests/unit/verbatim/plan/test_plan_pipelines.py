@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+import json
 from typing import Any
 
 import pytest
 
 from common.link.control_records import NO_FLOWS, PipelineVersion
 from common.pipeline.definition import definition, sha256
+from common.pipeline.engine import Engine
 from common.pipeline.models import Pipeline
 from replicator.driver.pipeline_file import NONE, Configured
-from tests.support.pipelines import pipeline
+from tests.support.pipelines import KEYS, pipeline
 from verbatim.plan.pipelines import PipelineLook, TopicFlow
 from verbatim.plan.report import PlanReport, TopicPlan, as_json, as_text
 
@@ -19,15 +22,19 @@ FILTER: dict[str, Any] = {"filter": {"drop": {"value.a": 1}}}
 HMAC: dict[str, Any] = {"mask": {"key": "k1", "fields": {"a": "hmac"}}}
 
 
+def code_of(made: Pipeline) -> dict[str, str]:
+    return Engine(made, KEYS).code
+
+
 def configured(made: Pipeline | None) -> Configured:
     if made is None:
         return NONE
-    told = definition(made, {})
+    told = definition(made, {}, code_of(made))
     return Configured(told.decode(), sha256(told), made.keys)
 
 
 def versions(*made: Pipeline | None) -> dict[int, PipelineVersion]:
-    texts = [NO_FLOWS if one is None else definition(one, {}).decode() for one in made]
+    texts = [NO_FLOWS if one is None else definition(one, {}, code_of(one)).decode() for one in made]
     return {
         n: PipelineVersion(n, text, hashlib.sha256(text.encode()).hexdigest())
         for n, text in enumerate(texts, 1)
@@ -82,6 +89,11 @@ def test_each_topic_has_the_first_flow_that_takes_it_and_what_it_is_beside_the_n
         ({"key": "value.id"}, ["stage 1 (key) makes other keys"], []),
         ({"fields": {"side": "key", "drop": ["a"]}}, ["stage 1 (fields) makes other keys"], []),
         ({"fields": {"drop": ["a"]}}, [], []),
+        (
+            {"python": "tests.support.own_stages:tidy"},
+            [],
+            ["stage 1 (python) may make other keys, and leave"],
+        ),
         (FILTER, [], ["`otherwise: tombstone` deletes it"]),
         ({"filter": {"drop": {"value.a": 1}, "otherwise": "tombstone"}}, [], []),
     ],
@@ -107,6 +119,18 @@ def test_a_record_that_is_skipped_leaves_an_older_one_in_a_compacted_topic() -> 
     ):
         found = list(PipelineLook(configured(pipeline(HMAC, onError=said)), {}).doubts("orders", True))
         assert [(fails, word in why) for fails, why in found] == [(False, True)]
+
+
+def test_another_text_of_a_module_is_another_flow() -> None:
+    made = pipeline({"python": "tests.support.own_stages:tidy"}, topics=["a"])
+    other = pipeline({"filter": {"drop": {"key": "x"}}}, topics=["b"])
+    both = made.model_copy(update={"flows": [*made.flows, *other.flows]})
+    (number, before), *_ = versions(both).items()
+    its = json.loads(configured(both).definition)["code"]["tests.support.own_stages"]
+    text = configured(both).definition.replace(its, "sha256 0")
+    look = PipelineLook(configured(both), {number: dataclasses.replace(before, definition=text)})
+    assert look.topic("a") == TopicFlow(1, "changed") and look.topic("b") == TopicFlow(2, "same")
+    assert PipelineLook(configured(both), versions(both)).topic("a") == TopicFlow(1, "same")
 
 
 def test_a_plan_shows_it() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -31,6 +32,7 @@ from verbatim.verify.partition_check import LinkContext, Pair, check_partition
 from verbatim.verify.reading import Mappings, TopicState
 
 TOPIC, LINK = "orders", "link"
+OWN = "tests.support.own_stages"
 FILTER = pipeline({"filter": {"drop": {"value.a": 1}}})
 HMAC = pipeline({"mask": {"key": "k1", "fields": {"email": "hmac"}}})
 MANY = pipeline(
@@ -139,9 +141,13 @@ def checked(
     compacted: bool = False,
     sample: tuple[float, int] | None = None,
     new: Sequence[int] = (),
+    others: Mapping[str, str] = MappingProxyType({}),
 ) -> PartitionReport:
-    """`new`: versions that come while it is compared."""
-    definitions = {n: definition(made, KEYS).decode() for n, made in link.versions.items()}
+    """`new`: versions that come while it is compared. `others`: what they ran and is not what is here."""
+    definitions = {
+        n: definition(made, KEYS, Engine(made, KEYS).code | dict(others)).decode()
+        for n, made in link.versions.items()
+    }
     source, destination = (FakeCluster(side, compacted) for side in (link.source, link.destination))
     said = Said(LINK, pipelines=definitions)
     letters = Letters(LINK, "c")
@@ -166,6 +172,32 @@ def checked(
             together={},
         )
         return check_partition(context, Pair(TOPIC, 0, source.state, TOPIC, destination.state))
+
+
+@FEW
+@given(some_records)
+def test_what_a_function_makes_is_right_where_it_is_here_and_else_not_compared(records: list[Given]) -> None:
+    made = pipeline(
+        {"python": f"{OWN}:tidy"},
+        {"fields": {"set": {"b": 1}}},
+        {"python": f"{OWN}:unchanged"},
+        onError="skip",
+    )
+    link = copied(records, [(len(records), 1)], {1: made})
+    report = checked(link)
+    assert (found(report), report.equal) == ({}, len(link.destination))
+    report = checked(link, others={OWN: "acme 2.0, sha256 0"})
+    assert (found(report), report.equal) == ({}, 0)
+    assert not records or f"version 1: its module {OWN} is another one here: " in " ".join(report.notes)
+
+
+def test_what_a_function_made_of_what_was_masked_is_not_compared_without_the_key() -> None:
+    made = pipeline({"mask": {"key": "k1", "fields": {"a": "hmac"}}}, {"python": f"{OWN}:tidy"})
+    link = copied(orders('{"a":"x"}', '{"a":"yy"}'), [(2, 1)], {1: made})
+    assert found(checked(link)) == {} and checked(link).equal == 2
+    report = checked(link, keys={})
+    assert (found(report), report.equal) == ({}, 0) and "decides what becomes" in " ".join(report.notes)
+    assert found(checked(link.altered(1, value=b"{}"))) == {"altered": (1, 1, 1, 1)}
 
 
 def found(report: PartitionReport) -> dict[str, tuple[int, int | None, int | None, int]]:
