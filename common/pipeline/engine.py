@@ -23,6 +23,7 @@ from common.pipeline.judging import Judge
 from common.pipeline.key_and_timestamp import taking_key, taking_timestamp
 from common.pipeline.masking import masking
 from common.pipeline.models import Flow, Pipeline
+from common.pipeline.selecting import CODE, selecting
 from common.pipeline.stages import Stage
 from common.pipeline.validating import validating
 
@@ -172,6 +173,9 @@ def _made(stage: Stage, formats: Formats, keys: Mapping[str, bytes], where: str,
         module = own_code.module(name, f"{where} (python)")
         code[name] = module.identity
         return own_code.running(module, function, f"{where} (python)")
+    if stage.sql is not None:
+        run, code[CODE] = selecting(stage.sql, formats, f"{where} (sql)")
+        return run
     if stage.key is not None:
         return taking_key(stage.key)
     assert stage.timestamp is not None

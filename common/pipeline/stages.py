@@ -198,13 +198,22 @@ def references(node: Any) -> Iterator[str]:
             yield from references(inner)
 
 
+def _check_select(text: str, formats: Formats) -> None:
+    from common.pipeline import selecting
+
+    try:
+        selecting.check(text, formats)
+    except ValueError as error:
+        raise wrong(str(error)) from None
+
+
 FunctionName = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$")]
 
 
 class Stage(Model):
     """One of the stages, and when."""
 
-    NOT_BUILT: ClassVar[frozenset[str]] = frozenset({"convert", "sql", "schema-ids", "route"})
+    NOT_BUILT: ClassVar[frozenset[str]] = frozenset({"convert", "schema-ids", "route"})
 
     when: Conditions | None = None
     """the records that the stage is for; all, where it is not given"""
@@ -225,6 +234,8 @@ class Stage(Model):
     python: FunctionName | None = None
     """a function of your own, as `module:function`: it gets records as a pyarrow.RecordBatch, and gives one
     back"""
+    sql: str | None = None
+    """`SELECT * REPLACE (expression AS column) FROM records WHERE condition`, by DuckDB"""
 
     @model_validator(mode="before")
     @classmethod
@@ -247,6 +258,8 @@ class Stage(Model):
         if self.when is not None:
             check_conditions(self.when, formats, "when")
         with located(self.name):
+            if self.sql is not None:
+                _check_select(self.sql, formats)
             for path in (self.key, self.timestamp):
                 if path is None:
                     continue

@@ -469,3 +469,48 @@ def test_a_function_of_ones_own_and_another_text_of_it(
     code_, report = verified(link)
     assert (code_, report[0]["findings"], report[0]["equal"]) == (0, {}, 3), report
     assert f"its module {module} is another one here" in " ".join(report[0]["notes"])
+
+
+SQL = """\
+version: 1
+flows:
+  - topics: ['.*customers']
+    value: json
+    onError: dead-letter
+    stages:
+      - sql: |
+          SELECT * REPLACE ((value->>'$.n')::BIGINT AS timestamp, value->>'$.name' AS key)
+          FROM records WHERE value->>'$.bot' IS DISTINCT FROM 'true'
+"""
+
+
+def test_sql_in_the_path_of_records(clusters: tuple[str, str, Path], file: Path, names: Names) -> None:
+    """Promise: each record is what the SELECT makes of it, row by row; what it fails on is a dead letter;
+    what it leaves be stays to the byte; `verify`, which runs it again, has nothing to find."""
+    name = names.link
+    customers = f"{name}.t.customers"
+    say(file, SQL)
+    link = link_of(clusters, name, file)
+    create_topic(link.source, customers, 2)
+    # Of the past they would be gone by now, for the topic's retention.
+    now = int(time.time() * 1000)
+    values = [
+        b'{"n":%d, "name":"a%d", "x" : 1.10, "bot":%s}' % (now + i, i, b"true" if i % 5 == 4 else b"false")
+        for i in range(40)
+    ]
+    there = [Record(value, b"k", i % 2, headers=[("h", b"1"), ("h", None)]) for i, value in enumerate(values)]
+    produce(link.source, customers, [*there, Record(b'{"n":"secret"}', b"k", 0), Record(b"{", b"k", 1)])
+    assert link.copy() == (0, 0)
+    here = [seen for partition in read_all(link.target, customers) for seen in partition]
+    wanted = {i: values[i] for i in range(40) if i % 5 != 4}
+    assert {seen.timestamp - now: seen.value for seen in here} == wanted and len(here) == len(wanted)
+    assert all(seen.key == b"a%d" % (seen.timestamp - now) for seen in here)
+    assert all(seen.headers == [("h", b"1"), ("h", None)] for seen in here)
+    assert places(letters(link)) == Counter([(customers, 0, 20), (customers, 1, 20)])
+    assert not any(b"secret" in (item or b"") for letter in letters(link) for _, item in letter.headers or ())
+    code, report = verified(link)
+    assert (
+        code == 0 and [(p["dead_letters"], p["filtered"], p["findings"]) for p in report] == [(1, 4, {})] * 2
+    )
+    (version,) = link.control().pipelines.values()
+    assert list(json.loads(version.definition)["code"]) == ["duckdb"]

@@ -12,6 +12,8 @@ from common.link.control_records import NO_FLOWS, PipelineVersion
 from common.pipeline.definition import defined
 from common.pipeline.models import Flow
 from common.pipeline.paths import parse
+from common.pipeline.select_tree import SelectTree
+from common.pipeline.selecting import CODE
 from common.pipeline.stages import Stage
 from replicator.driver.pipeline_file import Configured
 
@@ -90,6 +92,8 @@ class PipelineLook:
                 yield True, f"{where} makes other keys: what belongs to one key would be taken for another's"
             elif stage.python is not None:
                 yield False, f"{where} may make other keys, and leave records out: no plan can tell"
+            elif stage.sql is not None:
+                yield False, f"{where} may leave records out: an older one of their key stays"
             elif stage.filter is not None and stage.filter.otherwise == "drop":
                 yield (
                     False,
@@ -121,7 +125,7 @@ def _flow_of(told: dict[str, Any], topic: str) -> tuple[int, dict[str, Any]] | N
 
 def _runs(stage: dict[str, Any], name: str) -> bool:
     """Whether a stage of a definition runs code of this name."""
-    return str(stage.get("python", "")).partition(":")[0] == name
+    return str(stage.get("python", "")).partition(":")[0] == name or ("sql" in stage and name == CODE)
 
 
 def _changes_keys(stage: Stage) -> bool:
@@ -131,4 +135,6 @@ def _changes_keys(stage: Stage) -> bool:
             parse(path, stage.mask.side).root == "key" and method != "hmac"
             for path, method in stage.mask.fields.items()
         )
+    if stage.sql is not None:
+        return "key" in SelectTree(stage.sql).replaced
     return stage.key is not None or (stage.fields is not None and stage.fields.side == "key")

@@ -69,7 +69,7 @@ class Rules:
         """Whether a record may be left out, and no tombstone comes instead."""
         stages = (self.flow or {}).get("stages", ())
         filters = [stage["filter"] for stage in stages if "filter" in stage]
-        if self.on_error != "halt" or any("python" in stage for stage in stages):
+        if self.on_error != "halt" or any("python" in stage or "sql" in stage for stage in stages):
             return True
         return any(one.get("otherwise") != "tombstone" for one in filters)
 

@@ -1,11 +1,15 @@
 """Stages of pipelines that run what is not the pipeline's own, in the second implementation: record by
-record, each in a batch of one. Whether it is what a version has run is asked first."""
+record, each in a batch of one. Whether it is what a version has run is asked first.
+
+What is shown to a function or a SELECT of JSON that a stage before has put together is written anew.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import importlib.metadata
 import importlib.util
+import json
 import sys
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,8 +20,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from verbatim.verify.pipeline.json_tree import Bad, written
-from verbatim.verify.pipeline.records import Item, Json, Record, Tree
+from verbatim.verify.pipeline.json_tree import Bad, tree, written
+from verbatim.verify.pipeline.records import Item, Json, Record, Tree, is_json
 
 _HEADERS = pa.list_(pa.struct([pa.field("key", pa.string(), False), pa.field("value", pa.binary())]))
 _GIVEN = pa.schema(
@@ -40,6 +44,13 @@ def missing(flow: Json, code: Mapping[str, str]) -> str | None:
             here = _module_here(name)
             if here != code.get(name):
                 return f"its module {name} is {'another one' if here else 'not there'} here"
+        elif "sql" in stage:
+            try:
+                here = importlib.metadata.version("duckdb")
+            except importlib.metadata.PackageNotFoundError:
+                return "its stage sql needs the extra `sql`"
+            if here != code.get("duckdb"):
+                return f"its stage sql was run by DuckDB {code.get('duckdb')}, and here is {here}"
     return None
 
 
@@ -110,3 +121,55 @@ def _plain(item: str | bytes | None) -> bytes | None:
 def _same_or(before: Item, given: bytes | None, after: str | bytes | None) -> Item:
     """What it has let be is still the tree that it was."""
     return before if given == _plain(after) else _plain(after)
+
+
+@lru_cache(maxsize=64)
+def _select(text: str) -> tuple[Any, tuple[str, ...]]:
+    """A connection for it, and the columns that it replaces."""
+    import duckdb
+
+    asked = duckdb.connect(":memory:")
+    told = json.loads(asked.execute("SELECT json_serialize_sql(?)", [text]).fetchall()[0][0])
+    (star,) = told["statements"][0]["node"]["select_list"]
+    asked.execute("SET enable_external_access = false")
+    asked.execute("SET TimeZone = 'UTC'")
+    asked.execute("SET threads = 1")
+    asked.execute("PRAGMA disable_optimizer")
+    return asked, tuple(one["key"].lower() for one in star["replace_list"])
+
+
+def sql(text: str, record: Record, flow: Json, keys: Any) -> Record | None:
+    """Raises Bad where DuckDB raises."""
+    import duckdb
+
+    asked, replaced = _select(text)
+    row: dict[str, Any] = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+    row |= {"timestamp": record.timestamp}
+    kinds = [pa.string(), pa.int32(), pa.int64(), pa.int64()]
+    for side in ("key", "value"):
+        item = _bytes(record.side(side))
+        if is_json(side, flow) and item is not None:
+            tree(item)
+        row[side] = item.decode() if is_json(side, flow) and item is not None else item
+        kinds.append(pa.string() if is_json(side, flow) else pa.binary())
+    row["headers"] = [{"key": name, "value": value} for name, value in record.headers] or None
+    schema = pa.schema([*zip(row, [*kinds, _HEADERS], strict=True)])
+    asked.register("records", pa.Table.from_pylist([row], schema))
+    try:
+        found = asked.execute(text).fetchall()
+    except duckdb.Error:
+        raise Bad("raises") from None
+    if not found:
+        return None
+    after = dict(zip(row, found[0], strict=True))
+    if "timestamp" in replaced and (after["timestamp"] is None or after["timestamp"] < -1):
+        raise Bad("no time")
+    for name in replaced:
+        if name == "headers":
+            given = tuple((one["key"], _plain(one["value"])) for one in after[name] or ())
+            record = replace(record, headers=given)
+        elif name == "timestamp":
+            record = replace(record, timestamp=after[name])
+        else:
+            record = record.with_side(name, _same_or(record.side(name), _plain(row[name]), after[name]))
+    return record

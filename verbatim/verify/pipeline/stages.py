@@ -298,4 +298,5 @@ STAGES: dict[str, Callable[[Any, Record, Json, Keys], Record | None]] = {
     "timestamp": _timestamp,
     "validate": _validate,
     "python": own_code.python,
+    "sql": own_code.sql,
 }

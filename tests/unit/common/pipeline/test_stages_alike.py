@@ -235,6 +235,36 @@ def test_python_among_other_stages(found: Any, records: Any) -> None:
     judged_alike(pipeline(*stages, **JSON), records)
 
 
+SELECTS = [
+    "SELECT * FROM records",
+    "SELECT * FROM records WHERE value->>'$.a' IS NOT NULL OR timestamp % 2 = 0",
+    "SELECT * REPLACE (json_merge_patch(value, '{\"a\":null}') AS value) FROM records WHERE key IS NOT NULL",
+    "SELECT * REPLACE (value->>'$.id' AS key, (value->>'$.a')::BIGINT AS timestamp) FROM records",
+    "SELECT * REPLACE (list_filter(headers, lambda h: h.key <> 'x-a') AS headers) FROM records",
+    'SELECT * REPLACE (upper(value) AS value, NULL::BLOB AS key) FROM records WHERE "offset" % 3 > 0',
+    'SELECT * REPLACE (topic || partition || "offset" AS key) FROM records WHERE len(headers) > 0',
+]
+
+
+@pytest.mark.parametrize("key", ["json", "bytes"])
+@pytest.mark.parametrize("text", SELECTS)
+@settings(max_examples=8)
+@given(records=batches)
+def test_sql(text: str, key: str, records: Any) -> None:
+    judged_alike(pipeline({"sql": text}, key=key, value="json"), records)
+
+
+@FEW
+@given(conditions, batches)
+def test_sql_among_other_stages(found: Any, records: Any) -> None:
+    stages = [
+        {"when": found, "sql": SELECTS[2]},
+        {"fields": {"set": {"a.c": "{offset}"}}},
+        {"sql": SELECTS[4]},
+    ]
+    judged_alike(pipeline(*stages, **JSON), records)
+
+
 @FEW
 @given(conditions, batches)
 def test_several_stages_where_some_are_for_some_records(found: Any, records: Any) -> None:

@@ -94,6 +94,8 @@ def test_each_topic_has_the_first_flow_that_takes_it_and_what_it_is_beside_the_n
             [],
             ["stage 1 (python) may make other keys, and leave"],
         ),
+        ({"sql": "SELECT * REPLACE ('a' AS key) FROM records"}, ["stage 1 (sql) makes other keys"], []),
+        ({"sql": "SELECT * FROM records WHERE key <> 'a'"}, [], ["stage 1 (sql) may leave records out"]),
         (FILTER, [], ["`otherwise: tombstone` deletes it"]),
         ({"filter": {"drop": {"value.a": 1}, "otherwise": "tombstone"}}, [], []),
     ],
