@@ -120,19 +120,17 @@ class _Select:
             else:
                 failed[_row(given, rows.column(0)[0].as_py())] = f"raises {type(error).__name__}"
             return
-        times = found.column("timestamp")
-        late = pc.fill_null(pc.greater_equal(times, -1), False)
-        for offset in found.column("offset").filter(pc.invert(late)).to_pylist():
-            failed[_row(given, offset)] = "the timestamp is null, or below -1"
-        yield self._fitting(rows, found.filter(late))
+        if "timestamp" in self._tree.replaced:
+            timed = pc.fill_null(pc.greater_equal(found.column("timestamp"), -1), False)
+            for offset in found.column("offset").filter(pc.invert(timed)).to_pylist():
+                failed[_row(given, offset)] = "the timestamp is null, or below -1"
+            found = found.filter(timed)
+        yield self._fitting(rows, found)
 
     def _selected(self, rows: pa.RecordBatch, origin: Origin) -> pa.Table:
         self._connection.register(TABLE, _table(rows, origin, self._tree.columns, self._are_json))
-        found = self._connection.sql(self._text).to_arrow_table().rename_columns(list(self._tree.columns))
-        if "timestamp" not in self._tree.replaced:
-            found = found.drop_columns(["timestamp"]) if "timestamp" in found.column_names else found
-            found = found.append_column("timestamp", pa.repeat(pa.scalar(0, pa.int64()), len(found)))
-        return found
+        found = self._connection.sql(self._text).to_arrow_table()
+        return found.rename_columns(list(self._tree.columns))
 
     def _fitting(self, rows: pa.RecordBatch, found: pa.Table) -> pa.RecordBatch:
         """Raises Broken."""
