@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from common.errors import SettingsError
 from common.kafka.wire.records import headers_of
@@ -164,3 +165,19 @@ def test_a_function_that_is_not_there_is_refused_with_the_stage(
     with pytest.raises(SettingsError, match=why) as error:
         Engine(pipeline({"headers": {"remove": ["x"]}}, {"python": what}), KEYS)
     assert str(error.value).startswith("flow 1, stage 2 (python): ") and "secret" not in str(error.value)
+
+
+def test_the_function_and_the_select_of_the_guide_do_what_it_says(folder: Path) -> None:
+    page = (Path(__file__).parents[4] / "docs/guides/pipelines.md").read_text()
+    part = page[page.index("## A function of your own") : page.index("## When a stage fails")]
+    (folder / "acme").mkdir()
+    (folder / "acme/stages.py").write_text(part.partition("```python\n")[2].partition("```")[0])
+    python, sql = (yaml.safe_load(text.partition("```")[0])["stages"] for text in part.split("```yaml\n")[1:])
+    found = applied(pipeline(*python), [(b"K\xc3\x84", b"1", None, 0), (None, b"2", None, 0)])
+    assert [(r["key"], r["value"]) for r in found.rows.to_pylist()] == [("k\u00e4".encode(), b"1")]
+    values = [b'{"ip":"1","user":{"id":"u"}}', b'{"bot":true}', None]
+    found = applied(pipeline(*sql), [(b"k", value, None, 0) for value in values])
+    assert [(r["key"], r["value"]) for r in found.rows.to_pylist()] == [
+        (b"u", b'{"user":{"id":"u"}}'),
+        (None, None),
+    ]
