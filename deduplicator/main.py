@@ -27,6 +27,7 @@ from common.spark.lane_jobs import Behind
 from deduplicator.driver.acl_replication import AclReplication
 from deduplicator.driver.destinations import Destinations
 from deduplicator.driver.letter_topic import LetterTopic
+from deduplicator.driver.route_topics import RouteTopics
 from deduplicator.driver.staging_trim import limits, trim
 from deduplicator.lane import lane, recovery
 from deduplicator.lane_plan import DeduplicatorShare, Left, StagingPartition
@@ -62,6 +63,7 @@ class Deduplicator(Application):
     state: StateTable
     destinations: Destinations
     letter_topic: LetterTopic
+    route_topics: RouteTopics
     acls: AclReplication
 
     def __init__(self, settings: Settings, until_caught_up: bool, live: LiveFile | None = None) -> None:
@@ -89,6 +91,8 @@ class Deduplicator(Application):
         self.destinations.settle(again=True)
         self.letter_topic = LetterTopic(self.settings, self.control)
         self.letter_topic.settle(again=True)
+        self.route_topics = RouteTopics(self.settings, self.link, self.control)
+        self.route_topics.settle(again=True)
         self.acls = AclReplication(self.settings, self.control)
         self.acls.settle(again=True)
         self._folded_at = -math.inf
@@ -104,6 +108,7 @@ class Deduplicator(Application):
     def take_over(self, settings: Settings) -> bool:
         if hasattr(self, "destinations"):
             self.destinations.take_over(settings)
+            self.route_topics.take_over(settings)
             self.acls.settings = self.letter_topic.settings = settings
             self._look_again_at = 0.0
         return True
@@ -149,6 +154,7 @@ class Deduplicator(Application):
         try:
             self.destinations.settle(again)
             self.letter_topic.settle(again)
+            self.route_topics.settle(again)
             self.acls.settle(again)
             self._settled = position
             if again:

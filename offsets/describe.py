@@ -57,12 +57,14 @@ def table(lines: list[dict[str, Any]]) -> str:
     for line in lines:
         cells.append(["-" if line[name] is None else str(line[name]) for name in COLUMNS])
         cells[-1][0] = shown(line["group"])
+        if line["route"]:
+            cells[-1][1] += f" -> {line['route']}"
     return aligned(cells)
 
 
 def _unmoved_line(left: Unmoved) -> dict[str, Any]:
     empty = dict.fromkeys(
-        (*COLUMNS, "target_group", "destination_topic", "destination_partition", "exact", "time")
+        (*COLUMNS, "route", "target_group", "destination_topic", "destination_partition", "exact", "time")
     )
     return {**empty, "group": left.group, "outcome": left.outcome, "translation": left.detail}
 
@@ -104,6 +106,7 @@ def _line(
         "partition": row.key.partition,
         "source_offset": r.source_offset,
         "source_lag": None if source_end is None else max(0, source_end - r.source_offset),
+        "route": row.key.route or None,
         "target_group": r.target_group,
         "destination_topic": r.destination_topic,
         "destination_partition": r.destination_partition,

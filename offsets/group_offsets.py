@@ -19,11 +19,13 @@ VERSION = 1
 
 
 class GroupKey(NamedTuple):
-    """Source group, source topic, partition."""
+    """Source group, source topic, partition; `route`: the topic at the target that it is about, where that is
+    none of the link's own destinations, but one that a stage takes records to."""
 
     group: str
     topic: str
     partition: int
+    route: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,8 @@ class GroupOffset:
 
 
 def encode_key(key: GroupKey) -> bytes:
-    return orjson.dumps({"group": key.group, "topic": key.topic, "partition": key.partition})
+    told: dict[str, Any] = {"group": key.group, "topic": key.topic, "partition": key.partition}
+    return orjson.dumps(told | ({"route": key.route} if key.route else {}))
 
 
 def encode_value(record: GroupOffset, timeless: bool = False) -> bytes:
@@ -90,7 +93,9 @@ def decode_key(key: bytes | None) -> GroupKey:
     """Raises Stray."""
     try:
         k = orjson.loads(key or b"")
-        return GroupKey(_text(k["group"]), _text(k["topic"]), _number(k["partition"]))
+        return GroupKey(
+            _text(k["group"]), _text(k["topic"]), _number(k["partition"]), _text(k.get("route", ""))
+        )
     except (orjson.JSONDecodeError, KeyError, TypeError) as error:
         raise Stray(f"no record of a group's offset: {error!r}") from None
 

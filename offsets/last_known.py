@@ -67,5 +67,5 @@ def _destination(survey: Survey, key: GroupKey) -> Destination | None:
     # Of a topic that was made again, groups may be on record under either id: each offset is one of its own
     # log.
     survey.recall(key.topic, survey.records[key].topic_id)
-    known = survey.partition((key.topic, key.partition))
+    known = survey.partition((key.topic, key.partition), key.route)
     return None if known is None else known.destination

@@ -133,15 +133,18 @@ def read_records(settings: Settings, admin: AdminClient) -> dict[GroupKey, Group
 
 def seed(index: Index, known: Iterable[tuple[GroupKey, GroupOffset]]) -> None:
     """Let the index know the translations made earlier, for where the mappings no longer reach."""
-    points: dict[tuple[str, str, int, Destination], list[Point]] = {}
+    points: dict[tuple[str, str, int, str, Destination], list[Point]] = {}
     for key, record in known:
         if record.offset is not None:
             to = Destination(record.destination_topic, record.destination_partition)
-            at = (key.topic, record.topic_id, key.partition, to)
+            at = (key.topic, record.topic_id, key.partition, key.route, to)
             points.setdefault(at, []).append(Point(record.source_offset, record.offset, record.exact))
-    for (topic, topic_id, partition, to), found in points.items():
+    # Own destinations first: what is known of a route hangs on these.
+    for (topic, topic_id, partition, route, to), found in sorted(points.items(), key=lambda one: one[0][3]):
         have = index.partitions.get((topic_id, partition))
-        if have is None or have.destination == to:
+        if route:
+            index.seed_route((topic_id, partition), route, found)
+        elif have is None or have.destination == to:
             index.seed(topic, (topic_id, partition), to, found)
 
 

@@ -209,7 +209,8 @@ class Service(Instance):
         said = {row.key: row.record.outcome for row in self.rows}
         for key, outcome in said.items():
             if outcome not in ("written", "in-step") and self._said.get(key) != outcome:
-                log.info("group %s, %s-%d: %s", shown(key.group), key.topic, key.partition, outcome)
+                where = f"{key.topic}-{key.partition}" + (f" in {key.route}" if key.route else "")
+                log.info("group %s, %s: %s", shown(key.group), where, outcome)
         for left in self.unmoved:
             key = GroupKey(left.group, "", 0)
             said[key] = left.detail

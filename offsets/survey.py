@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -164,15 +164,15 @@ class Survey(Translations):
         rows = []
         for group, of_group in sorted(offsets.items()):
             name = names[group]
-            for at, source in sorted(of_group.items()):
-                to = there.get(at)
+            for at, route, source in self._with_routes(of_group):
+                to = there.get((at, route))
                 if to is None or to not in bounds:
                     continue
                 have = committed.get(name, {}).get((to.topic, to.partition))
                 beyond = at in source_ends and source.offset > source_ends[at]
                 rows.append(
                     self.row(
-                        GroupKey(group, *at),
+                        GroupKey(group, *at, route),
                         source,
                         to,
                         bounds[to],
@@ -251,15 +251,25 @@ class Survey(Translations):
 
     # the target
 
+    def _with_routes(
+        self, of_group: dict[PartitionName, Committed]
+    ) -> Iterator[tuple[PartitionName, str, Committed]]:
+        """What a group has committed, for each topic at the target that a partition's records go to; "": its
+        destination."""
+        for at, source in sorted(of_group.items()):
+            for route in ("", *self.routes(at)):
+                yield at, route, source
+
     def _destinations(
         self, offsets: dict[str, dict[PartitionName, Committed]], deadline: Deadline
-    ) -> dict[PartitionName, Destination]:
-        """Where each partition goes, as far as there is such a partition."""
+    ) -> dict[tuple[PartitionName, str], Destination]:
+        """Where each partition goes, its destination and routes, as far as there is such a partition."""
         wanted = {}
         for at in {at for of_group in offsets.values() for at in of_group}:
-            known = self.partition(at)
-            if known is not None:
-                wanted[at] = known.destination
+            for route in ("", *self.routes(at)):
+                known = self.partition(at, route)
+                if known is not None:
+                    wanted[at, route] = known.destination
         names = sorted({to.topic for to in wanted.values()})
         there = topics.describe(self.target_admin, names, deadline) if names else {}
         return {
@@ -289,10 +299,10 @@ class Survey(Translations):
         `committed` and `active`: the target's group; `refused`: why its offsets can't be read. The topic's id
         was asked for, or recalled."""
         at = (key.topic, key.partition)
-        known = self.partition(at)
+        known = self.partition(at, key.route)
         assert known is not None
         topic_id, name = self._ids[key.topic], self.target_name(key.group)
-        found = within(self.translated(at, source.offset), bounds)
+        found = within(self.translated(at, source.offset, key.route), bounds)
         last = self.records.get(key)
         written = None
         if last is not None and (

@@ -13,7 +13,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from common.link.offset_mappings import Mapping
@@ -77,7 +77,7 @@ class PartitionIndex:
 
     __slots__ = (
         "_destination", "_length", "_marks", "_source", "before", "destination", "destinations", "final", "held",
-        "next", "start",
+        "next", "routes", "start", "whole_from",
     )  # fmt: skip
 
     def __init__(self, destination: Destination, before: int | None = None) -> None:
@@ -89,8 +89,13 @@ class PartitionIndex:
         self.final: Point | None = None
         """Where all of it was copied to, if others write to the destination since: source offset, and the
         destination's behind the last copied record."""
+        self.routes: dict[str, PartitionIndex] = {}
+        """The same of each topic that stages took records of it to: what of this one the mappings cover, they
+        cover of each."""
         self.start: int | None = None
         """The mappings cover the source offsets [start, next), but for holes."""
+        self.whole_from: int | None = None
+        """Behind the last hole."""
         self.next = 0
         self._source = array("q")
         self._destination = array("q")
@@ -110,8 +115,9 @@ class PartitionIndex:
         first copy counts."""
         first = self.start is None
         if first or (mapping.start > self.next and not self._source):
-            self.start = self.next = mapping.start
+            self.start = self.next = self.whole_from = mapping.start
         elif mapping.start > self.next:
+            self.whole_from = mapping.start
             end = self._end()
             self._give_way(self.next)
             self._append(self.next, end, HOLE)
@@ -128,6 +134,17 @@ class PartitionIndex:
             # A translation made earlier, of an offset beyond: records between here and there may be copied
             # before it.
             self._pop()
+
+    def route(self, topic: str, before: int | None = None) -> PartitionIndex:
+        """Of a topic that stages take records to, known from now on if it was not: `before` as above."""
+        known = self.routes.get(topic)
+        if known is None:
+            known = self.routes[topic] = PartitionIndex(
+                Destination(topic, self.destination.partition), before
+            )
+            # What the mappings did not tell of it, none told.
+            known.start, known.next, known.whole_from = self.whole_from, self.next, self.whole_from
+        return known
 
     def remember(self, time_ms: int, source: int, every_ms: float) -> None:
         """Note that what comes from `source` on was copied at that time or later."""
@@ -346,13 +363,19 @@ class Index:
         if partition is None:
             partition = self.partitions[key] = PartitionIndex(to, self._ends.get(to))
             self.topics.setdefault(mapping.topic, set()).add(mapping.topic_id)
-        entries = len(partition)
-        partition.add(mapping)
-        partition.remember(time_ms, mapping.start, self.retention_ms / _MARKS)
-        self.entries += len(partition) - entries
-        if mapping.runs:
-            _, destination, length = mapping.runs[-1]
-            self._ends[to] = destination + length
+        for one in mapping.routed:
+            partition.route(one.topic, self._ends.get(Destination(one.topic, to.partition)))
+        places = mapping.places
+        its = {to.topic: partition} | partition.routes
+        for topic, of in its.items():
+            entries = len(of)
+            of.add(mapping if topic == to.topic else _alone(mapping, topic, places.get(topic, [])))
+            of.remember(time_ms, mapping.start, self.retention_ms / _MARKS)
+            self.entries += len(of) - entries
+        for topic, runs in places.items():
+            if runs:
+                _, destination, length = runs[-1]
+                self._ends[Destination(topic, to.partition)] = destination + length
         if self.entries > self.limit:
             self._thin()
 
@@ -360,11 +383,22 @@ class Index:
         """Of each partition of a destination the offset behind the last copied record, where that is
         known."""
         found: dict[PartitionName, int] = {}
-        for of in self.partitions.values():
+        for of in self._each():
             if (end := of.end) is not None:
                 at = (of.destination.topic, of.destination.partition)
                 found[at] = max(found.get(at, 0), end)
         return found
+
+    def _each(self) -> list[PartitionIndex]:
+        return [of for own in self.partitions.values() for of in (own, *own.routes.values())]
+
+    def seed_route(self, key: PartitionId, topic: str, points: Iterable[Point]) -> None:
+        """The same of a topic that stages take records to, where the source partition is known."""
+        if (partition := self.partitions.get(key)) is not None:
+            of = partition.route(topic)
+            entries = len(of)
+            of.seed(points)
+            self.entries += len(of) - entries
 
     def seed(self, topic: str, key: PartitionId, destination: Destination, points: Iterable[Point]) -> None:
         """Take in translations made earlier, where the mappings no longer reach."""
@@ -378,15 +412,20 @@ class Index:
 
     def forget(self, now_ms: float) -> None:
         """Thin what is older than the retention."""
-        for partition in self.partitions.values():
+        for partition in self._each():
             partition.forget(now_ms - self.retention_ms)
-        self.entries = sum(map(len, self.partitions.values()))
+        self.entries = sum(map(len, self._each()))
 
     def _thin(self) -> None:
         while self.entries > self.limit:
-            largest = max(self.partitions.values(), key=len)
+            largest = max(self._each(), key=len)
             entries = len(largest)
             if entries <= _LEAST:
                 return
             largest.thin()
             self.entries += len(largest) - entries
+
+
+def _alone(mapping: Mapping, topic: str, runs: list[list[int]]) -> Mapping:
+    """What a mapping says of one topic."""
+    return replace(mapping, destination_topic=topic, runs=runs, routed=())

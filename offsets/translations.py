@@ -63,8 +63,17 @@ class Translations:
         none."""
         return self._ids.get(topic, "")
 
-    def partition(self, at: PartitionName) -> PartitionIndex | None:
-        """What is known of a source partition, under its topic's present id; None if it is not copied yet."""
+    def routes(self, at: PartitionName) -> list[str]:
+        """The topics that stages take, or took, records of a source partition to, besides its destination."""
+        topic_id, state = self._ids[at[0]], self.control.state
+        known, own = self.tail.index.partitions.get((topic_id, at[1])), state.destinations.get(topic_id)
+        found = {name for (of, name), to in state.routes.copy().items() if of == topic_id and not to.refused}
+        found |= set() if known is None else known.routes.keys()
+        return sorted(found - ({own.topic} if own is not None else set()))
+
+    def partition(self, at: PartitionName, route: str = "") -> PartitionIndex | None:
+        """What is known of a source partition, under its topic's present id; None if it is not copied yet.
+        `route`: of a topic that a stage takes its records to."""
         key = (self._ids[at[0]], at[1])
         known = self.tail.index.partitions.get(key)
         if known is None:
@@ -73,14 +82,17 @@ class Translations:
             if key not in self.control.state.origins or to is None or to.refused is not None:
                 return None
             known = PartitionIndex(Destination(to.topic, at[1]))
+        if route:
+            return known.route(route)
         promotion = self.control.state.steering.promotions.get(at[0])
         end = None if promotion is None else promotion.copied_end(key)
         known.final = None if end is None else Point(*end, exact=True)
         return known
 
-    def translated(self, at: PartitionName, offset: int) -> Translation:
-        """What a source offset of a partition that is copied is at the destination."""
-        known = self.partition(at)
+    def translated(self, at: PartitionName, offset: int, route: str = "") -> Translation:
+        """What a source offset of a partition that is copied is at the destination, or in a topic that a
+        stage takes its records to."""
+        known = self.partition(at, route)
         assert known is not None
         if self.returning is None:
             return known.translate(offset, self.origin(at))

@@ -37,7 +37,8 @@ K8S = ROOT / "k8s"
 PIPELINE_MODELS = (
     *(models.Pipeline, models.Flow, stages.Stage, stages.Filter, conditions.Operators, stages.Headers),
     *(models.OnError, models.DeadLetters, models.Tolerate),
-    *(stages.Mask, stages.Partial, stages.Fields, stages.Validate, models.Example, models.Record),
+    *(stages.Mask, stages.Partial, stages.Fields, stages.Validate, stages.Route, stages.Case),
+    *(models.Example, models.Record),
     *(registries.Registries, registries.Registry, registries.Auth, registries.Schemas),
 )
 RUNBOOKS = DOCS / "operations" / "halts.md"

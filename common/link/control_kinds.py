@@ -115,9 +115,9 @@ class TopicDeleted(ControlRecord, kind="topic-deleted"):
 
 
 @dataclass(frozen=True)
-class Destination(ControlRecord, kind="destination"):
-    """Where a source topic's records go; common/link/control_records.py, Destination, says what the fields
-    mean."""
+class Verdict(ControlRecord):
+    """A verdict on a topic that records of a source topic go to; common/link/control_records.py, Destination,
+    says what the fields mean."""
 
     topic: str
     topic_id: str
@@ -129,6 +129,16 @@ class Destination(ControlRecord, kind="destination"):
     compacted: bool = False
     destination_id: str | None = None
     gone: bool = False
+
+
+@dataclass(frozen=True)
+class Destination(Verdict, kind="destination"):
+    """Where a source topic's records go."""
+
+
+@dataclass(frozen=True)
+class Route(Verdict, kind="route"):
+    """Where a stage of the pipeline takes records of a source topic instead."""
 
 
 @dataclass(frozen=True)

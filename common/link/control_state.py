@@ -62,6 +62,8 @@ class Control:
     """topic id -> newest description."""
     destinations: dict[str, Destination] = field(default_factory=dict)
     """topic id -> newest destination."""
+    routes: dict[tuple[str, str], Destination] = field(default_factory=dict)
+    """(topic id, destination) -> how that is, to which a stage takes records of the topic."""
     copied_into: dict[str, set[str]] = field(default_factory=dict)
     """Destination -> names of the source topics whose records have been let in, now or before."""
     settled: dict[str, Settled] = field(default_factory=dict)
@@ -112,7 +114,7 @@ class Control:
             return None
         skipped = None
         try:
-            record = self._of_link(value)
+            record = _of_link(self.link, value)
             if isinstance(record, dict):
                 kind = record["kind"]
                 if self.link is None or kind in kinds.KINDS or not isinstance(kind, str):
@@ -129,28 +131,6 @@ class Control:
         self.position = offset + 1
         return skipped
 
-    def _of_link(self, value: bytes | None) -> dict[str, Any] | str | None:
-        """The record, if it is this link's; else why it is none (None: it is another link's)."""
-        try:
-            record = orjson.loads(value or b"")
-        except orjson.JSONDecodeError:
-            # With this link's name in it, it may be one of its own that was cut.
-            if self.link is None or orjson.dumps(self.link) in (value or b""):
-                raise
-            return "it is not JSON"
-        if self.link is None:
-            return dict(record.items())
-        if not isinstance(record, dict):
-            return "it is no JSON object"
-        link = record.get("link")
-        if link == self.link:
-            return record
-        if isinstance(link, str):
-            return None
-        # Early releases named no link.
-        known = link is None and str(record.get("kind")) in kinds.KINDS
-        return record if known else "it names no link"
-
     def _take(self, offset: int, record: kinds.ControlRecord) -> None:
         getattr(self, "_on_" + record.kind.replace("-", "_"))(offset, record)
 
@@ -165,6 +145,18 @@ class Control:
     def newest_topics(self) -> dict[str, SourceTopic]:
         """Source topics by name, as last described; of one that was made again, the last."""
         return {source.topic: source for source in self.topics.copy().values()}
+
+    def all_destinations(self) -> list[tuple[str, Destination]]:
+        """Of each topic id its destination, and those that stages take records of it to."""
+        routes = ((topic_id, to) for (topic_id, _), to in self.routes.copy().items())
+        return [*self.destinations.copy().items(), *routes]
+
+    def destination_of(self, topic_id: str, name: str | None) -> Destination | None:
+        """The destination of a topic id that is called so, or else its own."""
+        own = self.destinations.get(topic_id)
+        if name is None or (own is not None and own.topic == name):
+            return own
+        return self.routes.get((topic_id, name), own)
 
     def copies(self) -> dict[str, str]:
         """Source topic -> destination, of the topics that are copied."""
@@ -253,21 +245,21 @@ class Control:
         self.deleted.add(r.topic_id)
 
     def _on_destination(self, offset: int, r: kinds.Destination) -> None:
-        self.destinations[r.topic_id] = Destination(
-            r.destination,
-            r.partitions,
-            r.max_message_bytes,
-            r.refused,
-            r.config,
-            r.compacted,
-            r.destination_id,
-            r.gone,
-        )
+        self.destinations[r.topic_id] = self._let_in(offset, r)
+
+    def _on_route(self, offset: int, r: kinds.Route) -> None:
+        self.routes[r.topic_id, r.destination] = self._let_in(offset, r)
+
+    def _let_in(self, offset: int, r: kinds.Verdict) -> Destination:
         if r.refused is None:
             self.copied_into.setdefault(r.destination, set()).add(r.topic)
             before = self.settled.get(r.destination)
             sources = {r.topic_id} if before is None else before.sources | {r.topic_id}
             self.settled[r.destination] = Settled(offset, r.destination_id, frozenset(sources))
+        return Destination(
+            r.destination, r.partitions, r.max_message_bytes, r.refused, r.config, r.compacted,
+            r.destination_id, r.gone,
+        )  # fmt: skip
 
     def _on_accept_destination(self, offset: int, r: kinds.AcceptDestination) -> None:
         self.accepted.update(dict.fromkeys(r.destinations, offset))
@@ -339,6 +331,29 @@ class Control:
         # A paused leader may wake up and write the number that its successor has written.
         if r.n > self.pipeline:
             self.pipelines[r.n] = PipelineVersion(offset, r.definition, r.sha256)
+
+
+def _of_link(wanted: str | None, value: bytes | None) -> dict[str, Any] | str | None:
+    """The record, if it is the link's (None: of any); else why it is none (None: it is another link's)."""
+    try:
+        record = orjson.loads(value or b"")
+    except orjson.JSONDecodeError:
+        # With this link's name in it, it may be one of its own that was cut.
+        if wanted is None or orjson.dumps(wanted) in (value or b""):
+            raise
+        return "it is not JSON"
+    if wanted is None:
+        return dict(record.items())
+    if not isinstance(record, dict):
+        return "it is no JSON object"
+    link = record.get("link")
+    if link == wanted:
+        return record
+    if isinstance(link, str):
+        return None
+    # Early releases named no link.
+    known = link is None and str(record.get("kind")) in kinds.KINDS
+    return record if known else "it names no link"
 
 
 def _take_move(found: dict[str, GroupMove], offset: int, r: kinds.GroupMove) -> None:

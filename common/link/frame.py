@@ -28,7 +28,9 @@ from common.kafka.wire.records import (
     Rows,
     crc32,
 )
+from common.link import frame_routes
 from common.link.frame_errors import ROWS_AND_FAILED, Failed, check
+from common.link.frame_routes import ROWS_AND_ROUTES
 
 VERSION = b"1"
 BATCHES_VERSION = b"2"
@@ -45,7 +47,7 @@ than its bytes would."""
 
 MAX_PARTITION = 2**31 - 1
 
-_SCHEMA_BYTES = {len(schema): schema.serialize().size for schema in (ROWS, ROWS_AND_FAILED)}
+_SCHEMA_BYTES = {len(schema): schema.serialize().size for schema in (ROWS, ROWS_AND_FAILED, ROWS_AND_ROUTES)}
 """What a stream begins with, by the number of columns."""
 
 
@@ -57,6 +59,7 @@ class Frame:
     partition on a link, `gap` a loss that an operator accepted, with its `reason`. `batches`: its value is
     record batches as they were at the source. `pipeline`: the number of the pipeline that has decided what it
     holds, 0 where the link never had one. `failed`: what else it holds, which `count` does not count.
+    `routes`: the topics that some of its records go to instead of the link's own destination.
     """
 
     cluster: str
@@ -73,6 +76,7 @@ class Frame:
     batches: bool = False
     pipeline: int = 0
     failed: Failed | None = None
+    routes: tuple[str, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -90,6 +94,12 @@ def pack(rows: pa.RecordBatch, codec: pa.Codec | None = None) -> pa.Buffer:
     copy."""
     if not len(rows):
         return pa.py_buffer(b"")
+    if rows.num_columns == len(ROWS_AND_ROUTES):
+        return pa.py_buffer(b"".join((frame_routes.MARK, memoryview(_packed(rows, codec)))))
+    return _packed(rows, codec)
+
+
+def _packed(rows: pa.RecordBatch, codec: pa.Codec | None) -> pa.Buffer:
     if codec is None or not COMPRESSED_FROM_BYTES <= rows.nbytes <= MAX_UNPACKED_BYTES:
         return rows.serialize()
     sink = pa.BufferOutputStream()
@@ -108,7 +118,8 @@ def staging_key(topic: str, partition: int) -> bytes:
 
 def encode_headers(frame: Frame, value: pa.Buffer | bytes) -> list[Header]:
     """The Kafka headers of a frame with this value."""
-    version = BATCHES_VERSION if frame.batches else VERSION if frame.failed is None else FAILED_VERSION
+    rows_version = FAILED_VERSION if frame.failed is not None and not frame.routes else VERSION
+    version = BATCHES_VERSION if frame.batches else rows_version
     headers: list[Header] = [
         ("v", version),
         ("cluster", frame.cluster.encode()),
@@ -130,6 +141,8 @@ def encode_headers(frame: Frame, value: pa.Buffer | bytes) -> list[Header]:
         headers.append(("pipeline", b"%d" % frame.pipeline))
     if frame.failed is not None:
         headers.append(("failed", frame.failed.to_json()))
+    if frame.routes:
+        headers.append(("routes", frame_routes.to_json(frame.routes)))
     return headers
 
 
@@ -146,6 +159,8 @@ def decode_headers(headers: Sequence[Header] | None) -> tuple[Frame, int]:
     if (version := fields.get("v")) not in _VERSIONS:
         raise FrameError(f"staging record of frame version {version!r}; this release reads {_VERSIONS}")
     try:
+        routes = frame_routes.from_json(fields["routes"]) if "routes" in fields else ()
+        has_failed = version == FAILED_VERSION or (bool(routes) and "failed" in fields)
         flags = set(filter(None, fields.get("flags", b"").split(b",")))
         frame = Frame(
             cluster=fields["cluster"].decode(),
@@ -161,11 +176,14 @@ def decode_headers(headers: Sequence[Header] | None) -> tuple[Frame, int]:
             reason=fields["reason"].decode() if "reason" in fields else None,
             batches=version == BATCHES_VERSION,
             pipeline=_number(fields["pipeline"], MAX_OFFSET, 1) if "pipeline" in fields else 0,
-            failed=Failed.from_json(fields["failed"]) if version == FAILED_VERSION else None,
+            failed=Failed.from_json(fields["failed"]) if has_failed else None,
+            routes=routes,
         )
         crc = _checksum(fields["crc"])
     except (KeyError, ValueError, TypeError) as error:
         raise FrameError(f"staging record with a missing or ill-formed frame header: {error}") from None
+    if routes and version != VERSION:
+        raise FrameError(f"staging record of frame version {version!r} with routes")
     if flags - {b"origin", b"gap"}:
         raise FrameError(f"frame with unknown flags {sorted(flags)}; a newer release may have written it")
     if frame.next < frame.start or frame.rows > min(MAX_RECORDS, frame.next - frame.start):
@@ -188,7 +206,7 @@ def decode_rows(frame: Frame, crc: int, value: bytes | None) -> Rows:
     schema, count and offsets are as the headers say."""
     value = value or b""
     must_match(frame, crc, value)
-    schema = ROWS if frame.failed is None else ROWS_AND_FAILED
+    schema = ROWS_AND_ROUTES if frame.routes else ROWS if frame.failed is None else ROWS_AND_FAILED
     if not frame.rows:
         if value:
             raise FrameError(
@@ -196,7 +214,7 @@ def decode_rows(frame: Frame, crc: int, value: bytes | None) -> Rows:
             )
         return NO_ROWS
     try:
-        message = pa.ipc.read_message(pa.py_buffer(value))
+        message = pa.ipc.read_message(_without_mark(frame, pa.py_buffer(value)))
         if (unpacked := _unpacked_bytes(message)) > MAX_UNPACKED_BYTES + _PADDING:
             # A few kilobytes could unpack into gigabytes.
             raise FrameError(
@@ -219,6 +237,10 @@ def decode_rows(frame: Frame, crc: int, value: bytes | None) -> Rows:
             raise ValueError("a header without a name")
         if frame.failed is not None:
             check(batch, frame.failed)
+        elif frame.routes and batch.column("error").null_count != len(batch):
+            raise ValueError("records that a stage failed on, which the header has not")
+        if frame.routes:
+            frame_routes.check(batch, frame.routes)
         rows = Rows.of(_ascending(frame, batch.column(0)), batch)
     except FrameError:
         raise
@@ -227,6 +249,15 @@ def decode_rows(frame: Frame, crc: int, value: bytes | None) -> Rows:
             f"frame of {_where(frame)} [{frame.start}, {frame.next}) does not decode: {error}"
         ) from None
     return rows
+
+
+def _without_mark(frame: Frame, value: pa.Buffer) -> pa.Buffer:
+    if not frame.routes:
+        return value
+    size = len(frame_routes.MARK)
+    if value.slice(0, size).to_pybytes() != frame_routes.MARK:
+        raise ValueError("the mark of routes is missing")
+    return value.slice(size)
 
 
 def must_match(frame: Frame, crc: int, value: bytes) -> None:

@@ -91,9 +91,14 @@ def split(rows: Rows) -> tuple[Rows, Rows | None]:
     if rows.batch.num_columns == _ERROR:
         return rows, None
     kept = rows.batch.filter(rows.batch.column(_ERROR).is_null())
-    failed = rows.batch.filter(rows.batch.column(_ERROR).is_valid())
     plain = pa.RecordBatch.from_arrays(kept.columns[:_ERROR], schema=ROWS)
-    return _rows(plain), _rows(failed) if len(failed) else None
+    return _rows(plain), failed_of(rows)
+
+
+def failed_of(rows: Rows) -> Rows | None:
+    """Those that a stage failed on, as above."""
+    failed = rows.batch.filter(rows.batch.column(_ERROR).is_valid())
+    return _rows(failed) if len(failed) else None
 
 
 def _rows(batch: pa.RecordBatch) -> Rows:

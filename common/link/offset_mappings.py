@@ -17,6 +17,10 @@ from common.errors import StateError
 from common.partitions import PartitionId
 
 VERSION = 1
+ROUTED_VERSION = 2
+"""Of a mapping whose records lie in several topics: a release that knows no routes would take those in the
+others for left out."""
+_VERSIONS = (VERSION, ROUTED_VERSION)
 T = TypeVar("T")
 
 
@@ -31,11 +35,22 @@ class Letters:
 
 
 @dataclass(frozen=True, slots=True)
+class Routed:
+    """Where those records of a range lie that a stage took to another topic: to the partition there that has
+    the number of the source's. Runs as in Mapping."""
+
+    topic: str
+    runs: list[list[int]]
+
+
+@dataclass(frozen=True, slots=True)
 class Mapping:
     """`[start, next)` is the source range covered; `staging_offset` the position in staging after the
     transaction; `runs` list [source offset, destination offset, length]; `lost` counts offsets skipped with
     an operator's consent; `pipeline`: the version by which all of the range was copied, 0 without one;
-    `dead_letters`: where those are of the records on which one of its stages failed, if there are any."""
+    `dead_letters`: where those are of the records on which one of its stages failed, if there are any.
+    `runs` are those in the link's own destination, `routed` those in each other topic; `records` counts
+    all."""
 
     cluster: str
     topic: str
@@ -52,12 +67,18 @@ class Mapping:
     runs: list[list[int]]
     pipeline: int = 0
     dead_letters: Letters | None = None
+    routed: tuple[Routed, ...] = ()
+
+    @property
+    def places(self) -> dict[str, list[list[int]]]:
+        """Topic -> the runs there."""
+        return {self.destination_topic: self.runs} | {one.topic: one.runs for one in self.routed}
 
 
 def encode(mapping: Mapping) -> tuple[bytes, bytes]:
     """Key and value of the record."""
     value: dict[str, Any] = {
-        "v": VERSION,
+        "v": ROUTED_VERSION if mapping.routed else VERSION,
         "cluster": mapping.cluster,
         "topic": mapping.topic,
         "topic_id": mapping.topic_id,
@@ -77,6 +98,8 @@ def encode(mapping: Mapping) -> tuple[bytes, bytes]:
     value["runs"] = mapping.runs
     if mapping.dead_letters:
         value["dead_letters"] = mapping.dead_letters
+    if mapping.routed:
+        value["routed"] = mapping.routed
     return orjson.dumps({"topic": mapping.topic, "partition": mapping.partition}), orjson.dumps(value)
 
 
@@ -95,7 +118,7 @@ def reached(value: bytes | None) -> tuple[PartitionId, int, int, int]:
 def _understood(value: bytes | None, take: Callable[[dict[str, Any]], T]) -> T:
     try:
         r = orjson.loads(value or b"")
-        if r["v"] != VERSION:
+        if r["v"] not in _VERSIONS:
             raise StateError(f"mapping record of version {r['v']}: a newer release wrote it")
         return take(r)
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
@@ -119,6 +142,7 @@ def _mapping(r: dict[str, Any]) -> Mapping:
         r["runs"],
         r.get("pipeline", 0),
         Letters(**r["dead_letters"]) if "dead_letters" in r else None,
+        tuple(Routed(**one) for one in r["routed"]) if r["v"] == ROUTED_VERSION else (),
     )
     _check(mapping)
     return mapping
@@ -150,6 +174,11 @@ def _check(m: Mapping) -> None:
         _must_be_texts(m.dead_letters.topic)
         numbers.append(m.dead_letters.partition)
         runs = m.runs + m.dead_letters.runs
+    for routed in m.routed:
+        _must_be_texts(routed.topic)
+        runs = runs + routed.runs
+    if len(m.places) <= len(m.routed):
+        raise ValueError("runs of one topic at two places")
     for source, destination, length in runs:
         numbers += (source, destination, length)
     _must_be_numbers(*numbers)

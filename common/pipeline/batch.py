@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import cast
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from common.pipeline.columns import Column, Flags, Ints, replaced
@@ -89,12 +90,14 @@ class Batch:
 @dataclass(frozen=True)
 class Done:
     """A batch as a stage leaves it, with as many rows: which of them it has changed, which go no further, and
-    which it failed on, why. Reasons show nothing of a record."""
+    which it failed on, why. Reasons show nothing of a record. `to`: where each goes, as
+    common/pipeline/routing.py numbers topics; None: the stage does not say."""
 
     batch: Batch
     changed: Flags
     left_out: Flags | None = None
     failed: dict[int, str] = field(default_factory=dict)
+    to: npt.NDArray[np.int16] | None = None
 
 
 class Broken(Exception):

@@ -23,6 +23,7 @@ from common.pipeline.judging import Judge
 from common.pipeline.key_and_timestamp import taking_key, taking_timestamp
 from common.pipeline.masking import masking
 from common.pipeline.models import Flow, Pipeline
+from common.pipeline.routing import OWN, Routed, names, routing
 from common.pipeline.selecting import CODE, selecting
 from common.pipeline.stages import Stage
 from common.pipeline.validating import validating
@@ -55,13 +56,24 @@ class Applied:
     """`rows`: what goes on, of `common.kafka.wire.records.ROWS`, in order, with the offsets that they had.
     `outcomes`: an Outcome for each record that came in. `failures`: in the order of offsets. `on_error`:
     what the flow says of them, in a word, or `halt` where a stage is broken, which the first record stands
-    for; `payload`: whether their dead letters have the records in them."""
+    for; `payload`: whether their dead letters have the records in them. `routed`: where each of `rows` goes;
+    None: all of them to the link's own destination."""
 
     rows: pa.RecordBatch
     outcomes: npt.NDArray[np.int8]
     failures: list[Failure]
     on_error: str
     payload: bool = False
+    routed: Routed | None = None
+
+    @property
+    def topics(self) -> list[str | None]:
+        """Of each row, where it is routed to; None: to the link's own destination."""
+        if self.routed is None:
+            return [None] * len(self.rows)
+        # OWN is the last of these.
+        where = (*self.routed.topics, None)
+        return [where[at] for at in self.routed.to.tolist()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +100,9 @@ class ReadyFlow:
             )
             for at, stage in enumerate(flow.stages, 1)
         ]
+        self._route = flow.stages[-1].route
         asked = [c for s in flow.stages for c in (s.when, s.filter and (s.filter.keep or s.filter.drop)) if c]
+        asked += [] if self._route is None else [case.when for case in self._route.cases or ()]
         self._asks_for_size = any("size" in one for conditions in asked for one in alternatives(conditions))
 
     def apply(self, rows: pa.RecordBatch, origin: Origin) -> Applied:
@@ -105,6 +119,7 @@ class ReadyFlow:
         outcomes = np.zeros(len(rows), np.int8)
         at = np.arange(len(rows))
         failures: list[Failure] = []
+        to = None
         batch = Batch(rows, origin)
         if self._asks_for_size:
             batch = replace(batch, arrived_sizes=batch.sizes)
@@ -132,8 +147,13 @@ class ReadyFlow:
                 outcomes[at[gone]] = Outcome.LEFT_OUT
                 outcomes[at[failed]] = Outcome.FAILED
                 batch, at = batch.part(~gone), at[~gone]
+            if done.to is not None:
+                to = done.to[~gone]
+        routed = None
+        if to is not None and self._route is not None and (to != OWN).any():
+            routed = Routed(names(self._route, origin), to)
         failures.sort(key=lambda failure: failure.offset)
-        return Applied(batch.rows, outcomes, failures, self.on_error, self.payload)
+        return Applied(batch.rows, outcomes, failures, self.on_error, self.payload, routed)
 
 
 class Engine:
@@ -178,6 +198,8 @@ def _made(stage: Stage, formats: Formats, keys: Mapping[str, bytes], where: str,
         return run
     if stage.key is not None:
         return taking_key(stage.key)
+    if stage.route is not None:
+        return routing(stage.route, formats)
     assert stage.timestamp is not None
     return taking_timestamp(stage.timestamp)
 
@@ -193,6 +215,7 @@ def _run(stage: _Ready, batch: Batch) -> Done:
     changed = flags(len(batch))
     if not chosen.any():
         return Done(batch, changed, failed=bad)
+    to = None
     rows = np.flatnonzero(chosen)
     done = stage.run(batch.part(chosen))
     changed[rows] = done.changed
@@ -200,9 +223,12 @@ def _run(stage: _Ready, batch: Batch) -> Done:
     if done.left_out is not None:
         left_out = flags(len(batch))
         left_out[rows] = done.left_out
+    if done.to is not None:
+        to = np.full(len(batch), OWN, np.int16)
+        to[rows] = done.to
     failed = bad | {int(rows[row]): why for row, why in done.failed.items()}
     merged = replace(batch, rows=_merged(batch.rows, done.batch.rows, rows))
-    return Done(merged, changed, left_out, failed)
+    return Done(merged, changed, left_out, failed, to)
 
 
 def _has_value(batch: Batch) -> Flags:

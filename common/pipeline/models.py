@@ -11,6 +11,7 @@ from common.config.topic_names import check_topic_name, is_name
 from common.pipeline.conditions import Formats, is_map
 from common.pipeline.options import Model, checked, expression, located, wrong
 from common.pipeline.registries import Registries, Schemas, Secret
+from common.pipeline.route_names import takes
 from common.pipeline.stages import Stage
 
 
@@ -111,13 +112,12 @@ class Flow(Formats):
         for number, stage in enumerate(self.stages):
             with located("stages", number):
                 stage.check(self)
+                if stage.route is not None and number < len(self.stages) - 1:
+                    raise wrong("comes last: no stage stands behind it", "route")
         return self
 
     def takes(self, topic: str) -> bool:
-        return any(
-            topic == entry if is_name(entry) else expression(entry).fullmatch(topic) is not None
-            for entry in self.topics
-        )
+        return takes(self.topics, topic)
 
 
 class Record(Model):
@@ -147,6 +147,7 @@ class Expected(Model):
     value: Any = None
     headers: dict[str, Any] | None = None
     timestamp: int | None = None
+    topic: Any = None
 
 
 class Example(Model):
@@ -155,9 +156,9 @@ class Example(Model):
     given: Record
     """a record, as below"""
     expect: Expected | Literal["left-out", "tombstone", "failed"]
-    """`left-out`, `tombstone` or `failed`; or `key`, `value`, `headers`, `timestamp` of what goes on, where
-    `{matches: expression}` stands for a text, `{exists: false}` for nothing, and what is not named may be
-    anything"""
+    """`left-out`, `tombstone` or `failed`; or `key`, `value`, `headers`, `timestamp` of what goes on, and the
+    `topic` that a stage routes it to, where `{matches: expression}` stands for a text, `{exists: false}` for
+    nothing, `topic: null` for the link's own destination, and what is not named may be anything"""
     name: str | None = None
     """what the test is called"""
 

@@ -9,10 +9,21 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
+from common.config.topic_names import check_topic_name
 from common.pipeline import templates
 from common.pipeline.conditions import Conditions, Formats, check_conditions, is_map
-from common.pipeline.options import Expression, HeaderName, Model, PathText, Template, located, wrong
+from common.pipeline.options import (
+    Expression,
+    HeaderName,
+    Model,
+    PathText,
+    Template,
+    checked,
+    located,
+    wrong,
+)
 from common.pipeline.paths import EACH, Path, Side, parse
+from common.pipeline.route_names import PLACES, filled
 
 
 class Filter(Model):
@@ -210,10 +221,56 @@ def _check_select(text: str, formats: Formats) -> None:
 FunctionName = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$")]
 
 
+def _route_topic(text: str) -> object:
+    templates.check(text, PLACES)
+    return check_topic_name(filled(text, "t", "l"))
+
+
+RouteTopic = Annotated[str, checked(_route_topic)]
+
+
+class Case(Model):
+    """One of the cases of `route`."""
+
+    when: Conditions
+    """the records that it is for, if no case before it is"""
+    topic: RouteTopic
+    """where these go"""
+
+
+class Route(Model):
+    """Says which topic at the target records go to: to the partition of the same number."""
+
+    topic: RouteTopic | None = None
+    """where all go; `{topic}` stands for the source topic, `{link}` for the link"""
+    cases: list[Case] | None = Field(None, min_length=1)
+    """or: the first one that holds decides"""
+    rest: RouteTopic | None = Field(None, alias="else")
+    """where those go for which none holds; without it, to the link's own destination of their topic"""
+    partition: Literal["same"] = "same"
+    """which partition there: the one of the same number"""
+
+    @field_validator("partition", mode="before")
+    @classmethod
+    def _not_built(cls, given: Any) -> Any:
+        if given == "hash":
+            raise wrong("hash is not built yet")
+        return given
+
+    def check(self, formats: Formats) -> None:
+        if (self.topic is None) == (self.cases is None):
+            raise wrong("give topic or cases")
+        if self.topic is not None and self.rest is not None:
+            raise wrong("stands beside cases", "else")
+        for number, case in enumerate(self.cases or ()):
+            with located("cases", number):
+                check_conditions(case.when, formats, "when")
+
+
 class Stage(Model):
     """One of the stages, and when."""
 
-    NOT_BUILT: ClassVar[frozenset[str]] = frozenset({"convert", "schema-ids", "route"})
+    NOT_BUILT: ClassVar[frozenset[str]] = frozenset({"convert", "schema-ids"})
 
     when: Conditions | None = None
     """the records that the stage is for; all, where it is not given"""
@@ -236,6 +293,8 @@ class Stage(Model):
     back"""
     sql: str | None = None
     """`SELECT * REPLACE (expression AS column) FROM records WHERE condition`, by DuckDB"""
+    route: Route | None = None
+    """says which topic records go to; the last stage of its flow"""
 
     @model_validator(mode="before")
     @classmethod
@@ -267,6 +326,8 @@ class Stage(Model):
                 if found.root not in ("value", "key", "header") or found.each or not found.steps:
                     raise wrong("takes a field or a header")
                 formats.kind(found)
-            for options in (self.filter, self.headers, self.mask, self.fields, self.validation):
+            for options in (
+                self.filter, self.headers, self.mask, self.fields, self.validation, self.route,
+            ):  # fmt: skip
                 if options is not None:
                     options.check(formats)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from string import Formatter
 
 NAMES = ("topic", "partition", "offset", "timestamp", "link")
 
 
-def check(text: str) -> str:
-    """The template itself. Raises ValueError where it has another place than NAMES, or a brace that is
+def check(text: str, names: Sequence[str] = NAMES) -> str:
+    """The template itself. Raises ValueError where it has another place than these names, or a brace that is
     none; a brace is written twice."""
     try:
         parts = list(Formatter().parse(text))
     except ValueError:
         raise ValueError(f"{text!r} has a single brace: write it twice") from None
     for _, name, form, conversion in parts:
-        if name is not None and (name not in NAMES or form or conversion):
-            raise ValueError(f"{text!r}: {{{name}}} is none of {', '.join(f'{{{n}}}' for n in NAMES)}")
+        if name is not None and (name not in names or form or conversion):
+            raise ValueError(f"{text!r}: {{{name}}} is none of {', '.join(f'{{{n}}}' for n in names)}")
     return text
 
 

@@ -159,7 +159,7 @@ class Verdicts:
     ) -> Destination:
         """The verdict on a destination that is there, brought in step and grown where that is to be."""
         deadline = Deadline(CALL_S)
-        have = self.control.state.destinations.get(source.topic_id)
+        have = self.control.state.destination_of(source.topic_id, name)
         if have is None or have.topic != name:
             have = Destination(name, source.partitions, 1)
         applied = have.config

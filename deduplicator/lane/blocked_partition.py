@@ -17,7 +17,7 @@ class BlockedPartition:
     """`held` is the staging offset of the first frame skipped and `held_start` where that frame begins at the
     source; `held_end` is where the skipped frames end; `until` the staging position that must be reached
     again before they may be trimmed; `returning` says that they are being read again, and must be once more
-    after a recovery."""
+    after a recovery. `to`: the topic for which it stands still, where that is known."""
 
     reason: str
     held: int
@@ -25,6 +25,7 @@ class BlockedPartition:
     held_end: int
     until: int = 0
     returning: bool = False
+    to: str | None = None
     ask_at: float = 0.0
     pause_s: float = FIRST_ASK_AGAIN_S
 

@@ -65,16 +65,20 @@ class BlockedPartitions:
         reason: str,
         detail: str,
         available: int | None = None,
+        to: str | None = None,
     ) -> None:
-        """Leave a frame out: hold it, and ask the replicator or tell the operator."""
+        """Leave a frame out: hold it, and ask the replicator or tell the operator. `to`: the topic for
+        which."""
         trouble = self.stuck.get(key)
         now = ports.monotonic()
         if trouble is None or (trouble.reason != reason and reason != HaltReason.MISSING):
             held, start = (offset, frame.start) if trouble is None else (trouble.held, trouble.held_start)
-            trouble = self.stuck[key] = BlockedPartition(reason, held, start, frame.next)
+            trouble = self.stuck[key] = BlockedPartition(reason, held, start, frame.next, to=to)
             if reason != HaltReason.MISSING:
                 self._tell_halt(key, frame, trouble, detail, available)
         trouble.held_end = max(trouble.held_end, frame.next)
+        if trouble.to is None:
+            trouble.to = to  # of one that was inherited it was not known
         if trouble.reason == HaltReason.MISSING and not self._lost_at_source(key) and trouble.asks_now(now):
             log.warning(
                 "%s-%d: %s; asking to send again from %s",
@@ -166,7 +170,7 @@ class BlockedPartitions:
         if reason == HaltReason.DEAD_LETTERS:
             at = self.letter_topic.at
             return at[0] if at is not None and self.letter_topic.refusal() is None else None
-        destination = self.term.state.destinations.get(key[0])
+        destination = self.term.state.destination_of(key[0], self.stuck[key].to)
         if reason not in (HaltReason.REFUSED, HaltReason.NO_KEY, *AT_THE_DESTINATION) or destination is None:
             return None
         if reason == HaltReason.NO_KEY and destination.compacted:
@@ -178,7 +182,7 @@ class BlockedPartitions:
         """These destination partitions are set aside: what was being read again for them need not be, before
         they take records again."""
         for key, trouble in self.stuck.items():
-            destination = self.term.state.destinations.get(key[0])
+            destination = self.term.state.destination_of(key[0], trouble.to)
             if destination is None or (destination.topic, key[1]) not in partitions:
                 continue
             # Of one that was inherited it is not known yet how far the skipped frames reach: they are read

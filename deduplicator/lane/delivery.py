@@ -279,8 +279,8 @@ class Delivery:
         self._abandon()
         self.state.recoveries += 1
         self.term.must_lead(deadline)
-        destinations = self.term.state.destinations.copy().values()
-        limits = [d.max_message_bytes for d in destinations if d.refused is None]
+        destinations = self.term.state.all_destinations()
+        limits = [d.max_message_bytes for _, d in destinations if d.refused is None]
         self._transaction.batch_bytes = min([MAX_BATCH_BYTES, *(batch_within(limit) for limit in limits)])
         fencing = FencingProducer(plan, self.partition, self.name, self._ids)
         try:

@@ -19,28 +19,27 @@ from common.kafka.wire.records import MAX_RECORDS, Rows
 from common.link import batch_frame
 from common.link.batch_frame import BatchFrame
 from common.link.control_records import DEDUPLICATOR, Destination
-from common.link.control_state import Control
 from common.link.frame import Frame, decode_headers, decode_rows
-from common.link.frame_errors import split
+from common.link.frame_errors import failed_of, split
+from common.link.frame_routes import parted
 from common.link.halt_reasons import HaltReason
 from common.partitions import PartitionId
-from common.ports import Deadline
 from deduplicator.lane.blocked_partitions import BlockedPartitions
 from deduplicator.lane.dedup import Action, Decision, decide
-from deduplicator.lane.hanging import Unsettled
+from deduplicator.lane.frame_destinations import FrameDestinations
 from deduplicator.lane.letting_go import LettingGo
 from deduplicator.lane.moved import Moved
 from deduplicator.lane.partition_state import StagingPartitionState
-from deduplicator.lane.transaction import Again, Transaction, batch_within
+from deduplicator.lane.transaction import Again, Transaction
 from deduplicator.lane.unavailable import Unavailable, Waiting
 from deduplicator.lane_plan import DeduplicatorPlan
 
 log = logging.getLogger(__name__)
 
-CALL_S = 30.0
-
-Bad = tuple[int, str, str]
-"""A record that can't be delivered: source offset, reason, detail."""
+Bad = tuple[int, str, str, str]
+"""A record that can't be delivered: source offset, reason, detail, and the topic that does not take it."""
+Parts = list[tuple[Destination, Rows | BatchFrame]]
+"""What goes where."""
 
 
 class CommitFirst(Waiting):
@@ -75,7 +74,7 @@ class FrameHandler:
         self._blocked = troubles
         self._refused: dict[PartitionId, tuple[int, int]] = {}
         """Of each partition, the frame that could not be read last: its staging offset, and its checksum."""
-        self._unavailable = unavailable
+        self._destinations = FrameDestinations(term, transaction, troubles, unavailable)
         self.letting_go = LettingGo(term, state, plan.staging_partitions)
         self._bugs: dict[tuple[PartitionId, int], str] = {}
         """Partition and start of frames that an unexpected error is about, and what is said of it."""
@@ -168,15 +167,15 @@ class FrameHandler:
         under_way = self._transaction.moved.get(key)
         if under_way is not None and not under_way.goes_with(frame, self._blocked.letter_topic.at):
             raise CommitFirst
-        destination = self._destination(key, frame, offset)
+        destination = self._destinations.own(key, frame, offset)
         if destination is None:
             return
         if under_way is not None:
             # Its mapping names one destination: another name counts from the next transaction on.
             destination = under_way.destination
         try:
-            if frame.failed is not None and (no := self._blocked.letter_topic.refusal(frame)) is not None:
-                self._blocked.skip(key, frame, offset, HaltReason.DEAD_LETTERS, no)
+            destinations = self._all_take(key, frame, offset, destination)
+            if destinations is None:
                 return
             rows = self._decoded(key, frame, crc, message.value(), decision.from_offset, destination)
         except FrameError as error:
@@ -187,10 +186,23 @@ class FrameHandler:
             why = f"a batch of {name} in [{frame.start}, {frame.next}) can't be taken apart, which {destination.topic} needs: {error}"
             self._blocked.skip(key, frame, offset, HaltReason.UNREADABLE, why)
             return
-        self._deliver(key, frame, rows, decision, destination, offset)
+        self._deliver(key, frame, rows, decision, destinations, offset)
         self._transaction.bytes += max(len(message), rows.unpacked)
         if trace is not None:
             trace.produced(len(message))
+
+    def _all_take(
+        self, key: PartitionId, frame: Frame, offset: int, own: Destination
+    ) -> list[Destination] | None:
+        """The link's own destination, and those of the frame's routes; None: one of them, or the topic of
+        dead letters, takes nothing, and the frame is held."""
+        routes = self._destinations.routes(key, frame, offset, own)
+        if routes is None:
+            return None
+        if frame.failed is not None and (no := self._blocked.letter_topic.refusal(frame)) is not None:
+            self._blocked.skip(key, frame, offset, HaltReason.DEAD_LETTERS, no)
+            return None
+        return [own, *routes]
 
     def _refuse(self, frame: Frame, crc: int, offset: int, error: FrameError) -> None:
         """Ask for a frame again that can't be read; where the same has come again, it would for ever, and the
@@ -249,53 +261,26 @@ class FrameHandler:
             "--next OFFSET",
         )
 
-    def _destination(self, key: PartitionId, frame: Frame, offset: int) -> Destination | None:
-        destination = self.term.state.destinations.get(frame.topic_id)
-        if destination is not None and destination.refused is not None:
-            reason = HaltReason.GONE if destination.gone else HaltReason.REFUSED
-            self._blocked.skip(key, frame, offset, reason, destination.refused)
-            return None
-        if destination is not None and (
-            aside := self._unavailable.aside.get((destination.topic, frame.partition))
-        ):
-            self._blocked.skip(key, frame, offset, aside.reason, aside.detail)
-            return None
-        if destination is not None:
-            at = (destination.topic, frame.partition)
-            if (unsettled := self._unavailable.unsettled.get(at)) is not None:
-                raise Unsettled(at, unsettled)
-        if destination is None or frame.partition >= destination.partitions:
-            if _described(self.term, frame):
-                raise Waiting
-            log.error(
-                "%s offset %d: frame of %s-%d (topic id %s), which the replicator never described; left out",
-                self.state.name,
-                offset,
-                frame.topic,
-                frame.partition,
-                frame.topic_id,
-            )
-            return None
-        if batch_within(destination.max_message_bytes) < self._transaction.batch_bytes:
-            raise Again(f"{destination.topic} takes only smaller batches")
-        return destination
-
     def _deliver(
         self,
         key: PartitionId,
         frame: Frame,
         rows: Rows | BatchFrame,
         decision: Decision,
-        destination: Destination,
+        destinations: list[Destination],
         offset: int,
     ) -> None:
+        """`destinations`: the link's own, and those of the frame's routes."""
         assert decision.next is not None
         reached = decision.next
         bad = None
         failed = None
+        parts: Parts
         if isinstance(rows, Rows):
-            rows, bad = self._deliverable(key, frame, rows, destination)
-            rows, failed = split(rows)
+            parts, failed, bad = self._deliverable(key, frame, rows, destinations)
+        else:
+            parts = [(destinations[0], rows)]
+        count = sum(part.count for _, part in parts)
         if bad is not None:
             reached = bad[0]
         if bad is None or decision.first or reached > self.state.next.get(key, -1):
@@ -303,23 +288,24 @@ class FrameHandler:
             moved = self._transaction.moved.get(key)
             if moved is None:
                 start = self.state.next.get(key, frame.start)
-                moved = self._transaction.moved[key] = Moved(frame, start, reached, destination)
+                moved = self._transaction.moved[key] = Moved(frame, start, reached, destinations[0])
             moved.next = reached
-            moved.records += rows.count
+            moved.records += count
             if bad is None:
                 # Of a frame that was seen in part.
-                moved.duplicates += frame.count - rows.count
-                self.state.count(frame.topic, frame.partition, duplicates=frame.count - rows.count)
+                moved.duplicates += frame.count - count
+                self.state.count(frame.topic, frame.partition, duplicates=frame.count - count)
             moved.lost += decision.lost
             self.state.next[key] = reached
             if frame.pipeline:
                 self.state.pipelines[key] = frame.pipeline
-            if rows.count:
-                self._transaction.produce(moved, rows)
+            for to, part in parts:
+                if part.count:
+                    self._transaction.produce(moved, part, to)
             if failed is not None:
                 self._transaction.produce_letters(moved, frame, failed, self._blocked.letter_topic.found())
         if bad is not None:
-            self._blocked.skip(key, frame, offset, bad[1], bad[2], available=bad[0] + 1)
+            self._blocked.skip(key, frame, offset, bad[1], bad[2], bad[0] + 1, bad[3])
         elif frame.gap and key in self._blocked.stuck:
             trouble = self._blocked.stuck[key]
             trouble.until = max(trouble.until, offset)
@@ -332,16 +318,18 @@ class FrameHandler:
             self._close_gap(key)
 
     def _deliverable(
-        self, key: PartitionId, frame: Frame, rows: Rows, destination: Destination
-    ) -> tuple[Rows, Bad | None]:
-        """The rows up to the first one that can't be delivered, and why that one can't."""
-        bad = self._transaction.bad.get(key)
-        found = _missing_key(frame, split(rows)[0], destination)
-        if found is not None and (bad is None or found[0] < bad[0]):
-            bad = found
+        self, key: PartitionId, frame: Frame, rows: Rows, destinations: list[Destination]
+    ) -> tuple[Parts, Rows | None, Bad | None]:
+        """The rows up to the first one that can't be delivered, those that a stage failed on by themselves,
+        and why that one can't."""
+        own, *routes = destinations
+        (parts, failed), bad = _parts(rows, own, routes), self._transaction.bad.get(key)
+        found = [one for to, part in parts if (one := _missing_key(frame, part, to)) is not None]
+        bad = min([*found, *([] if bad is None else [bad])], default=None)
         if bad is None or not rows.offsets or bad[0] > rows.offsets[-1] or bad[0] < rows.offsets[0]:
-            return rows, None
-        return rows.below(bad[0]), bad
+            return [*parts], failed, None
+        parts, failed = _parts(rows.below(bad[0]), own, routes)
+        return [*parts], failed, bad
 
     def _close_gap(self, key: PartitionId) -> None:
         moved = self._transaction.moved.get(key)
@@ -362,14 +350,14 @@ def _needed(plan: DeduplicatorPlan, state: StagingPartitionState, frame: Frame) 
     return ours and MAX_RECORDS < frame.rows <= frame.next - frame.start
 
 
-def _described(term: LaneTerm, frame: Frame) -> bool:
-    """Whether the replicator has said that there is such a partition: it does so before the first frame."""
-
-    def there(state: Control) -> bool:
-        source = state.topics.get(frame.topic_id)
-        return source is not None and frame.partition < source.partitions
-
-    return there(term.state) or there(term.control.refresh(Deadline(CALL_S)))
+def _parts(
+    rows: Rows, own: Destination, routes: list[Destination]
+) -> tuple[list[tuple[Destination, Rows]], Rows | None]:
+    """What goes where, and those that a stage failed on."""
+    if routes and rows.count:
+        return parted(rows, own, routes), failed_of(rows)
+    kept, failed = split(rows)
+    return [(own, kept)], failed
 
 
 def _missing_key(frame: Frame, rows: Rows, destination: Destination) -> Bad | None:
@@ -379,4 +367,5 @@ def _missing_key(frame: Frame, rows: Rows, destination: Destination) -> Bad | No
         return None
     offset = rows.offsets[rows.keys.index(None)]
     why = f"has no key, and {destination.topic} is compacted (cleanup.policy), so it takes none without"
-    return offset, HaltReason.NO_KEY, f"record {offset} of {frame.topic}-{frame.partition} {why}"
+    detail = f"record {offset} of {frame.topic}-{frame.partition} {why}"
+    return offset, HaltReason.NO_KEY, detail, destination.topic

@@ -54,7 +54,7 @@ def own_destinations(
     """Where a staging partition's records go, its dead letters too, and whether something may have been
     delivered there."""
     topics, origins, own = state.topics.copy(), state.origins.copy(), dict[PartitionName, bool]()
-    for topic_id, destination in state.destinations.copy().items():
+    for topic_id, destination in state.all_destinations():
         source, partitions = topics[topic_id].topic, destination.partitions
         for number in partitions_of(source, partitions, partition, plan.staging_partitions):
             at, key = (destination.topic, number), (topic_id, number)
@@ -161,7 +161,7 @@ def last_begins(mappings: Collection[offset_mappings.Mapping]) -> dict[Partition
     found: dict[PartitionName, frozenset[int]] = {}
     of: dict[PartitionName, int] = {}
     for m in mappings:
-        wrote = {(m.destination_topic, m.destination_partition): m.runs}
+        wrote = {(topic, m.destination_partition): runs for topic, runs in m.places.items()}
         if m.dead_letters is not None:
             wrote[m.dead_letters.topic, m.dead_letters.partition] = m.dead_letters.runs
         for at, runs in wrote.items():

@@ -112,6 +112,17 @@ def _send_position(
         raise
 
 
+def _flushed(producer: BatchProducer, mappings_topic: str, timeout_s: float) -> int:
+    try:
+        return producer.flush(timeout_s)
+    except Refused as refused:
+        if mappings_topic in refused.topics:
+            raise
+        # To write to a destination: the driver, which looks for that now and then, will halt its
+        # partitions.
+        raise UncleanTransaction(f"records were refused: {refused}") from None
+
+
 class Transaction:
     """The transaction under way, and the producer that all of an owner's transactions go through until it is
     dropped."""
@@ -134,8 +145,8 @@ class Transaction:
         self.batch_bytes = MAX_BATCH_BYTES
         self.mappings_known: tuple[int, int | None] = (0, None)
         """What all committed mappings of this partition lie below, and the staging offset that they reach."""
-        self.bad: dict[PartitionId, tuple[int, str, str]] = {}
-        """Records that can't be delivered: source offset, reason, detail."""
+        self.bad: dict[PartitionId, tuple[int, str, str, str]] = {}
+        """Records that can't be delivered: source offset, reason, detail, topic."""
         self._has_several_sources = has_several_sources
         self._fencing: FencingProducer | None = None
         self._producer: BatchProducer | None = None
@@ -216,21 +227,22 @@ class Transaction:
             and all(header.size <= destination.max_message_bytes for _, header in wholes.batches)
         )
 
-    def produce(self, moved: Moved, rows: Rows | BatchFrame) -> None:
-        """Produce records of a source partition to the same partition of its destination."""
+    def produce(self, moved: Moved, rows: Rows | BatchFrame, to: Destination | None = None) -> None:
+        """Produce records of a source partition to the same partition of its destination, or of another topic
+        that a stage takes them to."""
         assert self._producer is not None
         if isinstance(rows, BatchFrame):
             self._produce_wholes(self._producer, moved, rows)
         else:
-            self._produce_batches(moved, rows)
+            self._produce_batches(moved, rows, to or moved.destination)
 
-    def _produce_batches(self, moved: Moved, rows: Rows) -> None:
-        topic = moved.destination.topic
+    def _produce_batches(self, moved: Moved, rows: Rows, to: Destination) -> None:
+        topic, its = to.topic, moved.runs_in(to.topic)
         batches = encode_records(rows.batch, 1 if topic in self._alone else self.batch_bytes, self._mark)
-        at, most_bytes = (topic, moved.frame.partition), moved.destination.max_message_bytes
+        at, most_bytes = (topic, moved.frame.partition), to.max_message_bytes
         for records, runs in self._sent(at, rows.offsets, batches, most_bytes):
             self._stamps.append((records.max_timestamp, records.count))
-            moved.runs += runs
+            its += runs
 
     def produce_letters(
         self, moved: Moved, frame: Frame, failed: Rows, topic: control_kinds.DeadLetters
@@ -279,7 +291,7 @@ class Transaction:
     def send_alone(self) -> None:
         """The next records of the topics moved here go in batches of their own: a report is about a batch,
         and one record is at fault."""
-        self._alone |= {m.destination.topic for m in self.moved.values()}
+        self._alone |= set[str]().union(*(moved.topics for moved in self.moved.values()))
 
     # the end
 
@@ -293,7 +305,7 @@ class Transaction:
             predicted = self._predicted()
             if predicted is not None:
                 self._produce_mappings(predicted)
-            while self._flush(producer, deadline.left(1.0)) > 0 and not self._failed:
+            while _flushed(producer, self.plan.mappings_topic, deadline.left(1.0)) > 0 and not self._failed:
                 if deadline.passed():
                     producer.blame_unanswered()
                     raise UncleanTransaction("records were not acknowledged in time")
@@ -317,16 +329,6 @@ class Transaction:
         if self.trace is not None:
             self.trace.committed()
 
-    def _flush(self, producer: BatchProducer, timeout_s: float) -> int:
-        try:
-            return producer.flush(timeout_s)
-        except Refused as refused:
-            if self.plan.mappings_topic in refused.topics:
-                raise
-            # To write to a destination: the driver, which looks for that now and then, will halt its
-            # partitions.
-            raise UncleanTransaction(f"records were refused: {refused}") from None
-
     def _predicted(self) -> list[list[Run]] | None:
         """The runs of all that is moved, with the offsets that they will have if nobody else writes to their
         destinations. None where that can't be said, or was wrong before.
@@ -335,7 +337,7 @@ class Transaction:
         its partition is registered with the transaction meanwhile, too. It says what the reports must
         confirm, or nothing is committed.
         """
-        if self._runs > PREDICTED_RUNS or any(moved.letters for moved in self.moved.values()):
+        if self._runs > PREDICTED_RUNS or any(m.letters or m.routed for m in self.moved.values()):
             return None
         ends = dict(self._ends)
         predicted = []
@@ -353,6 +355,8 @@ class Transaction:
     def _remember_ends(self) -> None:
         """Behind the last record of each destination partition stands the transaction's marker."""
         for moved in self.moved.values():
+            for topic in moved.routed:
+                self._ends.pop((topic, moved.frame.partition), None)
             if moved.runs:
                 last = moved.runs[-1]
                 assert last.first is not None
@@ -379,7 +383,7 @@ class Transaction:
             raise UncleanTransaction(f"a record was not acknowledged: {error.str()}")
         for i, moved in enumerate(self.moved.values()):
             topic = moved.destination.topic
-            if any(run.first is None for run in (*moved.runs, *moved.letters)):
+            if any(run.first is None for run in moved.each_run):
                 raise UncleanTransaction(f"records of {topic}-{moved.frame.partition} were not all reported")
             if predicted is not None and predicted[i] != moved.runs:
                 # Otherwise others are expected to write there.
@@ -401,6 +405,7 @@ class Transaction:
                     run.source,
                     HaltReason.TOO_LARGE,
                     f"record {run.source} of {where} is larger than max.message.bytes of {topic} allows; raise it ({error.str()})",
+                    topic,
                 )
                 self._alone = set()
                 raise Again(f"a record of {where} is too large for {topic}")

@@ -31,7 +31,7 @@ SCHEMA = (
     "runs array<struct<source:bigint,destination:bigint,length:bigint>>"
 )
 """One row per mapping record; `timestamp` is the record's, `runs` is [source offset, destination offset,
-length]."""
+length] of what lies in the link's own destination. `records` counts what lies in other topics too."""
 
 ARROW_SCHEMA = pa.schema(
     [
@@ -172,7 +172,7 @@ def row(message: Received) -> dict[str, Any]:
     understood."""
     try:
         value = orjson.loads(message.value() or b"null")
-        if value["v"] != 1:
+        if value["v"] not in (1, 2):
             raise ValueError(f"version {value['v']}")
         return {
             "mappings_partition": message.partition(),

@@ -27,6 +27,7 @@ from common.kafka.wire.record_decoder import UNPACKED_BYTES, leading
 from common.kafka.wire.records import Header, headers_of
 from common.link.frame import Frame
 from common.link.frame_errors import Failed, merged
+from common.link.frame_routes import with_routes
 from common.link.provenance import came_from
 from common.partitions import PartitionId
 from replicator.lane.frame_packer import FramePacker
@@ -83,7 +84,8 @@ class CutFrame:
 @dataclass(slots=True)
 class _Kept:
     """What goes into a frame of what was read, and what does not, as in CutFrame. `dead`: of the rows those
-    that a stage failed on. `failed`: what was read from there on does not go in, either."""
+    that a stage failed on. `failed`: what was read from there on does not go in, either. `routes`: the topics
+    that some of the rows go to."""
 
     rows: pa.RecordBatch
     left_out: int = 0
@@ -91,6 +93,7 @@ class _Kept:
     skipped: int = 0
     dead: Failed | None = None
     failed: StageFailed | None = None
+    routes: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -286,7 +289,7 @@ class PartitionCopy:
                 epoch = None  # of offsets without records
         value, sealed = self.packer.pack(kept.rows)
         unpacked = kept.rows.nbytes
-        cut = self._cut(end, len(kept.rows), value, epoch, unpacked, batches=sealed, dead=kept.dead)
+        cut = self._cut(end, len(kept.rows), value, epoch, unpacked, sealed, kept.dead, kept.routes)
         return replace(cut, left_out=kept.left_out, filtered=kept.filtered, skipped=kept.skipped)
 
     def _look_for_a_loop(self, wholes: list[Whole]) -> None:
@@ -320,7 +323,7 @@ class PartitionCopy:
         if self.flow is None or not len(given.rows):
             return given
         applied = self.flow(given.rows)
-        rows, failures = applied.rows, applied.failures
+        rows, failures, routed = applied.rows, applied.failures, applied.routed
         if failures and (most := self._let_by(applied)) < len(failures):
             given.failed = self._stage_failed(failures[most], applied.on_error != "halt")
             rows, given.rows = (_below(some, failures[most].offset) for some in (rows, given.rows))
@@ -328,10 +331,12 @@ class PartitionCopy:
         given.filtered = len(given.rows) - len(rows) - len(failures)
         if failures and applied.on_error == "dead-letter":
             why = {failure.offset: (failure.stage, failure.reason) for failure in failures}
-            rows, given.dead = merged(given.rows, rows, why, applied.payload)
+            given.rows, given.dead = merged(given.rows, rows, why, applied.payload)
         else:
-            given.skipped = len(failures)
-        given.rows = rows
+            given.skipped, given.rows = len(failures), rows
+        if routed is not None and len(rows):
+            to = routed.to[: len(rows)]
+            given.rows, given.routes = with_routes(given.rows, rows.column(0), routed.topics, to)
         return given
 
     def _let_by(self, applied: Applied) -> int:
@@ -359,14 +364,17 @@ class PartitionCopy:
         unpacked: int = 0,
         batches: bool = False,
         dead: Failed | None = None,
+        routes: tuple[str, ...] = (),
     ) -> CutFrame:
         count -= 0 if dead is None else dead.count
-        frame = self._frame(self.cut_at, end, count, batches=batches, failed=dead)
+        frame = self._frame(self.cut_at, end, count, batches=batches, failed=dead, routes=routes)
         self.cut_at = end
         self.cut_epoch = leader_epoch
         return CutFrame(frame, value, leader_epoch, self.generation, self.handled, unpacked=unpacked)
 
-    def _frame(self, start: int, end: int, count: int, **more: bool | str | Failed | None) -> Frame:
+    def _frame(
+        self, start: int, end: int, count: int, **more: bool | str | Failed | tuple[str, ...] | None
+    ) -> Frame:
         return Frame(
             self.cluster,
             self.topic,

@@ -27,6 +27,7 @@ def main() -> int:
     parser.add_argument(
         "--names", action="store_true", help="schedules in which topics are asked for by name"
     )
+    parser.add_argument("--routes", action="store_true", help="schedules in which it takes records elsewhere")
     parser.add_argument("--pipelines", action="store_true", help="schedules in which the pipeline changes")
     parser.add_argument(
         "--promotions", action="store_true", help="schedules in which topics are promoted and given back"
@@ -55,6 +56,7 @@ def main() -> int:
                 merged=args.merged,
                 names=args.names,
                 pipelines=args.pipelines,
+                routes=args.routes,
                 promotions=args.promotions,
             ),
             args.workers,

@@ -27,6 +27,7 @@ from common.spark.lane_task import Plan, RunLane
 from deduplicator.driver.acl_replication import AclReplication
 from deduplicator.driver.destinations import Destinations
 from deduplicator.driver.letter_topic import LetterTopic
+from deduplicator.driver.route_topics import RouteTopics
 from deduplicator.lane_plan import DeduplicatorShare
 from deduplicator.main import Deduplicator
 from deduplicator.state.snapshot import FoldResult, PartitionState, Snapshot
@@ -283,6 +284,8 @@ class SimulatedDeduplicator(Simulated, Deduplicator):
         self.destinations.settle(again=True)
         self.letter_topic = LetterTopic(self.settings, self.control)
         self.letter_topic.settle(again=True)
+        self.route_topics = RouteTopics(self.settings, self.link, self.control)
+        self.route_topics.settle(again=True)
         self.acls = AclReplication(self.settings, self.control)
         term = self._folds = object()
 

@@ -15,6 +15,7 @@ from common.link.control_records import DEDUPLICATOR
 from common.link.halt_reasons import AT_THE_DESTINATION
 from tests.simulation import faults
 from tests.simulation.cluster import Log, Txn
+from tests.simulation.pipelines import ROUTED
 from tests.simulation.scheduler import Process, Scripted, Seeded
 from tests.simulation.world import MERGED, OTHER, TOPIC, World, Wrong, by_names, settings
 from tests.support.control_json import encode
@@ -1276,6 +1277,61 @@ def dead_letters_that_hang_are_closed_as_they_ended_by_whoever_comes_next() -> N
                 w.settle()
     if hung != {"committed", "aborted"}:
         raise ShowsNothing(f"only {hung} hung")
+
+
+@case
+def routed_records_that_hang_are_closed_as_they_ended_by_whoever_comes_next() -> None:
+    """As those of the link's own destination, of a topic that a stage takes all to."""
+    hung = set()
+    for ends in ([NEVER], [OK], [ANSWER_LOST]):
+        for steps in range(0, 24, 3):
+            w = copied_world()
+            with w.living():
+                w.pipelines.change("", routes=(("0123456789", ROUTED[0]),))
+                w.start()
+                w.run_until(lambda w=w: w.copied() and bool(w.routed_logs()))  # type: ignore[misc]
+                assert isinstance(w.chooser, Scripted)
+                w.chooser.script["EndTxn"] = list(ends)
+                w.routed_logs()[0].leaderless = True
+                w.produce(0, 2)
+                w.run_until(lambda w=w: not w.chooser.script["EndTxn"])  # type: ignore[misc]
+                w.run(steps)
+                w.kill(lane(w, "deduplicator"))
+                w.run_until(lambda w=w: not w.routed_logs()[0].leaderless)  # type: ignore[misc]
+                hung |= {txn.state for txn in w.routed_logs()[0].open if not txn.unmarked}
+                w.produce(0, 1)
+                w.settle()
+    if hung != {"committed", "aborted"}:
+        raise ShowsNothing(f"only {hung} hung")
+
+
+@case
+def a_topic_of_a_route_that_takes_nothing_holds_its_source_partition_and_nobody_else() -> None:
+    """What comes for it is held, also where its owner dies meanwhile, and comes once it takes records
+    again."""
+    for dies in (False, True):
+        w = copied_world(partitions=2)
+        with w.living():
+            w.pipelines.change("", routes=(("0123456789", ROUTED[0]),))
+            w.start()
+            w.run_until(w.copied)
+            sick, sound = w.routed_logs()[:2]
+            sick.refuses = KafkaError.NOT_ENOUGH_REPLICAS
+            before = len(sound.committed())
+            w.produce(0, 2)
+            w.run_for(30.0)
+            if dies:
+                w.kill(lane(w, "deduplicator"))
+                w.run_for(30.0)
+            w.produce(1, 2)
+            w.run_for(60.0)
+            assert len(sound.committed()) == before + 2, "its neighbour stands still"
+            reasons = {halt.reason for halt in w.control().halts.values()}
+            assert reasons and reasons <= AT_THE_DESTINATION, f"halted as {reasons}"
+            w.source_log(0).trim(w.source_log(0).end)
+            sick.refuses = None
+            w.settle()
+            w.run_until(partial(_nothing_halted, w))
 
 
 @case

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from confluent_kafka import KafkaError
 
 from tests.simulation.cluster import Log
+from tests.simulation.pipelines import ROUTED
 from tests.simulation.scheduler import Process
 from tests.simulation.world import Instance, World
 from tests.support.control_json import encode
@@ -240,7 +241,7 @@ def lose_marker(w: World, pick: Pick) -> bool:
     topic = w.target.topics.get("orders")
     if topic is None:
         return False
-    logs = [*topic.logs, *w.letter_logs()]
+    logs = [*topic.logs, *w.letter_logs(), *w.routed_logs()]
     logs[pick(len(logs))].leaderless = True
     return True
 
@@ -292,6 +293,23 @@ def change_pipeline(w: World, pick: Pick) -> bool:
         w.pipelines.change(left_out, dead, pick(2) == 0, tolerate)
     w.run_for([0.0, 15.0, 40.0][pick(3)])
     return True
+
+
+def change_routes(w: World, pick: Pick) -> bool:
+    """As above, of one that takes records to other topics, or to none."""
+    digits = ["", "05", "1357", "0123456789"]
+    routes = ((digits[pick(4)], ROUTED[0]), (digits[pick(4)], ROUTED[1]))
+    given = tuple(one for one in routes[pick(3) :] if one[0])
+    w.pipelines.change(digits[pick(3)], digits[pick(3)], pick(2) == 0, routes=given)
+    w.run_for([0.0, 15.0, 40.0][pick(3)])
+    return True
+
+
+def foreign_record_in_a_route(w: World, pick: Pick) -> bool:
+    logs = w.routed_logs()
+    if logs:
+        logs[pick(len(logs))].append(None, b"foreign")
+    return bool(logs)
 
 
 def promote(w: World, pick: Pick) -> bool:

@@ -26,13 +26,20 @@ Change = tuple[str, str, str]
 @dataclass(frozen=True)
 class Mutant:
     """`killed_by` is the case, or the number of the seeded schedule, that is known to notice; `names`: where
-    topics are asked for by name; `pipelines`: of the schedules in which the pipeline changes."""
+    topics are asked for by name; `pipelines`: of the schedules in which the pipeline changes; `routes`: of
+    those in which it takes records elsewhere."""
 
     name: str
     changes: tuple[Change, ...]
     killed_by: str | int
     names: bool = False
     pipelines: bool = False
+    routes: bool = False
+
+    @property
+    def way(self) -> dict[str, bool]:
+        """Of the schedules."""
+        return {"names": self.names, "pipelines": self.pipelines, "routes": self.routes}
 
 
 def _of(name: str, killed_by: str | int, *changes: Change) -> Mutant:
@@ -41,6 +48,10 @@ def _of(name: str, killed_by: str | int, *changes: Change) -> Mutant:
 
 def _piped(name: str, killed_by: int, *changes: Change) -> Mutant:
     return Mutant(name, changes, killed_by, pipelines=True)
+
+
+def _routed(name: str, killed_by: int, *changes: Change) -> Mutant:
+    return Mutant(name, changes, killed_by, routes=True)
 
 
 def _by_name(name: str, killed_by: str | int, *changes: Change) -> Mutant:
@@ -57,6 +68,7 @@ outside = {_CLIENTS}.producer(self.plan.control_producer)
         outside.produce(at[0], row["value"], row["key"], at[1], headers=own)
     outside.flush(5.0)"""
 _LETTERS_HANG = "dead_letters_that_hang_are_closed_as_they_ended_by_whoever_comes_next"
+_ROUTED_HANG = "routed_records_that_hang_are_closed_as_they_ended_by_whoever_comes_next"
 _OLDER = "a_frame_of_an_older_pipeline_decides_nothing_after_one_of_a_newer"
 _ONE_TOO_MANY = "one_too_many_of_a_window_halts_whoever_comes_to_it_and_no_other_does"
 _LET_GO = "nothing_comes_behind_what_an_owner_has_let_go_of"
@@ -465,7 +477,7 @@ MUTANTS = [
         ("deduplicator.lane.transaction:Transaction._batch_reported", "self._failed.append(", "str("),
         (
             "deduplicator.lane.transaction:Transaction._check_reports",
-            "if any(run.first is None for run in (*moved.runs, *moved.letters)):",
+            "if any(run.first is None for run in moved.each_run):",
             "if False:",
         ),
         (
@@ -591,8 +603,8 @@ MUTANTS = [
         "frames for a destination that takes nothing are left out, not held",
         _TAKES_NOTHING,
         (
-            "deduplicator.lane.frame_handler:FrameHandler._destination",
-            "self._blocked.skip(key, frame, offset, aside.reason, aside.detail)",
+            "deduplicator.lane.frame_destinations:FrameDestinations._takes",
+            "self._blocked.skip(key, frame, offset, aside.reason, aside.detail, to=name)",
             "pass",
         ),
     ),
@@ -744,6 +756,74 @@ MUTANTS = [
             "{(moved.destination.topic, moved.frame.partition)}",
         ),
     ),
+    _routed(
+        "a routed record goes to the link's own destination, too",
+        0,
+        (
+            "deduplicator.lane.frame_handler:FrameHandler._deliver",
+            "self._transaction.produce(moved, part, to)",
+            "[self._transaction.produce(moved, part, one) for one in {to.topic: to, moved.destination.topic: moved.destination}.values()]",
+        ),
+    ),
+    _routed(
+        "a mapping does not tell where routed records are",
+        0,
+        ("deduplicator.lane.moved:Moved.mapping", "sorted(self.routed.items())", "()"),
+    ),
+    _routed(
+        "a mapping tells of one topic that records are routed to",
+        4,
+        (
+            "deduplicator.lane.moved:Moved.mapping",
+            "sorted(self.routed.items())",
+            "sorted(self.routed.items())[:1]",
+        ),
+    ),
+    _routed(
+        "routed records are written whole, though a part of their frame was written before",
+        15,
+        (
+            "deduplicator.lane.frame_handler:FrameHandler._decoded",
+            "return decode_rows(frame, crc, value).from_offset(from_offset)",
+            "return decode_rows(frame, crc, value).from_offset(0 if frame.routes else from_offset)",
+        ),
+    ),
+    _routed(
+        "what is routed is told by the place in the batch, not by the offset",
+        3,
+        (
+            "common.link.frame_routes:with_routes",
+            "np.searchsorted(rows.column(0).to_numpy(), kept.to_numpy())",
+            "np.arange(len(kept))",
+        ),
+    ),
+    _routed(
+        "where a topic's records are routed to is not looked after once the topic was made again",
+        30,
+        (
+            "deduplicator.driver.route_topics:RouteTopics._due",
+            "state.topics.copy().values()",
+            "state.newest_topics().values()",
+        ),
+    ),
+    _of(
+        "what hangs where records were routed to is left to the next transaction",
+        _ROUTED_HANG,
+        (
+            "deduplicator.lane.hanging:own_destinations",
+            "state.all_destinations()",
+            "state.destinations.copy().items()",
+        ),
+    ),
+    _of(
+        "the mappings do not tell whether routed records that hang were committed",
+        _ROUTED_HANG,
+        (
+            "deduplicator.lane.hanging:last_begins",
+            "m.places.items()",
+            "{m.destination_topic: m.runs}.items()",
+        ),
+    ),
 ]
 
 
@@ -793,18 +873,18 @@ def _users(module_name: str, name: str) -> list[Any]:
     ]
 
 
-def check(by: str | int, names: bool = False, pipelines: bool = False) -> None:
+def check(by: str | int, **way: bool) -> None:
     """A case by its name, a schedule by its number."""
     if isinstance(by, str):
-        run_case(by, names)
+        run_case(by, way["names"])
     else:
-        by_seed(by, names=names, pipelines=pipelines)
+        by_seed(by, **way)
 
 
-def notices(by: str | int, names: bool = False, pipelines: bool = False) -> str | None:
+def notices(by: str | int, **way: bool) -> str | None:
     """What a case or schedule says against the code as it is now, or None."""
     try:
-        check(by, names, pipelines)
+        check(by, **way)
     except ShowsNothing:
         return None
     except NameError:
@@ -820,7 +900,7 @@ def hunt(mutant: Mutant, seeds: range) -> str | int | None:
         cases = [name for name in CASES if mutant.names in WAYS[name]]
         tried: list[str | int] = [mutant.killed_by, *cases, *seeds]
         for by in tried:
-            if notices(by, mutant.names, mutant.pipelines) is not None:
+            if notices(by, **mutant.way) is not None:
                 return by
     return None
 
@@ -831,6 +911,6 @@ def table() -> str:
     for m in MUTANTS:
         by = f"`{m.killed_by}`" if isinstance(m.killed_by, str) else f"schedule {m.killed_by}"
         by += ", by name" if m.names else ""
-        by += ", --pipelines" if m.pipelines else ""
+        by += ", --pipelines" if m.pipelines else ", --routes" if m.routes else ""
         lines.append(f"| {m.name} | {by} |")
     return "\n".join(lines)

@@ -19,18 +19,27 @@ if TYPE_CHECKING:
 MARK = "by"
 """The header in which a version names itself."""
 Headers = list[tuple[str, bytes | None]] | None
+Routes = tuple[tuple[str, str], ...]
+ROUTED = ("orders.a", "orders.b")
+"""Where records are routed to."""
 
 
 @dataclass(frozen=True)
 class Rule:
     """What a version does: leaves out records whose offset ends with one of these digits, fails on those
     whose offset ends with one of the others, which become dead letters, with `payload` or without, and marks
-    the rest, if it takes the topic at all."""
+    the rest, if it takes the topic at all. `routes`: to which topic those go whose offset ends with one of
+    some digits; the first that has it counts."""
 
     mark: bytes | None = None
     left_out: str = ""
     dead: str = ""
     payload: bool = False
+    routes: Routes = ()
+
+    def goes_to(self, offset: int) -> str | None:
+        """None: to the link's own destination."""
+        return next((topic for digits, topic in self.routes if str(offset)[-1] in digits), None)
 
     def leaves_out(self, offset: int) -> bool:
         return str(offset)[-1] in self.left_out
@@ -47,16 +56,24 @@ class Pipelines:
         self._rules = {NO_FLOWS: Rule()}
 
     def change(
-        self, left_out: str, dead: str = "", payload: bool = False, tolerate: tuple[int, int] | None = None
+        self,
+        left_out: str,
+        dead: str = "",
+        payload: bool = False,
+        tolerate: tuple[int, int] | None = None,
+        routes: Routes = (),
     ) -> None:
         """Another one. `tolerate`: so many dead letters of so many offsets; None: any number."""
-        rule = Rule(b"v%d" % len(self._rules), left_out, dead, payload)
+        rule = Rule(b"v%d" % len(self._rules), left_out, dead, payload, routes)
         assert rule.mark is not None
         stages: list[Any] = [{"headers": {"set": {MARK: rule.mark.decode()}}}]
         if left_out:
             stages.append({"filter": {"drop": _ending(left_out)}})
         if dead:
             stages.append({"when": _ending(dead), "key": "header.none"})
+        if routes:
+            cases = [{"when": _ending(digits), "topic": topic} for digits, topic in routes]
+            stages.append({"route": {"cases": cases}})
         on_error: Any = {"dead-letter": {"payload": payload}} if dead else "halt"
         if tolerate is not None:
             on_error["tolerate"] = dict(zip(("records", "per"), tolerate, strict=True))

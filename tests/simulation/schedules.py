@@ -9,6 +9,7 @@ from functools import cache
 
 from common.config.settings import Settings
 from tests.simulation import faults
+from tests.simulation.pipelines import ROUTED
 from tests.simulation.scheduler import Seeded
 from tests.simulation.world import MERGED, World, Wrong, by_names, settings
 
@@ -27,15 +28,17 @@ def by_seed(
     names: bool = False,
     pipelines: bool = False,
     promotions: bool = False,
+    routes: bool = False,
 ) -> Counter[str]:
     """Run a schedule; the states it visited. `merged`: of two source topics that go into one; `names`: which
     are asked for by name; `pipelines`: one changes again and again; `promotions`: topics are taken from the
-    link and given back. Raises Wrong, or whatever the code under it raised."""
+    link and given back; `routes`: the pipeline takes records to other topics, now these, now those. Raises
+    Wrong, or whatever the code under it raised."""
     with by_names(names):
-        return _by_seed(seed, merged, pipelines, promotions)
+        return _by_seed(seed, merged, pipelines, promotions, routes)
 
 
-def _by_seed(seed: int, merged: bool, pipelines: bool, promotions: bool) -> Counter[str]:
+def _by_seed(seed: int, merged: bool, pipelines: bool, promotions: bool, routes: bool) -> Counter[str]:
     r = random.Random(seed)
     world = World(
         Seeded(seed, r.choice([0.0, 0.02, 0.1, 0.3])),
@@ -50,11 +53,16 @@ def _by_seed(seed: int, merged: bool, pipelines: bool, promotions: bool) -> Coun
     kinds = faults.LOSSY if lossy else faults.HARMLESS
     if pipelines:
         kinds = kinds + [faults.change_pipeline, faults.leave_a_replicator] * 8
+    if routes:
+        more = [faults.change_routes, faults.leave_a_replicator] * 8
+        kinds = [*kinds, *more, faults.foreign_record_in_a_route]
     if promotions:
         kinds = kinds + [faults.promote] * 10
     with world.living():
         if pipelines:
             world.pipelines.change("2", "37")
+        if routes:
+            world.pipelines.change("2", "37", routes=(("05", ROUTED[0]), ("1468", ROUTED[1])))
         world.start()
         for _ in range(r.choice([2, 5, 10])):
             world.run(r.choice(BETWEEN))

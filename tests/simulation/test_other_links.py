@@ -1,5 +1,5 @@
 """Seeded schedules of other links: whose source is asked for topics by name, which merge two topics into one,
-whose pipeline changes, and whose topics are promoted."""
+whose pipeline changes, or takes records elsewhere, and whose topics are promoted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tests.simulation.schedules import by_seed
 
 FIRST = 1_000_000
-BY_NAME, MERGED, PIPED, PROMOTED = 120, 60, 120, 120
+BY_NAME, MERGED, PIPED, PROMOTED, ROUTED = 120, 60, 120, 120, 120
 """Schedules of each."""
 SLICE = 12
 """Of each in the default run."""
@@ -34,6 +34,7 @@ def played(schedules: int, option: str) -> Counter[str]:
         ("names", "topic made again"),
         ("merged", "records of several sources interleave"),
         ("pipelines", "another pipeline went on"),
+        ("routes", "a mapping has several topics"),
         ("promotions", "a topic was let go of, and given back"),
     ],
 )
@@ -72,6 +73,23 @@ def test_each_record_arrives_by_the_version_of_the_pipeline_that_its_mapping_nam
         "a zombie's frame reached staging",
         "a dead letter was written",
         "rolled forward from the mappings",
+    ]
+    assert [state for state in reached if not visited[state]] == []
+
+
+@pytest.mark.whole
+def test_each_record_goes_to_the_one_topic_that_its_version_takes_it_to() -> None:
+    """Promise: the same where versions take records to other topics, now these, now those: each record lies
+    in one topic, once, in order there, and its mapping leads to it."""
+    visited = played(ROUTED, "routes")
+    reached = [
+        "a mapping has several topics",
+        "another pipeline went on",
+        "a zombie's frame reached staging",
+        "a dead letter was written",
+        "rolled forward from the mappings",
+        "a transaction was found open",
+        "topic made again",
     ]
     assert [state for state in reached if not visited[state]] == []
 

@@ -3,6 +3,7 @@ does."""
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -39,7 +40,7 @@ from deduplicator.lane import dedup
 from tests.simulation import batches, clients
 from tests.simulation.applications import Query, Simulated, SimulatedDeduplicator, SimulatedReplicator, Table
 from tests.simulation.cluster import Cluster, Entry, Log, Txn
-from tests.simulation.pipelines import Pipelines, Rule, SimulatedFile
+from tests.simulation.pipelines import ROUTED, Pipelines, Rule, SimulatedFile
 from tests.simulation.scheduler import Chooser, Process, Scheduler, Seeded, Task
 from tests.support.control_json import encode
 
@@ -175,6 +176,8 @@ class World:
         self._undecided: dict[Log, list[Entry]] = {}
         self._checked: dict[Log, int] = {}
         self.delivered: dict[Key, list[int]] = {}
+        self._in_topic: dict[tuple[Key, str], list[int]] = {}
+        """The same of each topic of the target, in the order in which they lie there."""
         self.reached: dict[Key, int] = {}
         self.frames: dict[Key, list[tuple[int, int, int]]] = {}
         self._origins: dict[Key, int] = {}
@@ -443,7 +446,11 @@ class World:
 
     def _destination(self) -> list[Log]:
         topic = self.target.topics.get(TOPIC)
-        return topic.logs if topic is not None else []
+        return [*(topic.logs if topic is not None else []), *self.routed_logs()]
+
+    def routed_logs(self) -> list[Log]:
+        there = [topic for name in ROUTED if (topic := self.target.topics.get(name)) is not None]
+        return [log for topic in there for log in topic.logs]
 
     def letter_logs(self) -> list[Log]:
         topic = self.target.topics.get(self.settings.dead_letters_topic)
@@ -501,10 +508,11 @@ class World:
             raise Wrong(f"a record of partition {key[1]} is in {log.partition}")
         if at in have:
             raise Wrong(f"{key} offset {at} was delivered twice")
-        before = [o for o in have if o in wanted]
+        its = self._in_topic.setdefault((key, log.topic.name), [])
+        before = [o for o in its if o in wanted]
         # What a pipeline has left out between is for the mapping to say.
         if at not in wanted or before != [o for o in wanted if o < at and o in before]:
-            raise Wrong(f"{key}: after {have} came {at}, the source has {wanted}")
+            raise Wrong(f"{key}: after {its} came {at} in {log.topic.name}, the source has {wanted}")
         if not self.said("pipeline") and (len(have) >= len(wanted) or wanted[len(have)] != at):
             raise Wrong(f"{key}: after {have} came {at}, the source has {wanted}")
         self._check_promotion(key, at)
@@ -513,7 +521,8 @@ class World:
         if (entry.key, entry.value, headers, entry.timestamp) != content:
             raise Wrong(f"{key} offset {at} was altered: {entry}")
         self.marks[(*key, at)] = mark
-        have.append(at)
+        its.append(at)
+        bisect.insort(have, at)
         self._where[(log.topic.name, log.partition, entry.offset)] = (*key, at)
 
     def _check_promotion(self, key: Key, at: int) -> None:
@@ -594,21 +603,32 @@ class World:
             raise Wrong(f"{key}: a mapping begins at {m.start}, the last one ended at {before}")
         if m.next < m.start or (m.next == m.start and before is not None):
             raise Wrong(f"{key}: a mapping that goes nowhere: {m}")
-        pairs = [(s + i, d + i) for s, d, n in m.runs for i in range(n)]
-        if any(a[0] >= b[0] or a[1] >= b[1] for a, b in pairwise(pairs)):
-            raise Wrong(f"{key}: a mapping out of order: {m}")
-        for s, d in pairs:
-            if self._where.pop((m.destination_topic, m.destination_partition, d), None) != (*key, s):
-                raise Wrong(f"{key}: source offset {s} is not at {d}: {m}")
+        mapped = {topic: self._mapped(m, key, topic, runs) for topic, runs in m.places.items()}
         inside = [
             o
             for o, _ in self.records.get(key, [])
             if m.start <= o < m.next and (*key, o) not in self.given_up
         ]
         inside = self._by_version(m, key, inside)
-        if [s for s, _ in pairs] != inside:
+        if sorted(s for offsets in mapped.values() for s in offsets) != inside:
             raise Wrong(f"{key}: mapping {m} covers records {inside}")
+        rule = self.pipelines.rule(self, m.pipeline)
+        for topic, offsets in mapped.items():
+            if wrong := [s for s in offsets if (rule.goes_to(s) or m.destination_topic) != topic]:
+                raise Wrong(f"{key}: {wrong} went to {topic}: {m}")
+        if sum(map(bool, mapped.values())) > 1:
+            self.visited("a mapping has several topics")
         self.reached[key] = m.next
+
+    def _mapped(self, m: Mapping, key: Key, topic: str, runs: list[list[int]]) -> list[int]:
+        """The source offsets that a mapping leads to a topic."""
+        pairs = [(s + i, d + i) for s, d, n in runs for i in range(n)]
+        if any(a[0] >= b[0] or a[1] >= b[1] for a, b in pairwise(pairs)):
+            raise Wrong(f"{key}: a mapping out of order: {m}")
+        for s, d in pairs:
+            if self._where.pop((topic, m.destination_partition, d), None) != (*key, s):
+                raise Wrong(f"{key}: source offset {s} is not at {d} of {topic}: {m}")
+        return [s for s, _ in pairs]
 
     def _by_version(self, m: Mapping, key: Key, inside: list[int]) -> list[int]:
         """Those that the mapping's pipeline leaves in, each of which must say that it came by that one."""

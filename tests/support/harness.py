@@ -30,6 +30,7 @@ from common.spark.lane_jobs import Progress
 from common.spark.lane_task import Plan, RunLane
 from deduplicator.driver.acl_replication import AclReplication
 from deduplicator.driver.letter_topic import LetterTopic
+from deduplicator.driver.route_topics import RouteTopics
 from deduplicator.main import Deduplicator
 from deduplicator.state.snapshot import FoldResult, Snapshot
 from offsets.service import Service
@@ -132,6 +133,8 @@ class ThreadDeduplicator(InThreads, Deduplicator):
         self.destinations.settle(again=True)
         self.letter_topic = LetterTopic(self.settings, self.control)
         self.letter_topic.settle(again=True)
+        self.route_topics = RouteTopics(self.settings, self.link, self.control)
+        self.route_topics.settle(again=True)
         self.acls = AclReplication(self.settings, self.control)
         self.acls.settle(again=True)
 

@@ -58,7 +58,7 @@ def judged_alike(made: Pipeline, records: Sequence[Given], keys: Mapping[str, by
     """Both implementations make the same of the records."""
     found = applied(made, records)
     oracle = second.Pipeline.of(definition(made, KEYS, Engine(made, KEYS).code), keys)
-    kept = iter(zip(found.rows.to_pylist(), headers_of(found.rows), strict=True))
+    kept = iter(zip(found.rows.to_pylist(), headers_of(found.rows), found.topics, strict=True))
     failed = {failure.offset: failure for failure in found.failures}
     words = {"kept": {Outcome.KEPT, Outcome.CHANGED}, "tombstone": {Outcome.TOMBSTONE}}
     words |= {"left-out": {Outcome.LEFT_OUT}, "failed": {Outcome.FAILED}}
@@ -73,7 +73,8 @@ def judged_alike(made: Pipeline, records: Sequence[Given], keys: Mapping[str, by
         if outcome is Outcome.FAILED:
             assert failed[offset].stage.startswith(f"stage {result.stage} ")
         elif outcome is not Outcome.LEFT_OUT:
-            got, got_headers = next(kept)
+            got, got_headers, to = next(kept)
+            assert to == result.record.to
             assert got["offset"] == offset
             same = result.is_copied_as(got["timestamp"], got["key"], got["value"], got_headers)
             assert same, (got, result)

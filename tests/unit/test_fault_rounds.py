@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.rounds import report
+from tests.faults.rounds import pipelines, report
 from tests.faults.rounds.checker import Mapped, compare, compare_mapped
 from tests.faults.rounds.faults import deck
 from tests.faults.rounds.groups import bounds
@@ -267,3 +267,24 @@ def test_the_summary_counts_what_happened_and_what_did_not() -> None:
     assert (
         "| `no-dedup` | 1 | x is / missing |" in before and "| `no-fencing` | 1 | **not noticed** |" in before
     )
+
+
+def test_what_a_version_routes_is_to_be_elsewhere_and_not_where_it_comes_from(tmp_path: Path) -> None:
+    there = [Seen(n, b"key-%d" % n, b"v", None, 1, 1000) for n in range(10)]
+    known = {1: (b"1", b"2", b"1", b"3"), 2: (b"1", b"2", b"2", b"")}
+    runs = [[n, n, 1] for n in (0, 4)]
+    first = Mapped(0, 5, ("orders", 0), runs, 2, 1, {"orders.routed": [[3, 0, 1]]})
+    second = Mapped(5, 10, ("orders", 0), [[5, 2, 5]], 5, 2)
+    own, away, dead = pipelines.made(there, [first, second], known)
+    assert [r.offset for r in own] == [0, 4, 5, 6, 7, 8, 9] and [r.offset for r in away] == [3]
+    assert dead == [(2, 1)]
+    its = [m.elsewhere("orders.routed") for m in (first, second)]
+    here = [away[0]._replace(offset=0)]
+    assert compare_mapped(("orders.routed", 0), its, away, here) == []
+    assert compare_mapped(("orders.routed", 0), its, away, []) != []
+    changing = pipelines.Changing(tmp_path / "file")
+    found = []
+    for _ in range(3):
+        found.append("route:" in (tmp_path / "file").read_text())
+        changing.write()
+    assert found == [True, True, False]

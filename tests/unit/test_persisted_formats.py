@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock, patch
 
+import numpy as np
 import orjson
 import pyarrow as pa
 import pytest
@@ -29,6 +30,7 @@ from common.link import control_kinds as kinds
 from common.link import control_state, frame, lane_counters, offset_mappings, positions, schema_map
 from common.link.batch_frame import decode as decode_batches
 from common.link.frame_errors import merged
+from common.link.frame_routes import with_routes
 from common.link.halt_reasons import HaltReason
 from common.link.lane_work import Work
 from deduplicator.state import local_reader
@@ -85,6 +87,10 @@ DEAD_LETTERS: list[kinds.ControlRecord] = [
     kinds.DeadLetters("link.dead-letters", ID, 67108864),
     kinds.DeadLetters("link.dead-letters", None, 1, "it may not be made"),
 ]
+ROUTES: list[kinds.ControlRecord] = [
+    kinds.Route("orders", ID, "orders.de", 6, 1048588, None, {"retention.ms": "-1"}, True, ID, False),
+    kinds.Route("orders", ID, "orders.de", 6, 1048588, "it is full", {}, False, None, True),
+]
 HANDED_OVER: list[kinds.ControlRecord] = [
     kinds.HandedOver("orders", ID, "copy.orders", ID, "cutover", (40, 0), (15, 0, 3), 1700000000000),
     kinds.HandedOver("orders", ID, "copy.orders", ID, "failover", (40,), (15,), 1700000000000, True),
@@ -100,6 +106,12 @@ DEAD_LETTER_MAPPINGS = [
     )
     for of in MAPPINGS
 ]
+ROUTED_MAPPINGS = [
+    dataclasses.replace(
+        of, pipeline=2, routed=(offset_mappings.Routed("orders.de", [[27, 3, 2]]), offset_mappings.Routed("b", []))
+    )
+    for of in (*MAPPINGS, DEAD_LETTER_MAPPINGS[0])
+]  # fmt: skip
 POSITIONS = [positions.Position(40, 7, 13), positions.Position(41, None, -1)]
 TOLERATED_POSITIONS = [positions.Position(43, 7, 13, 3, (40, 42))]
 GROUPS = [
@@ -115,6 +127,9 @@ GROUPS = [
             ID, 7, "ünï", "copy.orders", 0, None, False, "not-copied", "skipped", "why", 1700000000001, "", None
         ),
     ),
+]  # fmt: skip
+ROUTED_GROUPS = [
+    (group_offsets.GroupKey("billing", "orders", 3, "orders.de"), dataclasses.replace(GROUPS[0][1], destination_topic="orders.de"))
 ]  # fmt: skip
 _ROWS = encode_rows(
     [17, 19, 20],
@@ -146,6 +161,17 @@ FAILED_FRAMES = [
     for some in FAILED_ROWS.values()
     for rows, failed in some
 ]
+
+
+ROUTED_ROWS = [
+    with_routes(_ROWS, _ROWS.column(0), ("orders.de", "b"), np.array([1, -1, 0], np.int16)),
+    with_routes(FAILED_ROWS[True][0][0], _ROWS.column(0)[1:2], ("b",), np.array([0], np.int16)),
+]
+ROUTED_FRAMES = [
+    (dataclasses.replace(FRAMES[0], pipeline=12, routes=ROUTED_ROWS[0][1]), ROUTED_ROWS[0][0]),
+    (dataclasses.replace(FAILED_FRAMES[2][0], routes=ROUTED_ROWS[1][1]), ROUTED_ROWS[1][0]),
+]
+"""Records for three topics, and one beside two on which a stage failed."""
 
 
 def _plain(value: Any) -> Any:
@@ -223,17 +249,23 @@ WRITTEN: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "control-dead-letters": lambda: [
         {"record": kinds.encode(record, "link").decode()} for record in DEAD_LETTERS
     ],
+    "control-routes": lambda: [{"record": kinds.encode(record, "link").decode()} for record in ROUTES],
     "control-handed-over": lambda: [
         {"record": kinds.encode(record, "link").decode()} for record in HANDED_OVER
     ],
     "mappings": lambda: _mapping_lines(MAPPINGS),
     "mappings-pipeline": lambda: _mapping_lines(PIPELINE_MAPPINGS),
     "mappings-dead-letters": lambda: _mapping_lines(DEAD_LETTER_MAPPINGS),
+    "mappings-routed": lambda: _mapping_lines(ROUTED_MAPPINGS),
     "positions": lambda: _position_lines(POSITIONS),
     "positions-tolerated": lambda: _position_lines(TOLERATED_POSITIONS),
     "group-offsets": lambda: [
         {"key": group_offsets.encode_key(key).decode(), "value": group_offsets.encode_value(value).decode()}
         for key, value in GROUPS
+    ],
+    "group-offsets-routed": lambda: [
+        {"key": group_offsets.encode_key(key).decode(), "value": group_offsets.encode_value(value).decode()}
+        for key, value in ROUTED_GROUPS
     ],
     "schemas": lambda: [
         {"key": key.decode(), "value": value and value.decode()}
@@ -249,6 +281,7 @@ WRITTEN: dict[str, Callable[[], list[dict[str, Any]]]] = {
         _frame_line(frame.Frame("east", "orders", ID, 3, 0, 1, 1, "host/1.0.0.ab", batches=True), _batch())
     ],
     "frames-3": lambda: [_frame_line(of, frame.pack(rows).to_pybytes()) for of, rows in FAILED_FRAMES],
+    "frames-routed": lambda: [_frame_line(of, frame.pack(rows).to_pybytes()) for of, rows in ROUTED_FRAMES],
     "counters": _counters,
 }  # fmt: skip
 
@@ -283,31 +316,35 @@ def test_the_golden_control_topic_adds_up_to_what_it_always_did() -> None:
     wanted["steering"]["promotions"] = {}
     # And where dead letters go.
     wanted["dead_letters"] = None
+    # And where stages take records.
+    wanted["routes"] = {}
     assert _plain(state) == wanted
 
 
 def test_each_kind_of_golden_control_record_is_read_as_what_was_written() -> None:
     names = (
         "control-kinds", "control-pipelines", "control-promotions", "control-dead-letters", "control-handed-over",
+        "control-routes",
     )  # fmt: skip
     lines = [line for name in names for line in _golden(name)]
-    wanted = CONTROL + PIPELINES + PROMOTIONS + DEAD_LETTERS + HANDED_OVER
+    wanted = CONTROL + PIPELINES + PROMOTIONS + DEAD_LETTERS + HANDED_OVER + ROUTES
     assert [kinds.decode(orjson.loads(line["record"])) for line in lines] == wanted
     assert {record.kind for record in wanted} == kinds.KINDS.keys()
 
 
 def test_golden_mappings_positions_and_group_offsets_are_read() -> None:
     lines = [*_golden("mappings"), *_golden("mappings-pipeline"), *_golden("mappings-dead-letters")]
-    written = MAPPINGS + PIPELINE_MAPPINGS + DEAD_LETTER_MAPPINGS
+    lines += _golden("mappings-routed")
+    written = MAPPINGS + PIPELINE_MAPPINGS + DEAD_LETTER_MAPPINGS + ROUTED_MAPPINGS
     assert [offset_mappings.decode(line["value"].encode()) for line in lines] == written
     lines = [*_golden("positions"), *_golden("positions-tolerated")]
     found = [positions.decode(line["key"].encode(), line["value"].encode()) for line in lines]
     assert found == [((ID, 3), position) for position in POSITIONS + TOLERATED_POSITIONS]
     groups = [
         group_offsets.decode(line["key"].encode(), line["value"].encode())
-        for line in _golden("group-offsets")
+        for line in [*_golden("group-offsets"), *_golden("group-offsets-routed")]
     ]
-    assert groups == GROUPS
+    assert groups == GROUPS + ROUTED_GROUPS
 
 
 def test_golden_schemas_are_read() -> None:
@@ -326,8 +363,9 @@ def test_golden_frames_are_read() -> None:
         assert rows.batch.equals(_ROWS if wanted.count else NO_ROWS.batch)
 
 
-def test_golden_frames_with_records_that_a_stage_failed_on_are_read() -> None:
-    for line, (wanted, there) in zip(_golden("frames-3"), FAILED_FRAMES, strict=True):
+def test_golden_frames_with_records_that_a_stage_failed_on_or_has_routed_are_read() -> None:
+    lines = [*_golden("frames-3"), *_golden("frames-routed")]
+    for line, (wanted, there) in zip(lines, FAILED_FRAMES + ROUTED_FRAMES, strict=True):
         found, crc = frame.decode_headers([(name, bytes.fromhex(what)) for name, what in line["headers"]])
         assert found == wanted
         rows = frame.decode_rows(found, crc, bytes.fromhex(line["value"]))

@@ -27,7 +27,7 @@ CALL_S = 60.0
 
 def known(settings: Settings, state: Control, source_name: str) -> set[str]:
     """The destinations of a link: those on record, and where its source topics would go; pure."""
-    names = {to.topic for to in state.destinations.values()} | set(state.settled)
+    names = {to.topic for _, to in state.all_destinations()} | set(state.settled)
     for topic in state.running_topics():
         try:
             names.add(settings.destination_topic(topic, source_name))

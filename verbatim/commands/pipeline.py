@@ -191,8 +191,9 @@ def _ways(pairs: list[Pair]) -> Counter[str]:
 
 
 def _way(before: Tried, now: Tried) -> str:
-    same = before.outcome == now.outcome
-    return f"{now.outcome} otherwise" if same else f"{before.outcome} -> {now.outcome}"
+    if before.outcome != now.outcome:
+        return f"{before.outcome} -> {now.outcome}"
+    return f"{now.outcome} {'otherwise' if before.topic == now.topic else 'elsewhere'}"
 
 
 def _as_json(one: TopicTried, pairs: list[Pair] | None, show: bool) -> dict[str, Any]:

@@ -83,8 +83,9 @@ def verify(
 
     A link with a pipeline is held against what the pipeline makes of each source record: `transformed`
     records are not as they came, and `filtered` ones are not to be at the destination. Each record that is
-    to be a dead letter must be one, once, in the link's topic of these. Keys of masks are those of the file
-    that PIPELINE names; what a mask made with others is not compared, which is said.
+    to be a dead letter must be one, once, in the link's topic of these. Each topic that a stage takes
+    records to is compared with what is to be there, and `routed` ones are to be in no other. Keys of masks
+    are those of the file that PIPELINE names; what a mask made with others is not compared, which is said.
 
     Of identical records in a row, which one is missing can't be told: it is the last that is named. Of
     compacted, trimmed or re-created topics it compares what both sides still have, and says so.
@@ -180,7 +181,8 @@ def _made(partitions: list[PartitionReport]) -> str:
     """What pipelines did."""
     transformed, filtered = sum(p.transformed for p in partitions), sum(p.filtered for p in partitions)
     made = f", {transformed:,} transformed, {filtered:,} filtered" if transformed or filtered else ""
-    dead = sum(p.dead_letters for p in partitions)
+    routed, dead = sum(p.routed for p in partitions), sum(p.dead_letters for p in partitions)
+    made += f", {routed:,} routed" if routed else ""
     return made + (f", {dead:,} dead letters" if dead else "")
 
 
@@ -203,6 +205,7 @@ def as_json(report: LinkReport, allow_behind: bool = False) -> dict[str, Any]:
                 "transformed": p.transformed,
                 "filtered": p.filtered,
                 "dead_letters": p.dead_letters,
+                "routed": p.routed,
                 "behind": p.behind,
                 "first_behind": p.first_behind,
                 "findings": {

@@ -24,6 +24,7 @@ from common.kafka.errors import future_result, retrying
 from common.link import identity
 from common.link.control_kinds import HandedOver, Pause
 from common.link.control_records import DEDUPLICATOR, REPLICATOR
+from common.link.routed import NO_WAY_BACK, refuse_routes
 from common.partitions import PartitionName
 from common.ports import Deadline
 from offsets.service import NAME as OFFSETS
@@ -122,6 +123,7 @@ class Back:
             )
         with self.steps.step("link") as step:
             link, control = identity.prepare(self.settings, True, deadline, make=False)
+            refuse_routes(control.refresh(deadline), self.settings.application_name, NO_WAY_BACK)
             survey = Survey(self.settings, link, control)
             step.found = [f"source cluster {link.source_cluster}, target cluster {link.target_cluster}"]
         with (

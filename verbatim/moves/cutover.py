@@ -17,6 +17,7 @@ import orjson
 
 from common.kafka.client import topics
 from common.link import identity
+from common.link.routed import ONE_COPY, refuse_routes
 from common.partitions import PartitionId, PartitionName
 from common.ports import Deadline
 from offsets.service import NAME as OFFSETS
@@ -85,6 +86,8 @@ class Cutover:
         with self.steps.step("link") as step:
             refuse_provenance(self.settings)
             link, control = identity.prepare(self.settings, True, deadline, make=False)
+            state = control.refresh(deadline)
+            refuse_routes(state, self.settings.application_name, ONE_COPY, self.options.topics)
             survey = Survey(self.settings, link, control)
             step.found = [f"source cluster {link.source_cluster}, target cluster {link.target_cluster}"]
         with (

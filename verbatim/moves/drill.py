@@ -21,6 +21,7 @@ from common.errors import VerbatimError
 from common.kafka.client import cluster_check, topics
 from common.link import identity
 from common.link.control_records import REPLICATOR
+from common.link.routed import NO_WAY_BACK, refuse_routes
 from common.ports import Deadline
 from offsets.service import NAME as OFFSETS
 from offsets.survey import Row, Survey, refuse_provenance
@@ -124,6 +125,7 @@ class Drill:
         """A link that is not well would be drilled for another disaster."""
         deadline = Deadline(CALL_S)
         link, control = identity.prepare(self.settings, True, deadline, make=False)
+        refuse_routes(control.refresh(deadline), self.settings.application_name, NO_WAY_BACK)
         with closing(Survey(self.settings, link, control)) as survey:
             found = selected(self.settings, survey.source_admin, deadline)
             partitions = [(t.name, p) for t in found for p in range(t.partitions)]

@@ -17,6 +17,7 @@ from common.errors import GroupsFailed, SettingsError, VerbatimError
 from common.link import identity
 from common.link.control_kinds import GroupMove
 from common.link.control_records import FOLLOWED, MOVED
+from common.link.routed import ONE_COPY, refuse_routes
 from common.ports import Deadline
 from offsets.group_protocol import Group, Member
 from offsets.groups import shown
@@ -106,6 +107,7 @@ class Ways:
                 "--return-link: the link has no PROVENANCE_HEADERS, so nothing comes back by it"
             )
         link, control = identity.prepare(self.settings, True, Deadline(CALL_S), make=False)
+        refuse_routes(control.refresh(Deadline(CALL_S)), self.settings.application_name, ONE_COPY)
         survey = Survey(self.settings, link, control)
         with (
             closing(survey),

@@ -12,6 +12,7 @@ from common.kafka.client import topics
 from common.kafka.client.topics import TopicInfo
 from common.link import identity
 from common.link.control_state import Control
+from common.link.routed import ONE_COPY, refuse_routes
 from common.partitions import PartitionId, PartitionName
 from common.ports import Deadline
 from offsets.groups import shown
@@ -71,6 +72,7 @@ class TopicMovePlan:
             closing(Standings(self.settings, survey.target_admin, control, survey.tail)) as standings,
         ):
             state = control.refresh(deadline)
+            refuse_routes(state, self.settings.application_name, ONE_COPY, self.options.topics)
             promotions = state.steering.promotions
             found, kept = rules.chosen(
                 selected(self.settings, survey.source_admin, deadline), self.options.topics, promotions

@@ -91,6 +91,7 @@ def _found(applied: Applied, flow: Flow) -> dict[str, Any]:
         "value": _shown(row["value"], flow.value),
         "headers": {name: _shown(value, "bytes") for name, value in headers_of(applied.rows)[0] or ()},
         "timestamp": row["timestamp"],
+        "topic": applied.topics[0],
     }
 
 

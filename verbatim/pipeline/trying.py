@@ -30,7 +30,8 @@ FAILED = {"halt": WORDS[Outcome.FAILED], "skip": "skipped", "dead-letter": "dead
 
 @dataclass
 class Tried:
-    """A record, what becomes of it and, if it goes on, as what. `why`: where a stage fails."""
+    """A record, what becomes of it and, if it goes on, as what. `why`: where a stage fails; `topic`: where a
+    stage takes it, None for the link's own destination."""
 
     partition: int
     offset: int
@@ -38,11 +39,12 @@ class Tried:
     before: Contents
     after: Contents | None
     why: str | None = None
+    topic: str | None = None
 
     @property
     def result(self) -> Any:
-        """Whether two of these are the same: what goes on, or what else becomes of it."""
-        return self.outcome if self.after is None else self.after
+        """Whether two of these are the same: what goes on, and where, or what else becomes of it."""
+        return self.outcome if self.after is None else (self.after, self.topic)
 
 
 Pair = tuple[Tried, Tried]
@@ -73,6 +75,7 @@ def tried(engine: Engine | None, link: str, rows: Rows) -> dict[str, TopicTried]
         halts = flow is not None and (flow.on_error == "halt" or flow.tolerate is not None)
         into = found.setdefault(topic, TopicTried(topic, halts=halts))
         before = after = _contents(batch)
+        to: dict[int, str | None] = {}
         outcomes, failed = [Outcome.KEPT] * len(batch), dict[int, str]()
         one_too_many: set[int] = set()
         words = WORDS
@@ -84,6 +87,7 @@ def tried(engine: Engine | None, link: str, rows: Rows) -> dict[str, TopicTried]
             words = WORDS | {Outcome.FAILED: FAILED[applied.on_error]}
             into.halts |= applied.on_error == "halt"
             after, outcomes = _contents(applied.rows), list(map(Outcome, applied.outcomes))
+            to = dict(zip(after, applied.topics, strict=True))
             failed = {failure.offset: f"{failure.stage}: {failure.reason}" for failure in applied.failures}
             if flow.tolerate is not None:
                 let_by = Tolerated(flow.tolerate).take([*failed])
@@ -96,6 +100,7 @@ def tried(engine: Engine | None, link: str, rows: Rows) -> dict[str, TopicTried]
                 one,
                 after.get(offset),
                 failed.get(offset),
+                to.get(offset),
             )
             for (offset, one), outcome in zip(before.items(), outcomes, strict=True)
         ]
@@ -126,8 +131,12 @@ def _text(item: Item) -> str | None:
 def record_lines(topic: str, record: Tried) -> Iterator[str]:
     """A record, what becomes of it and why, for people."""
     why = f" ({record.why})" if record.why else ""
-    place = f"{topic}/{record.partition} offset {record.offset}: {record.outcome}{why}"
+    place = f"{topic}/{record.partition} offset {record.offset}: {record.outcome}{_to(record)}{why}"
     return lines(place, record.before, record.after)
+
+
+def _to(record: Tried) -> str:
+    return "" if record.topic is None else f", to {record.topic}"
 
 
 def lines(place: str, before: Contents, after: Contents | None) -> Iterator[str]:

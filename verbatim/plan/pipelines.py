@@ -88,7 +88,9 @@ class PipelineLook:
             return
         for number, stage in enumerate(flow.stages, 1):
             where = f"topic {name}: its destination is compacted, and stage {number} ({stage.name})"
-            if _changes_keys(stage):
+            if stage.route is not None:
+                yield False, f"{where} takes records elsewhere: an older one of their key stays"
+            elif _changes_keys(stage):
                 yield True, f"{where} makes other keys: what belongs to one key would be taken for another's"
             elif stage.python is not None:
                 yield False, f"{where} may make other keys, and leave records out: no plan can tell"

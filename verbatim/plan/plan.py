@@ -25,11 +25,12 @@ from common.link.promotions import Promotion
 from common.partitions import PartitionName
 from common.ports import Deadline
 from deduplicator.driver.destinations import Destinations
+from deduplicator.driver.route_topics import RouteTopics
 from replicator.driver.heartbeats import make_topic as make_heartbeats
 from replicator.driver.pipeline_file import PipelineFile
 from replicator.driver.planner import Planner
 from schemas.service import make_schemas_topic
-from verbatim.plan import granted_rights, registries, sampling
+from verbatim.plan import granted_rights, registries, routes, sampling
 from verbatim.plan.dry_run_clients import NoPositions, PretendedControl, PretendingAdmin
 from verbatim.plan.loops import copied_back
 from verbatim.plan.pipelines import PipelineLook
@@ -83,7 +84,9 @@ class _Look:
                 # Judged as if for the first time: a destination may have been changed since.
                 control.state.destinations.clear()
                 Destinations(self.settings, link, control, self.target).settle()
+                RouteTopics(self.settings, link, control, self.target).settle(again=True)
             self._topics(control.state, before)
+            routes.look(self.report, control.state, self.settings.application_name, self._action)
             self._pipeline(pipeline, control.state)
             with self._phase("schemas"):
                 self._schemas()

@@ -10,6 +10,25 @@ from verbatim.plan.pipelines import PipelinePlan, TopicFlow
 DAY_S = 24 * 3600
 
 Action = Literal["make", "grow", "there", "refused", "promoted"]
+_GROWN: dict[Action, str] = {
+    "make": " (to be made)",
+    "grow": " (partitions to be added)",
+    "there": "",
+    "refused": " (refused)",
+    "promoted": " (promoted: not copied any more)",
+}
+
+
+@dataclass
+class RoutePlan:
+    """A topic that a stage takes records of a source topic to."""
+
+    destination: str
+    action: Action
+    refused: str | None = None
+
+    def text(self) -> str:
+        return f"{self.destination}{_GROWN[self.action]}"
 
 
 @dataclass
@@ -32,6 +51,7 @@ class TopicPlan:
     meets: list[str] = field(default_factory=list)
     """Other source topics that go, or went, to the same destination."""
     pipeline: TopicFlow | None = None
+    routes: list[RoutePlan] = field(default_factory=list)
 
 
 @dataclass
@@ -167,19 +187,15 @@ def as_text(report: PlanReport) -> list[str]:
 
 
 def _topic(t: TopicPlan) -> str:
-    grown = {
-        "make": " (to be made)",
-        "grow": " (partitions to be added)",
-        "there": "",
-        "refused": " (refused)",
-        "promoted": " (promoted: not copied any more)",
-    }[t.action]
+    grown = _GROWN[t.action]
     rate = "unknown" if t.rate is None else f"{t.rate:,.1f}"
     each = "size unknown" if t.record_bytes is None else f"about {size(t.record_bytes)} each"
     meets = f" where it meets {', '.join(t.meets)}" if t.meets else ""
     return (
         f"topic {t.topic} -> {t.destination or '?'}{grown}{meets}: {t.partitions} partitions, {t.records:,} records ({each}), {t.to_copy:,} to copy, "
-        f"{rate} records/s" + (f"; {t.pipeline.text()}" if t.pipeline else "")
+        f"{rate} records/s"
+        + (f"; {t.pipeline.text()}" if t.pipeline else "")
+        + (f"; routed to {', '.join(route.text() for route in t.routes)}" if t.routes else "")
     )
 
 

@@ -71,6 +71,7 @@ class Requirements:
             s.mappings_topic: "<link>.offset-mappings",
         }
         kinds |= {t.destination: "<destinations>" for t in plans if t.action not in ("refused", "promoted")}
+        kinds |= {r.destination: "<destinations>" for t in plans for r in t.routes if r.action != "refused"}
         needed = {name: needed_on(TARGET, kind) for name, kind in kinds.items()}
         if self.dead_letters:
             needed[s.dead_letters_topic] = needed_on(TARGET, "<link>.dead-letters", DEAD_LETTERS)

@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from verbatim.verify.comparison import PartitionReport
+from verbatim.verify.link_mappings import PartitionMappings
 from verbatim.verify.mappings import Runs
-from verbatim.verify.reading import PartitionMappings
 
 SAMPLE_OFFSETS = 50_000
 

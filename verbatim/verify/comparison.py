@@ -121,7 +121,8 @@ class Finding:
 class PartitionReport:
     """What was found in one partition. `transformed`: of the source records that have been copied those that
     a pipeline changes; `filtered`: those that it leaves out; `dead_letters`: those that are to be in the
-    topic of dead letters instead. `behind` counts source records at the end that are not at the destination
+    topic of dead letters instead; `routed`: those that it takes to another topic, which has a report of its
+    own. `behind` counts source records at the end that are not at the destination
     yet; below the source offset `gone_to` are those that it has no more."""
 
     topic: str
@@ -133,6 +134,7 @@ class PartitionReport:
     transformed: int = 0
     filtered: int = 0
     dead_letters: int = 0
+    routed: int = 0
     behind: int = 0
     first_behind: int | None = None
     gone_to: int = 0

@@ -57,8 +57,11 @@ class Said:
     """Topic -> offset of the record by which it was taken from the link last."""
     _halts: dict[PartitionId, dict[str, Halt]] = field(default_factory=dict)
     """Topic id and partition -> application -> halt."""
-    _refused: dict[str, str] = field(default_factory=dict)
-    """Topic id -> why nothing may be written to its destination."""
+    let_in: set[tuple[str, str]] = field(default_factory=set)
+    """Topic ids, and topics that stages of a pipeline take their records to, which the link may write to, or
+    might."""
+    _refused: dict[tuple[str, str | None], str] = field(default_factory=dict)
+    """By topic id why nothing may be written to its destination (None), or where a stage takes records."""
 
     def add(self, offset: int, value: bytes | None) -> None:
         """Take in a record. Raises VerbatimError for one of this link that is damaged: what it says can't be
@@ -88,12 +91,11 @@ class Said:
             return None
         return of.ends[partition]
 
-    def halts(self, topic_id: str, partition: int) -> list[Halt]:
-        """Why a partition stands still."""
+    def halts(self, topic_id: str, partition: int, target: str | None = None) -> list[Halt]:
+        """Why a partition stands still, as far as that concerns one of the topics that its records go to."""
         out = list(self._halts.get((topic_id, partition), {}).values())
-        if (why := self._refused.get(topic_id)) is not None:
-            out.append(Halt(f"destination-refused: {why}", None))
-        return out
+        refused = (self._refused.get((topic_id, at)) for at in dict.fromkeys((None, target)))
+        return out + [Halt(f"destination-refused: {why}", None) for why in refused if why is not None]
 
     def _take(self, offset: int, record: dict[str, Any]) -> None:
         kind = record.get("kind")
@@ -119,10 +121,16 @@ class Said:
             self._promotion(offset, record)
         elif kind == "accept-destination":
             self.accepted.update(record["destinations"])
-        elif kind == "destination":
-            self._refused.pop(plain_id(record["topic_id"]), None)
-            if record.get("refused") is not None:
-                self._refused[plain_id(record["topic_id"])] = record["refused"]
+        elif kind in ("destination", "route"):
+            self._verdict(record, record["destination"] if kind == "route" else None)
+
+    def _verdict(self, record: dict[str, Any], route: str | None) -> None:
+        topic_id, refused = plain_id(record["topic_id"]), record.get("refused")
+        self._refused.pop((topic_id, route), None)
+        if refused is not None:
+            self._refused[topic_id, route] = refused
+        elif route is not None:
+            self.let_in.add((topic_id, route))
 
     def _promotion(self, offset: int, record: dict[str, Any]) -> None:
         topic, state = record["topic"], record["state"]

@@ -22,7 +22,7 @@ from verbatim.verify.comparison import Kind, PartitionReport, digest
 from verbatim.verify.let_by import LetBy
 from verbatim.verify.letters import Letter, LetterCheck, PartitionLetters
 from verbatim.verify.mappings import Runs
-from verbatim.verify.pipeline.definition import Pipeline
+from verbatim.verify.pipeline.definition import Pipeline, Result
 from verbatim.verify.pipeline.json_tree import Bad, tree, written
 from verbatim.verify.pipeline.own_code import missing
 from verbatim.verify.pipeline.records import Item, Json, Record, Tree, is_json, path
@@ -66,10 +66,10 @@ class Rules:
 
     @property
     def drops(self) -> bool:
-        """Whether a record may be left out, and no tombstone comes instead."""
+        """Whether a record may be left out, or go elsewhere, and no tombstone comes instead."""
         stages = (self.flow or {}).get("stages", ())
         filters = [stage["filter"] for stage in stages if "filter" in stage]
-        if self.on_error != "halt" or any("python" in stage or "sql" in stage for stage in stages):
+        if self.on_error != "halt" or any({"python", "sql", "route"} & stage.keys() for stage in stages):
             return True
         return any(one.get("otherwise") != "tombstone" for one in filters)
 
@@ -108,6 +108,10 @@ class Pipelines:
     def drop(self, topic: str) -> bool:
         """Whether a version may leave records of the topic out."""
         return any(rules is not None and rules.drops for n in self._all for rules in [self.rules(topic, n)])
+
+    def targets(self, topic: str) -> set[str]:
+        """Where versions may take records of the topic instead of the link's own destination."""
+        return set[str]().union(*(pipeline.targets(topic, self.link) for pipeline in self._all.values()))
 
     def rules(self, topic: str, number: int) -> Rules | None:
         """None: the version copies the topic as it is."""
@@ -153,13 +157,15 @@ def _put_together(flow: Json) -> set[str]:
 @dataclass(frozen=True)
 class Place:
     """The partition that is read. `next`: where its mappings end; what lies behind is of the newest
-    version."""
+    version. `routed_to`: the topic that is looked at, where it is not the `own` destination."""
 
     topic: str
     partition: int
     next: int
     versions: Versions
     compacted: bool = False
+    own: str = ""
+    routed_to: str | None = None
 
 
 class Expected:
@@ -176,6 +182,7 @@ class Expected:
         self._known: dict[int, Rules | None] = {}
         self._transformed = 0
         self._filtered = 0
+        self._routed = 0
         self._masked: dict[int, int] = {}
         self._untold: dict[int, int] = {}
         """Source records by version."""
@@ -215,11 +222,14 @@ class Expected:
         self, offset: int, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: Headers
     ) -> bytes | None:
         rules = self._rules(self.version_of_source(offset))
-        place = self._place
+        place, arrived = self._place, offset < self._place.next
         if rules is None:
-            if offset < place.next:
-                self._letters.must_not_be(offset)
-            return digest(timestamp_ms, key, value, headers)
+            if place.routed_to is None:
+                if arrived:
+                    self._letters.must_not_be(offset)
+                return digest(timestamp_ms, key, value, headers)
+            self._leave_out(offset)
+            return None
         if rules.pipeline is None:
             self._untold[rules.number] = self._untold.get(rules.number, 0) + 1
             return None
@@ -227,36 +237,55 @@ class Expected:
             place.topic, place.partition, offset, timestamp_ms, key, value, tuple(headers or ()),
             self._pipelines.link,
         )  # fmt: skip
-        result, arrived = rules.pipeline.apply(record), offset < place.next
-        if result.outcome == "failed" and rules.on_error == "dead-letter":
+        result = rules.pipeline.apply(record)
+        goes_on = result.outcome not in ("failed", "left-out")
+        if place.routed_to is None:
+            if not goes_on:
+                return self._stopped(offset, rules, result, record)
+            if arrived:
+                self._letters.must_not_be(offset)
+        to = None if result.record.to == place.own else result.record.to
+        if goes_on and to == place.routed_to:
+            return self._goes_on(offset, rules, result, record)
+        self._routed += arrived and place.routed_to is None
+        self._leave_out(offset)
+        return None
+
+    def _stopped(self, offset: int, rules: Rules, result: Result, given: Record) -> bytes | None:
+        """A stage fails on it, or leaves it out."""
+        arrived, failed = offset < self._place.next, result.outcome == "failed"
+        key, value = _as_it_came(given)
+        headers = list(given.headers)
+        if failed and rules.on_error == "dead-letter":
             if arrived:
                 wanted = (key, value, headers) if rules.payload else (None, None, None)
-                letter = Letter(rules.number, f"stage {result.stage}", digest(timestamp_ms, *wanted))
+                letter = Letter(rules.number, f"stage {result.stage}", digest(given.timestamp, *wanted))
                 self._must_be(letter, offset, rules)
             return None
         if arrived:
             self._letters.must_not_be(offset)
-        if result.outcome == "failed" and rules.on_error == "halt":
+        if failed and rules.on_error == "halt":
             if not arrived:
                 # It stands still there: what has not come is behind.
-                return digest(timestamp_ms, key, value, headers)
+                return digest(given.timestamp, key, value, headers)
             self._give_up(offset)
             return None
-        if result.outcome in ("failed", "left-out"):
-            if arrived:
-                self._filtered += 1
-                self._skipped += result.outcome == "failed"
-                self._let_by.count(rules.number, rules.tolerate, offset, result.outcome == "failed")
-                self._leave_out(offset)
-            return None
         if arrived:
-            self._transformed += not result.is_copied_as(timestamp_ms, key, value, headers)
+            self._filtered += 1
+            self._skipped += failed
+            self._let_by.count(rules.number, rules.tolerate, offset, failed)
+            self._leave_out(offset)
+        return None
+
+    def _goes_on(self, offset: int, rules: Rules, result: Result, given: Record) -> bytes:
+        made = result.record
+        if offset < self._place.next:
+            self._transformed += not result.is_copied_as(given.timestamp, *_as_it_came(given), given.headers)
             if rules.masked:
                 self._masked[rules.number] = self._masked.get(rules.number, 0) + 1
-        made = result.record
         if (
             rules.as_json
-            and not place.compacted
+            and not self._place.compacted
             and not any(isinstance(item, Tree) for item in (made.key, made.value))
         ):
             _remember(self._as_it_came, offset, made.key, made.value)
@@ -294,7 +323,8 @@ class Expected:
         report.transformed += self._transformed
         report.filtered += self._filtered
         report.dead_letters += self._letters.due
-        report.source_records += self._filtered + self._letters.due
+        report.routed += self._routed
+        report.source_records += self._filtered + self._routed + self._letters.due
         self._letters.finish(report)
         if self._delivered is not None:
             source, destination, count = self._delivered
@@ -351,6 +381,9 @@ class Expected:
         self._failed = first, count + 1
 
     def _leave_out(self, offset: int) -> None:
+        """It is not to be here: no mapping may lead to it."""
+        if offset >= self._place.next:
+            return
         self._left_out.append(offset)
         if len(self._left_out) >= 100_000:
             self._check_left_out()
@@ -367,6 +400,13 @@ class Expected:
             at = int(wrong[0])
             first = self._delivered or (int(offsets[at]), int(mapped[at]), 0)
             self._delivered = first[0], first[1], first[2] + len(wrong)
+
+
+def _as_it_came(given: Record) -> tuple[bytes | None, bytes | None]:
+    """Key and value of a record of the source, which are bytes, if they are there."""
+    key, value = given.key, given.value
+    assert not isinstance(key, Tree) and not isinstance(value, Tree)
+    return key, value
 
 
 def _remember(where: dict[int, bytes], offset: int, *items: Item) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -16,8 +17,9 @@ from verbatim.verify.comparison import PartitionReport
 from verbatim.verify.control import Said
 from verbatim.verify.expected import Pipelines
 from verbatim.verify.letters import Letters, expired
+from verbatim.verify.link_mappings import Mappings, Topics, read_mappings
 from verbatim.verify.partition_check import LinkContext, Pair, check_partition
-from verbatim.verify.reading import Cluster, Mappings, TopicState, read_mappings
+from verbatim.verify.reading import Cluster, TopicState
 
 if TYPE_CHECKING:
     from common.config.settings import Settings
@@ -67,14 +69,25 @@ def verify_link(settings: Settings, options: Options) -> LinkReport:
         if not several:
             _refuse_shared(to)
         states = {name: state for name in names if (state := source.topic(name)) is not None}
-        topics = {name: (state.topic_id, to[name]) for name, state in states.items()}
-        # Before the mappings are read: so each record below is in one of them.
-        ends = _ends(destination, sorted(set(to.values()))) if several else {}
-        with Mappings(cluster_id, topics, several) as mappings:
-            read_mappings(destination, settings.mappings_topic, mappings)
-            said = Said(settings.application_name)
-            hear = partial(_read_control, destination, settings.control_topic, said)
-            hear()
+        said = Said(settings.application_name)
+        hear = partial(_read_control, destination, settings.control_topic, said)
+        hear()
+        pipelines, topics = _versions(settings, options, said, states, to)
+        together = settings.by_destination(source.topic_names() if several else (), source_name)
+        with ExitStack() as opened:
+            while True:
+                # Before the mappings are read: so each record below is in one of them.
+                ends = _ends(destination, sorted(_all_targets(topics) | {*to.values()})) if several else {}
+                mappings = opened.enter_context(Mappings(cluster_id, topics, several))
+                read_mappings(destination, settings.mappings_topic, mappings)
+                hear()
+                known = topics
+                pipelines, topics = _versions(settings, options, said, states, to)
+                if topics == known:
+                    break
+            for name, (_, targets) in topics.items() if several else ():
+                for target in targets:
+                    together.setdefault(target, set()).add(name)
             letters = Letters(settings.application_name, cluster_id)
             if mappings.with_letters or any("dead-letter" in text for text in said.pipelines.values()):
                 _read_letters(destination, settings.dead_letters_topic, mappings, letters)
@@ -84,16 +97,16 @@ def verify_link(settings: Settings, options: Options) -> LinkReport:
                 mappings=mappings,
                 said=said,
                 hear=hear,
-                destinations={name: to[name] for name in states},
+                destinations={name: targets for name, (_, targets) in topics.items()},
                 from_earliest=settings.start_offsets == "earliest",
                 clusters=(cluster_id, destination.cluster_id()) if settings.provenance_headers else None,
                 sample=None if options.sample is None else (options.sample, options.seed),
                 ends=ends,
-                pipelines=Pipelines(said.pipelines, options.keys, settings.application_name),
+                pipelines=pipelines,
                 letters=letters,
-                together=settings.by_destination(source.topic_names() if several else (), source_name),
+                together=together,
             )
-            report.partitions = _check_all(link, _pairs(states, to, destination), options)
+            report.partitions = _check_all(link, _pairs(states, link, destination), options)
             hear()
             if said.pipeline != link.pipelines.newest:
                 report.notes.append(
@@ -109,6 +122,21 @@ def verify_link(settings: Settings, options: Options) -> LinkReport:
             )
         report.seconds = time.monotonic() - began
     return report
+
+
+def _versions(
+    settings: Settings, options: Options, said: Said, states: Mapping[str, TopicState], to: dict[str, str]
+) -> tuple[Pipelines, Topics]:
+    """The pipelines that there were, and where these take the records of each topic."""
+    pipelines = Pipelines(said.pipelines, options.keys, settings.application_name)
+    return pipelines, {
+        name: (state.topic_id, (to[name], *sorted(pipelines.targets(name) - {to[name]})))
+        for name, state in states.items()
+    }
+
+
+def _all_targets(topics: Topics) -> set[str]:
+    return {target for _, targets in topics.values() for target in targets}
 
 
 def _read_control(cluster: Cluster, topic: str, said: Said) -> None:
@@ -173,12 +201,18 @@ def _ends(cluster: Cluster, topics: list[str]) -> dict[PartitionName, int]:
     }
 
 
-def _pairs(states: dict[str, TopicState], to: dict[str, str], destination: Cluster) -> list[Pair]:
+def _pairs(states: dict[str, TopicState], link: LinkContext, destination: Cluster) -> list[Pair]:
     found: list[Pair] = []
     for name, state in states.items():
-        there = destination.topic(to[name])
+        own, *routes = link.destinations[name]
+        there = destination.topic(own)
         count = max(state.partitions, there.partitions if there else 0)
-        found += [Pair(name, partition, state, to[name], there) for partition in range(count)]
+        found += [Pair(name, partition, state, own, there) for partition in range(count)]
+        for target in routes:
+            # Where the link was never let in, whatever is there is somebody else's.
+            let_in = (state.topic_id, target) in link.said.let_in
+            there = destination.topic(target) if let_in else None
+            found += [Pair(name, p, state, target, there, own) for p in range(state.partitions)]
     return found
 
 

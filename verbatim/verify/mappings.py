@@ -2,7 +2,7 @@
 point at equal records?
 
 Pure: runs come as three columns, the records as verbatim/verify/partition.py pairs them. Reading and parsing
-is the part of verbatim/verify/reading.py. It shares no code with the applications that write or use the
+is the part of verbatim/verify/link_mappings.py. It shares no code with the applications that write or use the
 mappings."""
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ comparison. Prints nothing."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -16,10 +16,11 @@ from verbatim.verify.control import Said, report_halts
 from verbatim.verify.expected import Expected, Pipelines, Place
 from verbatim.verify.gone import Gone
 from verbatim.verify.letters import Letters, PartitionLetters
+from verbatim.verify.link_mappings import Mappings, PartitionMappings
 from verbatim.verify.mappings import MappingCheck, Runs, check_shape
 from verbatim.verify.partition import Comparison
 from verbatim.verify.provenance import Provenance, every
-from verbatim.verify.reading import Cluster, LogStartMoved, Mappings, PartitionMappings, TopicState
+from verbatim.verify.reading import Cluster, LogStartMoved, TopicState
 from verbatim.verify.several import Claims, claimed, leave_out_unmapped, report_unclaimed, visible_below
 
 _ATTEMPTS = 3
@@ -27,13 +28,15 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True)
 class Pair:
-    """A source partition and where it goes; `target_state` None: no such topic."""
+    """A source partition and where it goes; `target_state` None: no such topic. `own`: the link's own
+    destination, where a stage of the pipeline takes records to this one instead."""
 
     topic: str
     partition: int
     state: TopicState
     target: str
     target_state: TopicState | None
+    own: str | None = None
 
     @property
     def at(self) -> PartitionName:
@@ -53,7 +56,8 @@ class Pair:
 class LinkContext:
     """What is known of a link before its partitions are compared.
 
-    `hear` has `said` take in what is new. `destinations`: by source topic, of those that are compared.
+    `hear` has `said` take in what is new. `destinations`: by source topic, of those that are compared, its
+    own first, then those that stages take its records to.
     `clusters`: the cluster ids of source and target, where records are judged by their provenance. `sample`:
     fraction and seed. `ends`: where the destinations' partitions ended before the mappings were read, where
     several source topics may meet. `together`: destination -> the source topics whose name the settings make
@@ -64,7 +68,7 @@ class LinkContext:
     mappings: Mappings
     said: Said
     hear: Callable[[], None]
-    destinations: dict[str, str]
+    destinations: Mapping[str, Sequence[str]]
     from_earliest: bool
     clusters: tuple[str, str] | None
     sample: tuple[float, int] | None
@@ -117,8 +121,8 @@ class _PartitionCheck:
         self._link = link
         self._pair = pair
         self._report = report
-        self._entry = link.mappings.of(*pair.at)
-        self._runs = link.mappings.runs(*pair.at)
+        self._entry = link.mappings.of(*pair.at, pair.target)
+        self._runs = link.mappings.runs(*pair.at, pair.target)
         self._sound: Runs | None = None
         """The runs, if they can be searched."""
         self._claims: Claims | None = None
@@ -137,7 +141,7 @@ class _PartitionCheck:
 
     def _compared(self) -> None:
         link, pair, report = self._link, self._pair, self._report
-        report_halts(link.said.halts(pair.state.topic_id, pair.partition), report)
+        report_halts(link.said.halts(pair.state.topic_id, pair.partition, pair.target), report)
         if self._runs is not None and check_shape(self._runs, report):
             self._sound = self._runs
         _note_mappings(self._entry, report)
@@ -261,10 +265,12 @@ class _PartitionCheck:
         report.note(
             f"meets {', '.join(sorted(others))} in its destination: which record is whose, the mappings tell"
         )
-        compared = [topic for topic, to in link.destinations.items() if to == target]
+        compared = [topic for topic, to in link.destinations.items() if target in to]
         if compared[0] != self._pair.topic or (target, partition) not in link.ends:
             return
-        runs = [found for topic in compared if (found := link.mappings.runs(topic, partition)) is not None]
+        runs = [
+            found for topic in compared if (found := link.mappings.runs(topic, partition, target)) is not None
+        ]
         claims = Claims(runs + link.mappings.others(target, partition))
         claims.check_apart(report)
         if link.sample is not None:
@@ -279,11 +285,16 @@ class _PartitionCheck:
         link, pair = self._link, self._pair
         if not link.pipelines.touch(pair.topic):
             return None
-        place = Place(pair.topic, pair.partition, self._entry.next, self._entry.versions, self._is_compacted)
+        place = Place(
+            pair.topic, pair.partition, self._entry.next, self._entry.versions, self._is_compacted,
+            pair.target if pair.own is None else pair.own, None if pair.own is None else pair.target,
+        )  # fmt: skip
         return Expected(link.pipelines, place, self._sound, self._letters)
 
     @property
     def _letters(self) -> PartitionLetters:
+        if self._pair.own is not None:
+            return PartitionLetters()  # those of the source partition are judged with its own destination
         return self._link.letters.of(self._pair.topic, self._pair.state.topic_id, self._pair.partition)
 
     @property

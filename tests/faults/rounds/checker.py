@@ -42,6 +42,14 @@ class Mapped:
     runs: list[list[int]]
     records: int
     pipeline: int = 0
+    routed: dict[str, list[list[int]]] = field(default_factory=dict)
+    """Runs by topic, of records that go elsewhere."""
+
+    def elsewhere(self, topic: str) -> Mapped:
+        """What it says of one of those topics."""
+        runs = self.routed.get(topic, [])
+        count = sum(length for *_, length in runs)
+        return Mapped(self.start, self.next, (topic, self.destination[1]), runs, count, self.pipeline)
 
 
 def read_mappings(target: str, mappings_topic: str) -> dict[Partition, list[Mapped]]:
@@ -50,14 +58,16 @@ def read_mappings(target: str, mappings_topic: str) -> dict[Partition, list[Mapp
     for partition in read_all(target, mappings_topic, timeout_s=60):
         for record in partition:
             m: dict[str, Any] = json.loads(record.value or b"")
+            routed = {of["topic"]: of["runs"] for of in m.get("routed", ())}
             found.setdefault((m["topic"], m["partition"]), []).append(
                 Mapped(
                     m["start"],
                     m["next"],
                     (m["destination_topic"], m["destination_partition"]),
                     m["runs"],
-                    m["records"],
+                    m["records"] - sum(length for runs in routed.values() for *_, length in runs),
                     m.get("pipeline", 0),
+                    routed,
                 )
             )
     return found
@@ -125,6 +135,14 @@ Made = Callable[[str, list[Seen], list[Mapped]], tuple[list[Seen], list[str]]]
 """What is to be at the destination of a topic's partition, and what is wrong with its mappings."""
 
 
+Elsewhere = Callable[[str, list[Seen], list[Mapped]], dict[str, list[Seen]]]
+"""By topic, what of a topic's partition is to be there instead."""
+
+
+def nowhere(*_: object) -> dict[str, list[Seen]]:
+    return {}
+
+
 def as_they_are(_: str, there: list[Seen], __: list[Mapped]) -> tuple[list[Seen], list[str]]:
     return there, []
 
@@ -136,6 +154,7 @@ def check(
     wanted: Sequence[str],
     settle_s: float = 20.0,
     made: Made = as_they_are,
+    elsewhere: Elsewhere = nowhere,
 ) -> Verdict:
     """Every record of the topics, or what is `made` of it, exactly once at the destination, in order, in its
     partition and byte for byte; mappings that take each to its equal, in order; no transaction left open;
@@ -163,6 +182,11 @@ def check(
             verdict.mappings += len(records)
             verdict.runs += sum(len(m.runs) for m in records)
             verdict.problems += compare_mapped((topic, number), records, a, b)
+            for name, away in elsewhere(topic, of, records).items():
+                found = read_all(target, name, timeout_s=60)[number] if name in there_now else []
+                verdict.problems += compare(f"{name}-{number}", away, found)
+                its = [m.elsewhere(name) for m in records]
+                verdict.problems += compare_mapped((name, number), its, away, found)
     verdict.problems += open_transactions(
         target, [t for t in there_now if t in wanted or t.startswith(f"{link}.")], settle_s
     )

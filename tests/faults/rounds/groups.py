@@ -66,18 +66,25 @@ def names(link: str) -> list[str]:
 
 def problems(source: str, target: str, link: str, moved: Mapping[Place, int], within_s: float) -> list[str]:
     """Each group that was moved stands at the target, in time, at the copy of the record that it would read
-    next at the source. Call it when the source has healed."""
+    next at the source, and so in each topic that records are routed to. Call it when the source has
+    healed."""
     committed = committed_at(source, moved)
     mapped = read_mappings(target, f"{link}.offset-mappings")
-    ends = {t: end_offsets(target, t, "read_uncommitted") for t in {topic for _, topic, _ in committed}}
+    due: dict[Place, tuple[list[Mapped], int]] = {}
+    for (group, topic, partition), offset in committed.items():
+        records = mapped.get((topic, partition), [])
+        due[group, topic, partition] = records, offset
+        for name in {name for m in records for name in m.routed}:
+            due[group, name, partition] = [m.elsewhere(name) for m in records], offset
+    ends = {t: end_offsets(target, t, "read_uncommitted") for t in {topic for _, topic, _ in due}}
     wrong: dict[Place, str] = {}
 
     def exact() -> bool:
         wrong.clear()
-        found = committed_at(target, committed)
-        for at, offset in committed.items():
+        found = committed_at(target, due)
+        for at, (records, offset) in due.items():
             _, topic, partition = at
-            least, most = bounds(mapped.get((topic, partition), []), offset, ends[topic][partition])
+            least, most = bounds(records, offset, ends[topic][partition])
             if not least <= found.get(at, -1) <= most:
                 wrong[at] = (
                     f"{offset} at the source, {found.get(at)} at the target, not from {least} to {most}"

@@ -29,10 +29,16 @@ flows:
         key: header.none
       - headers: {{set: {{turn: '{turn}'}}}}
 """
+_ROUTE = """\
+      - route: {{cases: [{{when: {{key: {{matches: 'key-[0-9]*{digit}'}}}}, topic: '{{topic}}.{routed}'}}]}}
+"""
+ROUTED = "routed"
+"""What the topic is called to which records go, behind the name of theirs."""
 
 
 class Changing:
-    """The file of a link's pipeline: written at once, and again and again in the block."""
+    """The file of a link's pipeline: written at once, and again and again in the block. Two of three
+    versions take some records elsewhere."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -44,7 +50,10 @@ class Changing:
         turn = next(self._turns)
         new = self._file.with_suffix(".new")
         digit, dead = turn * 3 % 10, (turn * 3 + 5) % 10
-        new.write_text(_FLOW.format(through=THROUGH, digit=digit, dead=dead, turn=turn))
+        text = _FLOW.format(through=THROUGH, digit=digit, dead=dead, turn=turn)
+        if turn % 3:
+            text += _ROUTE.format(digit=(turn * 3 + 7) % 10, routed=ROUTED)
+        new.write_text(text)
         new.replace(self._file)
 
     def __enter__(self) -> None:
@@ -61,24 +70,25 @@ class Changing:
             self.write()
 
 
-Versions = Mapping[int, tuple[bytes, bytes, bytes]]
-"""By number, the digit with which keys end that are left out, that of dead letters, and the header's
-value."""
+Versions = Mapping[int, tuple[bytes, bytes, bytes, bytes]]
+"""By number, the digit with which keys end that are left out, that of dead letters, the header's value, and
+the digit of what goes elsewhere, if any does."""
 Letter = tuple[str, int, int, int]
 """Source topic, partition and offset, and the version."""
 
 
 def versions(target: str, link: str) -> Versions:
     """As the link's control topic has them: the first of a number counts."""
-    found: dict[int, tuple[bytes, bytes, bytes]] = {}
+    found: dict[int, tuple[bytes, bytes, bytes, bytes]] = {}
     for record in read_all(target, f"{link}.control")[0]:
         said = json.loads(record.value or b"")
         if said["kind"] == "pipeline" and said["n"] > max(found, default=0):
-            leaves_out, fails, sets = json.loads(said["definition"])["flows"][0]["stages"]
+            leaves_out, fails, sets, *route = json.loads(said["definition"])["flows"][0]["stages"]
             found[said["n"]] = (
                 _digit(leaves_out["filter"]["drop"]),
                 _digit(fails["when"]),
                 sets["headers"]["set"]["turn"].encode(),
+                _digit(route[0]["route"]["cases"][0]["when"]) if route else b"",
             )
     return found
 
@@ -100,9 +110,15 @@ class Expecting:
         wrong = problems(mapped, self._known)
         if not topic.endswith(f".{THROUGH}"):
             return there, wrong
-        found, dead = made(there, mapped, self._known)
+        found, _, dead = made(there, mapped, self._known)
         self.letters.update((topic, mapped[0].destination[1], offset, version) for offset, version in dead)
         return found, wrong
+
+    def elsewhere(self, topic: str, there: list[Seen], mapped: list[Mapped]) -> dict[str, list[Seen]]:
+        """What is to be in the topic that records are routed to, where any version does."""
+        if not topic.endswith(f".{THROUGH}") or not any(route for *_, route in self._known.values()):
+            return {}
+        return {f"{topic}.{ROUTED}": made(there, mapped, self._known)[1]}
 
     def wrong_letters(self, target: str, link: str, wanted: Sequence[str]) -> list[str]:
         """Those that are missing of what must be, or too many, of the topics that were looked at."""
@@ -136,10 +152,12 @@ def letters(target: str, link: str) -> tuple[Counter[Letter], int]:
 
 def made(
     there: Sequence[Seen], mapped: Sequence[Mapped], known: Versions
-) -> tuple[list[Seen], list[tuple[int, int]]]:
-    """What is to be at the destination of a partition's records, and which are to be dead letters: offset and
-    version. One that no mapping covers is left as it is."""
-    out, dead = [], []
+) -> tuple[list[Seen], list[Seen], list[tuple[int, int]]]:
+    """What is to be at the destination of a partition's records, what where they are routed to, and which are
+    to be dead letters: offset and version. One that no mapping covers is left as it is."""
+    out: list[Seen] = []
+    away: list[Seen] = []
+    dead: list[tuple[int, int]] = []
     covering = iter(mapped)
     at = next(covering, None)
     for record in there:
@@ -148,13 +166,14 @@ def made(
         if at is None or at.pipeline not in known:
             out.append(record)
             continue
-        digit, fails, turn = known[at.pipeline]
+        digit, fails, turn, route = known[at.pipeline]
         ends = None if record.key is None else re.fullmatch(b"key-[0-9]*([0-9])", record.key)
         if ends is not None and ends[1] == fails:
             dead.append((record.offset, at.pipeline))
         elif ends is None or ends[1] != digit:
-            out.append(record._replace(headers=[*(record.headers or ()), ("turn", turn)]))
-    return out, dead
+            to = away if ends is not None and ends[1] == route else out
+            to.append(record._replace(headers=[*(record.headers or ()), ("turn", turn)]))
+    return out, away, dead
 
 
 def problems(mapped: Sequence[Mapped], known: Versions) -> list[str]:

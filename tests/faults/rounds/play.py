@@ -384,7 +384,8 @@ class Player:
         expecting = None if known is None else pipelines.Expecting(known)
         made = checker.as_they_are if expecting is None else expecting.made
         wanted = self._topics if last else topics
-        verdict = checker.check(source, target, link.name, wanted, made=made)
+        elsewhere = checker.nowhere if expecting is None else expecting.elsewhere
+        verdict = checker.check(source, target, link.name, wanted, made=made, elsewhere=elsewhere)
         result.problems += verdict.problems
         if expecting is not None:
             result.problems += expecting.wrong_letters(target, link.name, wanted)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.link.offset_mappings import Mapping
+from common.link.offset_mappings import Mapping, Routed
 from offsets import translation_index
 from offsets.translation_index import Destination, Index, PartitionIndex, Point, Translation
 
@@ -363,3 +363,95 @@ def test_an_earlier_translation_of_an_offset_beyond_says_nothing_about_offsets_b
     found.add(mapping(80, 90, [[80, 45, 10]]), 0)
     assert found.partitions[KEY].translate(70, 0) == (45, True, None)
     assert found.partitions[KEY].translate(100, 0) == (55, False, translation_index.AHEAD)
+
+
+ROUTES = ["orders", "de", "fr"]
+
+
+@st.composite
+def routed_histories(draw: st.DrawFn) -> tuple[History, dict[str, History]]:
+    """Transactions whose records go to several topics, the own destination first; by topic, what lies
+    there."""
+    origin = draw(st.integers(0, 5))
+    its = {topic: History(origin, draw(st.integers(0, 5))) for topic in ROUTES}
+    ends = {topic: of.start for topic, of in its.items()}
+    whole = History(origin, 0, [mapping(origin, origin, [])])
+    at = origin
+    for _ in range(draw(st.integers(1, 8))):
+        start, runs = at, dict[str, list[list[int]]]()
+        for _ in range(draw(st.integers(0, 5))):
+            at += draw(st.integers(0, 1))
+            topic = draw(st.sampled_from(ROUTES))
+            runs.setdefault(topic, []).append([at, ends[topic], 1])
+            its[topic].pairs.append((at, ends[topic]))
+            whole.pairs.append((at, 0))
+            at, ends[topic] = at + 1, ends[topic] + 1
+        for topic in runs:
+            ends[topic] += draw(st.integers(1, 2))
+        at += draw(st.integers(0, 2))
+        routed = tuple(Routed(topic, found) for topic, found in runs.items() if topic != "orders")
+        one = dataclasses.replace(mapping(start, at, runs.get("orders", [])), routed=routed)
+        whole.mappings.append(one)
+    for of in its.values():
+        of.mappings = whole.mappings
+    return whole, its
+
+
+@settings(deadline=None)
+@given(routed_histories(), st.integers(0, 3))
+def test_every_offset_is_exact_in_each_topic_that_records_go_to(
+    made: tuple[History, dict[str, History]], first: int
+) -> None:
+    """Promise: the first record at or behind the offset that lies in this topic, or behind its last one; also
+    of a topic that comes late, of which no earlier mapping tells."""
+    whole, its = made
+    found = Index(10**6, 10**9)
+    for number, m in enumerate(whole.mappings):
+        found.add(m, number)
+    own = found.partitions[KEY]
+    assert own.routes.keys() == {topic for topic, of in its.items() if of.pairs} - {"orders"}
+    for topic, of in its.items():
+        if not of.pairs:
+            continue
+        partition = own if topic == "orders" else own.routes[topic]
+        for offset in range(whole.origin, whole.next + 1):
+            there = partition.translate(offset, whole.origin)
+            assert (there.offset, there.exact) == (of.truth(offset), True)
+    assert found.entries == len(own) + sum(map(len, own.routes.values()))
+    ends = {(topic, 0): of.end for topic, of in its.items() if of.pairs}
+    assert found.copied_ends() == ends
+    # Where mappings have expired, never past a record.
+    later = Index(10**6, 10**9)
+    for number, m in enumerate(whole.mappings[first:]):
+        later.add(m, number)
+    if KEY in later.partitions:
+        for topic, partition in {"orders": later.partitions[KEY], **later.partitions[KEY].routes}.items():
+            check_never_past(its[topic], partition)
+
+
+@settings(deadline=None)
+@given(routed_histories(), st.data())
+def test_missing_mappings_never_pass_a_record_of_a_route(
+    made: tuple[History, dict[str, History]], data: st.DataObject
+) -> None:
+    whole, its = made
+    found = Index(10**6, 10**9)
+    for m in whole.mappings:
+        if data.draw(st.booleans()):
+            found.add(m, 0)
+    if KEY in found.partitions:
+        for topic, partition in found.partitions[KEY].routes.items():
+            check_never_past(its[topic], partition)
+
+
+def test_what_was_translated_to_a_route_is_known_when_its_mappings_are_gone() -> None:
+    found = Index(10**6, 10**9)
+    found.seed("orders", KEY, TO, [Point(40, 9, True)])
+    found.seed_route(KEY, "de", [Point(40, 3, True)])
+    found.seed_route(("other", 0), "de", [Point(40, 3, True)])
+    found.add(mapping(50, 60, [[50, 20, 10]]), 0)
+    of = found.partitions[KEY].routes["de"]
+    assert of.translate(40, 0) == Translation(3, True)
+    assert of.translate(55, 0).offset == 3 and not of.translate(55, 0).exact
+    found.add(dataclasses.replace(mapping(60, 70, []), routed=(Routed("de", [[65, 7, 1]]),)), 0)
+    assert of.translate(55, 0) == Translation(7, True)

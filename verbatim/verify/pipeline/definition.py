@@ -12,7 +12,7 @@ from typing import Any
 
 from verbatim.verify.pipeline.json_tree import Bad, same, tree
 from verbatim.verify.pipeline.records import Item, Json, Record, Tree, holds
-from verbatim.verify.pipeline.stages import STAGES
+from verbatim.verify.pipeline.stages import STAGES, filled
 
 
 @dataclass(frozen=True)
@@ -58,6 +58,14 @@ class Pipeline:
 
     def flow_of(self, topic: str) -> Json | None:
         return next((flow for flow in self.definition["flows"] if _takes(flow, topic)), None)
+
+    def targets(self, topic: str, link: str) -> set[str]:
+        """Where its stages may take records of a source topic instead of the link's own destination."""
+        flow, place = self.flow_of(topic), Record(topic, 0, 0, 0, None, None, link=link)
+        routes = [stage["route"] for stage in (flow or {"stages": []})["stages"] if "route" in stage]
+        templates = {route[name] for route in routes for name in ("topic", "else") if name in route}
+        templates |= {case["topic"] for route in routes for case in route.get("cases", ())}
+        return {filled(template, place) for template in templates}
 
     def apply(self, record: Record) -> Result:
         flow = self.flow_of(record.topic)

@@ -30,7 +30,8 @@ Item = bytes | None | Tree
 
 @dataclass(frozen=True)
 class Record:
-    """A record on its way. `size`: of key and value, as they came."""
+    """A record on its way. `size`: of key and value, as they came; `to`: the topic that a stage takes it to,
+    None for the link's own destination of its topic."""
 
     topic: str
     partition: int
@@ -41,6 +42,7 @@ class Record:
     headers: tuple[tuple[str, bytes | None], ...] = ()
     link: str = ""
     size: int = 0
+    to: str | None = None
 
     def side(self, root: str) -> Item:
         return self.key if root == "key" else self.value

@@ -54,7 +54,7 @@ def _headers(options: Json, record: Record, flow: Json, keys: Keys) -> Record:
     headers = [(name, value) for name, value in headers if name not in options.get("set", {})]
     for option in ("set", "add"):
         for name, template in options.get(option, {}).items():
-            headers.append((name, None if template is None else _filled(template, record).encode()))
+            headers.append((name, None if template is None else filled(template, record).encode()))
     return replace(record, headers=tuple(headers))
 
 
@@ -62,7 +62,9 @@ def _any(expressions: list[str], name: str) -> bool:
     return any(re.fullmatch(expression, name, re.DOTALL) for expression in expressions)
 
 
-def _filled(template: str, record: Record) -> str:
+def filled(template: str, record: Record) -> str:
+    """A text with the places in it filled in."""
+
     def fill(match: re.Match[str]) -> str:
         return match[0][0] if match[0] in ("{{", "}}") else str(getattr(record, match[1]))
 
@@ -146,7 +148,7 @@ def _fields(options: Json, record: Record, flow: Json, keys: Keys) -> Record:
         for place in list(places(root[0], steps(text), True)):
             put(*place, _cast(value_at(*place), kind))
     for text, value in options.get("set", {}).items():
-        _set(root, steps(text), _filled(value, record) if isinstance(value, str) else value)
+        _set(root, steps(text), filled(value, record) if isinstance(value, str) else value)
     if "flatten" in options and root[0] is not None:
         root = [_flattened(root[0], options["flatten"])]
     if "extract" in options:
@@ -289,6 +291,13 @@ def _validate(options: Json, record: Record, flow: Json, keys: Keys) -> Record:
     return record
 
 
+def _route(options: Json, record: Record, flow: Json, keys: Keys) -> Record:
+    held = [case["topic"] for case in options.get("cases", ()) if holds(case["when"], record, flow)]
+    # Whatever is named is looked up, also where an earlier case decides.
+    template = [*held, options.get("topic", options.get("else"))][0]
+    return replace(record, to=None if template is None else filled(template, record))
+
+
 STAGES: dict[str, Callable[[Any, Record, Json, Keys], Record | None]] = {
     "filter": _filter,
     "headers": _headers,
@@ -299,4 +308,5 @@ STAGES: dict[str, Callable[[Any, Record, Json, Keys], Record | None]] = {
     "validate": _validate,
     "python": own_code.python,
     "sql": own_code.sql,
+    "route": _route,
 }

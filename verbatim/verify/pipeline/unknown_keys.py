@@ -38,6 +38,7 @@ def _asked(stage: Json) -> list[Place]:
     """The places that decide what becomes of a record. Not that of `timestamp`: no mask looks like a time."""
     filtering = stage.get("filter", {})
     given = [stage.get("when"), filtering.get("keep"), filtering.get("drop")]
+    given += [case["when"] for case in stage.get("route", {}).get("cases", ())]
     alternatives = [one for c in given if c is not None for one in (c if isinstance(c, list) else [c])]
     places = [_place(text) for one in alternatives for text in one]
     if "validate" in stage:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from common.errors import StateError
 from common.link import offset_mappings
-from common.link.offset_mappings import Mapping
+from common.link.offset_mappings import Mapping, Routed
 from tests.support import strategies
 
 SOME = Mapping("c", "orders", "id", 3, 5, 9, "copy", 3, 40, 3, 1, 0, [[5, 100, 2], [8, 102, 1]])
@@ -64,8 +64,26 @@ READERS = pytest.mark.parametrize("read", [offset_mappings.decode, offset_mappin
 
 @READERS
 def test_another_version_is_refused(read: Callable[[bytes | None], object]) -> None:
-    with pytest.raises(StateError, match="version 2"):
-        read(orjson.dumps({**orjson.loads(offset_mappings.encode(SOME)[1]), "v": 2}))
+    with pytest.raises(StateError, match="version 3"):
+        read(orjson.dumps({**orjson.loads(offset_mappings.encode(SOME)[1]), "v": 3}))
+
+
+def test_one_with_routes_has_a_version_that_an_earlier_release_refuses() -> None:
+    """It would take what lies in other topics for left out."""
+    some = dataclasses.replace(SOME, routed=(Routed("de", [[7, 0, 1]]),))
+    value = orjson.loads(offset_mappings.encode(some)[1])
+    assert value["v"] == 2 and offset_mappings.decode(orjson.dumps(value)) == some
+    assert some.places == {"copy": some.runs, "de": [[7, 0, 1]]}
+    del value["routed"]
+    with pytest.raises(StateError):
+        offset_mappings.decode(orjson.dumps(value))
+
+
+@pytest.mark.parametrize("names", [("copy",), ("de", "de")])
+def test_a_topic_has_its_runs_at_one_place(names: tuple[str, ...]) -> None:
+    some = dataclasses.replace(SOME, routed=tuple(Routed(name, []) for name in names))
+    with pytest.raises(StateError, match="one topic at two places"):
+        offset_mappings.decode(offset_mappings.encode(some)[1])
 
 
 FIELDS = [f.name for f in dataclasses.fields(Mapping)]
@@ -75,7 +93,8 @@ TEXTS = ["cluster", "topic", "topic_id", "destination_topic"]
 @pytest.mark.parametrize("name", FIELDS)
 def test_a_field_that_is_missing_or_of_another_type_is_refused(name: str) -> None:
     dead = offset_mappings.Letters("dead", 1, [[7, 2, 1]])
-    some = dataclasses.replace(SOME, lost=1, pipeline=2, dead_letters=dead)
+    routed = (Routed("de", [[6, 0, 1]]),)
+    some = dataclasses.replace(SOME, lost=1, pipeline=2, dead_letters=dead, routed=routed)
     good = orjson.loads(offset_mappings.encode(some)[1])
     assert offset_mappings.decode(orjson.dumps(good)) == some
     wrong: list[Any] = [None, {"a": 1}, 1.5, True, [[1]], [[1, 2, "x"]], [[1, 2, 3, 4]], [1], -1]
@@ -84,6 +103,9 @@ def test_a_field_that_is_missing_or_of_another_type_is_refused(name: str) -> Non
     if name == "dead_letters":
         cases += [{**good, name: {**good[name], part: []}} for part in ("topic", "partition")]
         cases += [{**good, name: {**good[name], "runs": runs}} for runs in (7, [[1, 2]], [[1, 2, "x"]])]
+    if name == "routed":
+        cases += [{**good, name: [{**good[name][0], "runs": runs}]} for runs in (7, [[1, 2]], [[1, 2, "x"]])]
+        cases += [{**good, name: [{**good[name][0], "topic": 7}]}]
     if name not in ("lost", "pipeline", "dead_letters"):
         cases.append({k: v for k, v in good.items() if k != name})
     for case in cases:

@@ -12,7 +12,9 @@ from common.kafka.wire.record_encoder import encode_records
 from common.kafka.wire.records import crc32
 from common.link import frame
 from common.link.frame import Frame
+from common.pipeline.definition import definition
 from common.pipeline.engine import Engine, Outcome
+from common.pipeline.route_names import has_routes, routed_topics
 from tests.support.pipelines import (
     FEW,
     FIRST_OFFSET,
@@ -158,3 +160,38 @@ def test_what_goes_on_can_be_framed_and_is_read_again_as_it_is(some: Any, times:
     assert list(again.offsets) == offsets and again.batch.to_pylist() == found.rows.to_pylist()
     sections = list(encode_records(found.rows, 1 << 20))
     assert sum(section.count for section in sections) == len(offsets)
+
+
+def test_the_first_case_that_holds_says_where_a_record_goes() -> None:
+    cases = [
+        {"when": {"value.a": 1}, "topic": "one"},
+        {"when": {"value.a": {"exists": True}}, "topic": "{link}.{topic}"},
+    ]
+    values = [b'{"a":1}', b'{"a":2}', b"{}", b"{", None]
+    given: Any = [(None, v, None, 0) for v in values]
+    found = applied(pipeline({"route": {"cases": cases}}, onError="skip"), given)
+    assert found.topics == ["one", "link.orders", None, None]
+    assert found.outcomes.tolist() == [Outcome.KEPT] * 3 + [Outcome.FAILED, Outcome.KEPT]
+    found = applied(pipeline({"route": {"cases": cases, "else": "rest"}}, onError="skip"), given)
+    assert found.topics == ["one", "link.orders", "rest", "rest"]
+
+
+def test_a_route_takes_what_earlier_stages_leave_and_only_what_it_is_for() -> None:
+    stages = [
+        {"filter": {"drop": {"value.b": 1}}},
+        {"when": {"header.x-a": {"exists": True}}, "route": {"topic": "eu.{topic}"}},
+    ]
+    values = [(b'{"b":1}', [("x-a", b"")]), (b"{}", None), (b"{}", [("x-a", b"")])]
+    found = applied(pipeline(*stages), [(None, value, headers, 0) for value, headers in values])
+    assert found.topics == [None, "eu.orders"] and len(found.rows) == 2
+    nothing = applied(pipeline(*stages), [(None, b"{}", None, 0)])
+    assert nothing.routed is None and nothing.topics == [None]
+
+
+def test_the_topics_of_routes_are_told_by_the_definition_alone() -> None:
+    cases = [{"when": {"size": 1}, "topic": "a.{link}"}, {"when": {"size": 2}, "topic": "b"}]
+    stage = {"route": {"cases": cases, "else": "{topic}.rest"}}
+    told = definition(pipeline({"headers": {"remove": ["x"]}}, stage, topics=["o.*"]), KEYS).decode()
+    assert has_routes(told) and routed_topics(told, "orders", "l") == {"a.l", "b", "orders.rest"}
+    assert routed_topics(told, "returns", "l") == frozenset()
+    assert not has_routes(definition(pipeline(*STAGES), KEYS).decode())

@@ -71,9 +71,24 @@ FILE = Path("pipeline.yaml")
             )
         ),
         ("- key: value.id", "- schema-ids", 13, "flow 1, stage 5: schema-ids is not built yet"),
-        ("- key: value.id", "- route: {}", 13, "flow 1, stage 5, route: route is not built yet"),
         ("- key: value.id", "- python: acme.stages", 13, "flow 1, stage 5, python: string should match pattern"),
         ("- key: value.id", "- python: 'acme:f()'", 13, "flow 1, stage 5, python: string should match pattern"),
+        *(
+            ("- key: value.id", f"- route: {{{given}}}", 13, f"flow 1, stage 5, route{message}")
+            for given, message in (
+                ("", ": give topic or cases"),
+                ("topic: a, cases: [{when: {value.a: 1}, topic: b}]", ": give topic or cases"),
+                ("topic: a, else: b", ".else: stands beside cases"),
+                ("topic: 'a/b'", ".topic: 'a/b' is not a legal name"),
+                ("topic: 'a.{partition}'", ".topic: 'a.{partition}': {partition} is none of {topic}, {link}"),
+                ("topic: a, partition: hash", ".partition: hash is not built yet"),
+                ("topic: a, partition: any", ".partition: input should be 'same'"),
+                ("cases: []", ".cases: nothing is in it"),
+                ("cases: [{when: {size: a}, topic: b}]", ".cases.1.when.size.in: size is a number"),
+                ("cases: [{topic: b}]", ".cases.1.when: is missing"),
+            )
+        ),
+        ("- when: {v", "- route: {topic: a}\n      - when: {v", 11, "stage 4, route: comes last: no stage stands"),
         ("- key: value.id", "- {}", 13, "flow 1, stage 5: which stage?"),
         ("- key: value.id", "- {key: a, timestamp: b}", 13, "one stage an entry, not key and timestamp"),
         ("- key: value.id", "- key: 'a[*]'", 13, "flow 1, stage 5, key: takes a field or a header"),

@@ -72,6 +72,24 @@ conditions = all_of() | st.lists(all_of(), min_size=1, max_size=2)
 JSON = {"key": "json", "value": "json"}
 
 
+routed_to = st.sampled_from(["de", "eu.{topic}", "{link}.{topic}"])
+routes = st.fixed_dictionaries(
+    {
+        "cases": st.lists(
+            st.fixed_dictionaries({"when": conditions, "topic": routed_to}), min_size=1, max_size=3
+        )
+    },
+    optional={"else": routed_to, "partition": st.just("same")},
+) | st.fixed_dictionaries({"topic": routed_to})
+
+
+@FEW
+@given(routes, st.none() | conditions, conditions, batches)
+def test_route(options: Any, when: Any, drop: Any, records: Any) -> None:
+    stage = {"route": options} | ({} if when is None else {"when": when})
+    judged_alike(pipeline({"filter": {"drop": drop}}, stage, **JSON), records)
+
+
 @FEW
 @given(conditions, st.sampled_from(["keep", "drop"]), st.sampled_from(["drop", "tombstone"]), batches)
 def test_filter(found: Any, which: str, otherwise: str, records: Any) -> None:

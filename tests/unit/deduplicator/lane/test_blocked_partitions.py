@@ -130,3 +130,38 @@ def test_what_could_not_be_written_for_want_of_dead_letters_is_gone_back_for_onc
         blocked.go_back_where_cleared()
     assert blocked.first_returning(40) == 31
     blocked.go_back_where_cleared()
+
+
+def route_to(found: BlockedPartitions, name: str, **more: Any) -> None:
+    said = {"topic": "orders", "topic_id": "id", "partitions": 1, "max_message_bytes": 1, "destination": name}
+    found.term.state.apply(found.term.state.position, encode("route", **said, **more))
+
+
+@pytest.mark.parametrize("inherited", [False, True])
+def test_what_stands_still_for_a_route_goes_on_once_that_is_fit_and_not_before(inherited: bool) -> None:
+    """Otherwise it would go back again and again, for a destination that was never at fault."""
+    blocked, _, _ = troubles(31, 10)
+    go_to(blocked, "copy")
+    route_to(blocked, "de", refused="it is full")
+    if inherited:
+        blocked.skip(KEY, frame(10, 15), 31, HaltReason.REFUSED, "it is full")
+    blocked.skip(KEY, frame(10, 15), 31, HaltReason.REFUSED, "it is full", to="de")
+    blocked.go_back_where_cleared()
+    route_to(blocked, "de")
+    blocked._unavailable.aside["de", 0] = SimpleNamespace(reason="x")  # type: ignore[assignment]
+    blocked.go_back_where_cleared()
+    blocked._unavailable.aside.clear()
+    with pytest.raises(Again, match="de: fit again"):
+        blocked.go_back_where_cleared()
+    assert blocked.first_returning(40) == 31
+
+
+def test_a_record_without_a_key_stands_still_until_its_route_is_not_compacted() -> None:
+    blocked, _, _ = troubles(31, 10)
+    go_to(blocked, "copy")
+    route_to(blocked, "de", compacted=True)
+    blocked.skip(KEY, frame(10, 15), 31, HaltReason.NO_KEY, "no key", to="de")
+    blocked.go_back_where_cleared()
+    route_to(blocked, "de", compacted=False)
+    with pytest.raises(Again, match="de: fit again"):
+        blocked.go_back_where_cleared()

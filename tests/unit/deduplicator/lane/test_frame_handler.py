@@ -6,6 +6,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+import orjson
 import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError
@@ -18,6 +20,7 @@ from common.link.control_records import Destination
 from common.link.control_state import Control
 from common.link.frame import Frame, encode_headers, pack
 from common.link.frame_errors import merged
+from common.link.frame_routes import with_routes
 from common.link.halt_reasons import HaltReason
 from deduplicator.lane.frame_handler import CommitFirst, FrameHandler
 from deduplicator.lane.hanging import Unsettled
@@ -70,6 +73,8 @@ class Recorder:
         self.trace = None
         self.produced: list[tuple[str, list[int]]] = []
         self.skipped: list[tuple[str, int | None]] = []
+        self.told: list[tuple[str, str | None]] = []
+        self.plan = SimpleNamespace(link="link")
         self.stuck: dict[Any, Any] = {}
 
     def begin(self) -> None:
@@ -81,17 +86,25 @@ class Recorder:
     def takes_whole(self, wholes: Any, destination: Any) -> bool:
         return not destination.compacted
 
-    def produce(self, moved: Any, rows: Rows | BatchFrame) -> None:
+    def produce(self, moved: Any, rows: Rows | BatchFrame, to: Destination) -> None:
         offsets = list(rows.offsets) if isinstance(rows, Rows) else []
-        self.produced.append((moved.destination.topic, offsets))
+        self.produced.append((to.topic, offsets))
 
     def produce_letters(self, _: Any, __: Frame, failed: Rows, topic: DeadLetters) -> None:
         self.produced.append((topic.topic, list(failed.offsets)))
 
     def skip(
-        self, key: Any, frame: Frame, offset: int, reason: str, detail: str, available: int | None = None
+        self,
+        key: Any,
+        frame: Frame,
+        offset: int,
+        reason: str,
+        detail: str,
+        available: int | None = None,
+        to: str | None = None,
     ) -> None:
         self.skipped.append((reason, available))
+        self.told.append((detail, to))
 
 
 def judgement() -> tuple[FrameHandler, Recorder, Control]:
@@ -309,10 +322,10 @@ def test_frames_for_what_is_set_aside_are_skipped_and_those_beside_it_delivered(
     go_to(control, "orders")
     judge.state.next["id", 1] = 0
     reason = HaltReason.GONE if gone else HaltReason.UNAVAILABLE
-    judge._unavailable.aside["orders", 1] = SimpleNamespace(reason=reason, detail="why")  # type: ignore[assignment]
+    judge._destinations._unavailable.aside["orders", 1] = SimpleNamespace(reason=reason, detail="why")  # type: ignore[assignment]
     take(judge, Message(0, 0, [b"k"]))
     recorder.moved.clear()
-    judge._unavailable.aside["orders", 0] = judge._unavailable.aside["orders", 1]
+    judge._destinations._unavailable.aside["orders", 0] = judge._destinations._unavailable.aside["orders", 1]
     take(judge, Message(1, 1, [b"k"]))
     assert recorder.produced == [("orders", [0])] and recorder.skipped == [(reason, None)]
 
@@ -367,7 +380,7 @@ def test_behind_a_record_that_can_not_be_delivered_there_are_no_dead_letters() -
     go_to(control, "copy")
     piped(control, "dead-letter")
     letters_to(control)
-    recorder.bad[KEY] = (2, HaltReason.TOO_LARGE, "why")
+    recorder.bad[KEY] = (2, HaltReason.TOO_LARGE, "why", "copy")
     take(judge, WithFailures(0, 0, [None, b"k", None, b"k", None]))
     assert recorder.produced == [("copy", [1]), ("dead", [0])]
     assert recorder.skipped == [(HaltReason.TOO_LARGE, 3)] and judge.state.next[KEY] == 2
@@ -384,14 +397,14 @@ def test_frames_with_dead_letters_wait_for_their_topic_and_halt_where_it_is_refu
     take(judge, frame)
     assert recorder.skipped == [(HaltReason.DEAD_LETTERS, None)] and recorder.produced == []
     letters_to(control)
-    judge._unavailable.aside["dead", 0] = SimpleNamespace(detail="no leader")  # type: ignore[assignment]
+    judge._destinations._unavailable.aside["dead", 0] = SimpleNamespace(detail="no leader")  # type: ignore[assignment]
     take(judge, WithFailures(1, 0, [None, b"k"]))
     assert recorder.skipped == [(HaltReason.DEAD_LETTERS, None)] * 2
-    judge._unavailable.aside.clear()
-    judge._unavailable.unsettled["dead", 0] = KafkaError(KafkaError._STATE)
+    judge._destinations._unavailable.aside.clear()
+    judge._destinations._unavailable.unsettled["dead", 0] = KafkaError(KafkaError._STATE)
     with pytest.raises(Unsettled):
         take(judge, WithFailures(2, 0, [None, b"k"]))
-    judge._unavailable.unsettled.clear()
+    judge._destinations._unavailable.unsettled.clear()
     take(judge, WithFailures(2, 0, [None, b"k"]))
     assert recorder.produced == [("copy", [1]), ("dead", [0])]
 
@@ -403,3 +416,143 @@ def test_a_frame_with_dead_letters_that_no_pipeline_has_asked_for_is_asked_for_a
     piped(control, "skip")
     take(judge, WithFailures(0, 0, [None, b"k"]))
     assert recorder.skipped == [(HaltReason.MISSING, None)] and recorder.produced == []
+
+
+class WithRoutes(Message):
+    """A frame whose records go to these topics, None to the link's own destination; those whose topic is ""
+    are some that a stage failed on, those of `no_key` have none."""
+
+    def __init__(self, offset: int, start: int, to: list[str | None], no_key: tuple[int, ...] = ()) -> None:
+        at = [*range(start, start + len(to))]
+        keys = [None if n in no_key else b"k" for n in at]
+        given = encode_rows(at, [1] * len(at), [1] * len(at), keys, [b"v"] * len(at), None)
+        why = {n: ("stage 1 (mask)", "bad") for n, name in zip(at, to, strict=True) if name == ""}
+        kept = given.filter(pa.array([name != "" for name in to], pa.bool_()))
+        rows, failed = merged(given, kept, why, False) if why else (given, None)
+        topics = sorted({name for name in to if name})
+        numbers = np.array([topics.index(n) if n else -1 for n in to if n != ""], np.int16)
+        rows, topics_of = with_routes(rows, kept.column(0), topics, numbers)
+        self._offset, self._value = offset, pack(rows).to_pybytes()
+        self.frame = Frame(
+            "c", "orders", "id", 0, start, start + len(to), len(kept), "w", pipeline=1, failed=failed,
+            routes=topics_of,
+        )  # fmt: skip
+        self._headers = encode_headers(self.frame, self._value)
+
+
+def routed_to(control: Control, *names: str, **more: Any) -> None:
+    """A pipeline that names these, and what was found of each."""
+    cases = [{"when": {"size": 1}, "topic": name} for name in names]
+    flows = [{"topics": [".*"], "onError": "dead-letter", "stages": [{"route": {"cases": cases}}]}]
+    definition = orjson.dumps({"flows": flows}).decode()
+    control.apply(control.position, encode("pipeline", n=1, definition=definition, sha256=""))
+    for name in names:
+        go_by_route(control, name, **more)
+
+
+def go_by_route(control: Control, name: str, **more: Any) -> None:
+    said = {"topic": "orders", "topic_id": "id", "partitions": 1, "max_message_bytes": 1 << 20} | more
+    control.apply(control.position, encode("route", **said, destination=name))
+
+
+def test_records_go_where_their_frame_says_once_and_its_dead_letters_beside_them() -> None:
+    """Promise: each record of a frame goes to one topic, those that were seen to none again, and what is left
+    out for it is one offset, `next`, for all of them."""
+    judge, recorder, control = judgement()
+    go_to(control, "copy")
+    letters_to(control)
+    routed_to(control, "de", "fr")
+    judge.state.next[KEY] = 1
+    take(judge, WithRoutes(0, 0, ["de", "de", None, "fr", "", "de", None]))
+    assert sorted(recorder.produced) == [("copy", [2, 6]), ("de", [1, 5]), ("dead", [4]), ("fr", [3])]
+    moved = recorder.moved[KEY]
+    assert (moved.records, moved.duplicates, moved.next, moved.destination.topic) == (5, 1, 7, "copy")
+    take(judge, WithRoutes(1, 3, ["fr", "", "de", None]))
+    assert len(recorder.produced) == 4, "seen"
+
+
+def test_a_route_that_is_called_as_the_own_destination_is_that() -> None:
+    judge, recorder, control = judgement()
+    go_to(control, "copy")
+    routed_to(control, "de")
+    control.apply(
+        control.position,
+        encode("pipeline", n=2, sha256="", definition=control.pipelines[1].definition.replace("de", "copy")),
+    )
+    take(judge, WithRoutes(0, 0, ["copy", None, "copy"]))
+    assert recorder.produced == [("copy", [0, 1, 2])]
+
+
+def test_a_frame_waits_for_the_topics_of_its_routes_and_is_held_where_one_is_refused() -> None:
+    judge, recorder, control = judgement()
+    go_to(control, "copy")
+    routed_to(control, "de", "fr")
+    control.routes.clear()
+    frame = WithRoutes(0, 0, ["de", None, "fr"])
+    with pytest.raises(Waiting):
+        take(judge, frame)
+    go_by_route(control, "de")
+    with pytest.raises(Waiting):
+        take(judge, frame)
+    go_by_route(control, "fr", refused="it is full")
+    take(judge, frame)
+    assert recorder.skipped == [(HaltReason.REFUSED, None)] and recorder.told == [("it is full", "fr")]
+    go_by_route(control, "fr", refused="it was deleted", gone=True)
+    take(judge, WithRoutes(1, 0, ["de", None, "fr"]))
+    assert recorder.skipped[1:] == [(HaltReason.GONE, None)]
+    go_by_route(control, "fr")
+    unavailable: Any = judge._destinations._unavailable
+    unavailable.aside["fr", 0] = SimpleNamespace(reason="no-leader", detail="none")
+    take(judge, WithRoutes(2, 0, ["fr"]))
+    assert recorder.skipped[2:] == [("no-leader", None)] and recorder.told[2:] == [("none", "fr")]
+    take(judge, WithRoutes(3, 0, ["de", None]))
+    assert recorder.produced == [("de", [0]), ("copy", [1])], "what does not go there goes on"
+    unavailable.aside.clear()
+    unavailable.unsettled["fr", 0] = KafkaError(KafkaError._STATE)
+    with pytest.raises(Unsettled):
+        take(judge, WithRoutes(4, 2, ["fr"]))
+    unavailable.unsettled.clear()
+    take(judge, WithRoutes(4, 2, ["fr"]))
+    assert recorder.produced[2:] == [("fr", [2])]
+
+
+def test_a_partition_that_came_later_waits_until_the_topic_of_its_route_has_grown() -> None:
+    judge, _, control = judgement()
+    go_to(control, "copy")
+    routed_to(control, "de", partitions=0)
+    with pytest.raises(Waiting):
+        take(judge, WithRoutes(0, 0, ["de"]))
+
+
+def test_a_route_that_no_pipeline_has_is_asked_for_again() -> None:
+    """Its topic would be waited for in vain, and all beside it would wait too."""
+    judge, recorder, control = judgement()
+    go_to(control, "copy")
+    routed_to(control, "de")
+    take(judge, WithRoutes(0, 0, ["other"]))
+    assert recorder.skipped == [(HaltReason.MISSING, None)] and recorder.produced == []
+    assert "pipeline 1 takes none there" in recorder.told[0][0]
+
+
+def test_a_record_without_a_key_stops_at_a_route_that_is_compacted_and_names_it() -> None:
+    judge, recorder, control = judgement()
+    go_to(control, "copy")
+    letters_to(control)
+    routed_to(control, "de", compacted=True)
+    take(judge, WithRoutes(0, 0, ["de", None, "", "de", "de"], no_key=(1, 3)))
+    assert sorted(recorder.produced) == [("copy", [1]), ("de", [0]), ("dead", [2])]
+    assert recorder.skipped == [(HaltReason.NO_KEY, 4)] and recorder.told[0][1] == "de"
+    assert judge.state.next[KEY] == 3
+
+
+def test_a_release_that_knows_no_routes_halts_the_partition_by_name() -> None:
+    """Promise: it delivers nothing of a frame with routes, and says that the replicator is of another
+    release. What it reads is the frame without the header that it does not know."""
+    judge, recorder, control = judgement()
+    go_to(control, "copy")
+    frames = [WithRoutes(number, 0, ["de", None]) for number in range(2)]
+    for frame in frames:
+        frame._headers = [one for one in frame._headers if one[0] != "routes"]
+        take(judge, frame)
+    assert recorder.skipped == [(HaltReason.MISSING, None), (HaltReason.UNREADABLE, None)]
+    assert "the replicator is of another release" in recorder.told[1][0] and recorder.produced == []

@@ -23,7 +23,7 @@ from common.link.control_records import Destination
 from common.link.frame import Frame
 from common.link.frame_errors import merged, split
 from common.link.halt_reasons import HaltReason
-from common.link.offset_mappings import Letters
+from common.link.offset_mappings import Letters, Routed
 from common.link.offset_mappings import decode as mapping
 from deduplicator.lane.moved import Moved
 from deduplicator.lane.offset_runs import Run
@@ -379,5 +379,69 @@ def test_a_dead_letter_that_is_too_large_is_found_and_its_topic_named() -> None:
     assert [count for _, count, _ in broker.batches] == [1, 1]
     with pytest.raises(Again):
         transaction.commit()
-    at, reason, detail = transaction.bad[KEY]
-    assert (at, reason) == (3, HaltReason.TOO_LARGE) and "max.message.bytes of dead allows" in detail
+    at, reason, detail, topic = transaction.bad[KEY]
+    assert (at, reason, topic) == (
+        3,
+        HaltReason.TOO_LARGE,
+        "dead",
+    ) and "max.message.bytes of dead allows" in detail
+
+
+def to(topic: str, most_bytes: int = 1_000_000) -> Destination:
+    return Destination(topic, 1, most_bytes, None, {})
+
+
+def test_records_of_routes_go_with_the_transaction_and_its_mapping_tells_where_they_are() -> None:
+    broker = Broker()
+    transaction, moved = begun(broker)
+    transaction.produce(moved, rows([0, 1]))
+    transaction.commit()
+    transaction.open, broker._waiting = False, []
+    moved = under_way(transaction)
+    transaction.produce(moved, rows([2, 5]))
+    transaction.produce(moved, rows([3, 4, 7]), to("fr"))
+    transaction.produce(moved, rows([6]), to("de"))
+    assert transaction.written() == {("orders", 0), ("fr", 0), ("de", 0)}
+    assert transaction._predicted() is None, "where a routed record will lie is not foreseen"
+    transaction.commit()
+    assert [(topic, count) for topic, count, _ in broker.batches[1:]] == [("orders", 2), ("fr", 3), ("de", 1)]
+    (told,) = broker.mappings[1:]
+    assert told.runs == [[2, 3, 1], [5, 4, 1]]
+    assert told.routed == (Routed("de", [[6, 8, 1]]), Routed("fr", [[3, 5, 2], [7, 7, 1]]))
+
+
+def test_a_routed_record_that_is_not_acknowledged_is_an_unclean_end() -> None:
+    broker = Broker(error=KafkaError.NOT_ENOUGH_REPLICAS)
+    transaction, moved = begun(broker)
+    transaction.produce(moved, rows([3]), to("de"))
+    with pytest.raises(UncleanTransaction):
+        transaction.commit()
+    assert broker.committed == 0
+
+
+def test_a_routed_record_whose_report_has_not_come_is_an_unclean_end() -> None:
+    broker = Broker()
+    transaction, moved = begun(broker)
+    transaction.produce(moved, rows([3]), to("de"))
+    broker._waiting = []
+    with pytest.raises(UncleanTransaction, match="not all reported"):
+        transaction.commit()
+    assert broker.committed == 0
+
+
+def test_a_routed_record_that_is_too_large_is_found_and_its_topic_named() -> None:
+    broker = Broker(error=KafkaError.MSG_SIZE_TOO_LARGE)
+    transaction, moved = begun(broker)
+    transaction.produce(moved, rows([3, 4]), to("de"))
+    with pytest.raises(Again):
+        transaction.commit()
+    assert not transaction.bad
+    transaction.open, transaction.moved, broker._waiting, broker.batches = False, {}, [], []
+    moved = under_way(transaction)
+    transaction.produce(moved, rows([3, 4]), to("de"))
+    assert [count for _, count, _ in broker.batches] == [1, 1]
+    with pytest.raises(Again):
+        transaction.commit()
+    at, reason, detail, topic = transaction.bad[KEY]
+    assert (at, reason, topic) == (3, HaltReason.TOO_LARGE, "de")
+    assert "max.message.bytes of de allows" in detail

@@ -82,7 +82,7 @@ def leading(monkeypatch: pytest.MonkeyPatch) -> Callable[[Table], Deduplicator]:
     """A deduplicator with two staging partitions that has taken over a link with that table."""
 
     def lead(table: Table) -> Deduplicator:
-        for name in ("Destinations", "LetterTopic", "AclReplication"):
+        for name in ("Destinations", "LetterTopic", "RouteTopics", "AclReplication"):
             monkeypatch.setattr(main, name, lambda *_: SimpleNamespace(settle=lambda again: None))
         monkeypatch.setattr(StateTable, "of", lambda *_: table)
         monkeypatch.setattr(main, "Folding", lambda *_: SimpleNamespace(close=lambda: None))

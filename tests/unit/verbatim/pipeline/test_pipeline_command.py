@@ -91,6 +91,32 @@ def test_what_is_otherwise_than_expected_is_told(tmp_path: Path, old: str, new: 
     assert result.exit_code == 1 and difference in result.stdout, result.output
 
 
+ROUTED = """\
+version: 1
+flows:
+  - topics: [events]
+    value: json
+    stages: [{route: {cases: [{when: {country: DE}, topic: events.de}, {when: {country: FR}, topic: '{topic}.fr'}]}}]
+tests:
+  - given: {topic: events, value: {country: DE}}
+    expect: {topic: events.de}
+  - given: {topic: events, value: {country: FR}}
+    expect: {topic: {matches: '.*\\.fr'}}
+  - given: {topic: events, value: {}}
+    expect: {topic: null, value: {}}
+"""
+
+
+def test_where_a_record_is_routed_to_can_be_expected(tmp_path: Path) -> None:
+    result = run(tmp_path, ROUTED, "--show")
+    assert result.exit_code == 0, result.output
+    assert "events/0 offset 0: kept, to events.fr" in result.stdout
+    result = run(tmp_path, ROUTED.replace("topic: null", "topic: events"))
+    assert result.exit_code == 1 and 'topic: expected "events", found null' in result.stdout
+    result = run(tmp_path, ROUTED.replace("{country: FR}, topic", "{country: IT}, topic"))
+    assert result.exit_code == 1 and "topic: null does not match" in result.stdout
+
+
 def test_the_same_as_json(tmp_path: Path) -> None:
     result = run(tmp_path, TEXT.replace("last: 4", "last: 3"), "--output", "json")
     told = json.loads(result.stdout)

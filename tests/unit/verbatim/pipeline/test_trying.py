@@ -10,7 +10,7 @@ from common.errors import SettingsError
 from common.kafka.wire.records import encode_rows
 from common.pipeline.engine import Engine
 from tests.support.pipelines import KEYS, pipeline, rows_of
-from verbatim.pipeline.trying import TopicTried, Tried, differing, lines, tried
+from verbatim.pipeline.trying import TopicTried, Tried, differing, lines, record_lines, tried
 
 ROWS = {
     ("orders", 3): rows_of(
@@ -158,3 +158,13 @@ def test_the_engine_sees_where_records_are_from() -> None:
     rows = {("orders", 7): encode_rows([5], [1], [1], [None], [b"v"], None)}
     (record,) = tried(Engine(made, KEYS), "l", rows)["orders"].records
     assert record.after is not None and record.after["headers"] == [["from", "l/orders/7@5"]]
+
+
+def test_records_that_go_elsewhere_come_out_differently() -> None:
+    route = {"cases": [{"when": {"value.a": 1}, "topic": "one"}], "else": "two"}
+    options = {"topics": ["orders"], "onError": "skip"}
+    one = tried(Engine(pipeline({"route": route}, **options), KEYS), "link", ROWS)["orders"]
+    assert [record.topic for record in one.records] == ["one", "two", None, "two"]
+    assert list(record_lines("orders", one.records[0])) == ["orders/3 offset 40: kept, to one"]
+    other = tried(Engine(pipeline({"route": route | {"else": "three"}}, **options), KEYS), "link", ROWS)
+    assert [a.offset for a, _ in differing(one, other["orders"])] == [41, 43]

@@ -10,13 +10,16 @@ from typing import Any
 import pytest
 
 from common.link.control_records import NO_FLOWS, PipelineVersion
+from common.link.control_state import Control
 from common.pipeline.definition import definition, sha256
 from common.pipeline.engine import Engine
 from common.pipeline.models import Pipeline
 from replicator.driver.pipeline_file import NONE, Configured
+from tests.support.control_json import encode
 from tests.support.pipelines import KEYS, pipeline
 from verbatim.plan.pipelines import PipelineLook, TopicFlow
-from verbatim.plan.report import PlanReport, TopicPlan, as_json, as_text
+from verbatim.plan.report import PlanReport, RoutePlan, TopicPlan, as_json, as_text
+from verbatim.plan.routes import look
 
 FILTER: dict[str, Any] = {"filter": {"drop": {"value.a": 1}}}
 HMAC: dict[str, Any] = {"mask": {"key": "k1", "fields": {"a": "hmac"}}}
@@ -98,6 +101,7 @@ def test_each_topic_has_the_first_flow_that_takes_it_and_what_it_is_beside_the_n
         ({"sql": "SELECT * FROM records WHERE key <> 'a'"}, [], ["stage 1 (sql) may leave records out"]),
         (FILTER, [], ["`otherwise: tombstone` deletes it"]),
         ({"filter": {"drop": {"value.a": 1}, "otherwise": "tombstone"}}, [], []),
+        ({"route": {"topic": "b"}}, [], ["stage 1 (route) takes records elsewhere"]),
     ],
 )
 def test_what_does_not_go_with_a_compacted_topic_is_refused_or_warned_of(
@@ -139,7 +143,9 @@ def test_a_plan_shows_it() -> None:
     look = PipelineLook(configured(pipeline(HMAC)), versions(pipeline(FILTER)))
     report = PlanReport("l", pipeline=look.version())
     report.topics.append(TopicPlan("orders", "id", 1, "orders", "there", pipeline=look.topic("orders")))
+    report.topics[0].routes = [RoutePlan("de", "make"), RoutePlan("fr", "refused", "it is full")]
     text = "\n".join(as_text(report))
+    assert text.count("; routed to de (to be made), fr (refused)") == 1
     assert "pipeline: version 2 would be written, beside version 1 changed (sha256 " in text
     assert "; flow 1, changed" in text
     told = as_json(report)
@@ -147,3 +153,30 @@ def test_a_plan_shows_it() -> None:
         "flow": 1,
         "state": "changed",
     }
+
+
+def test_a_plan_names_where_records_are_routed_to_and_what_is_refused_there() -> None:
+    cases = [{"when": {"size": size}, "topic": name} for size, name in enumerate(("de", "fr", "it", "own"))]
+    state = Control()
+    told = definition(pipeline({"route": {"cases": cases}}, topics=["orders"]), {}).decode()
+    state.apply(0, encode("pipeline", n=1, definition=told, sha256=""))
+    verdicts: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("de", {}), ("fr", {"refused": "it is full"}), ("it", {"compacted": True}), ("old", {})
+    )  # fmt: skip
+    for name, more in verdicts:
+        said = {"topic": "orders", "topic_id": "id", "partitions": 1, "max_message_bytes": 1}
+        state.apply(state.position, encode("route", **said, destination=name, **more))
+    report = PlanReport(
+        "l", topics=[TopicPlan("orders", "id", 1, "own", "there"), TopicPlan("x", "y", 1, "x", "there")]
+    )
+    look(report, state, "link", lambda name: "make" if name == "de" else "there")
+    assert report.topics[0].routes == [
+        RoutePlan("de", "make"), RoutePlan("fr", "refused", "it is full"), RoutePlan("it", "there")
+    ]  # fmt: skip
+    assert report.topics[1].routes == []
+    assert report.failures == ["topic orders, records that are routed: it is full"]
+    (warning,) = report.warnings
+    assert "routes to it, which is compacted" in warning
+    report = PlanReport("l", topics=[TopicPlan("orders", "id", 1, "own", "there")])
+    look(report, Control(), "link", lambda _: "make")
+    assert report.topics[0].routes == []

@@ -14,7 +14,7 @@ from common.link.permissions import SOURCE, TARGET, needed_on
 from tests.simulation.world import settings
 from verbatim.plan import granted_rights
 from verbatim.plan.granted_rights import Granted
-from verbatim.plan.report import PlanReport, TopicPlan
+from verbatim.plan.report import PlanReport, RoutePlan, TopicPlan
 from verbatim.plan.requirements import Requirements
 
 SETTINGS = settings(REPLICATION_FACTOR="2")
@@ -69,6 +69,17 @@ def test_rights_that_are_missing_are_named_with_their_cluster_and_topic(
         f"target, topic {SETTINGS.staging_topic}: DELETE not allowed; grant it",
         "target, topic copy: WRITE not allowed; grant it",
     ]
+
+
+def test_topics_that_records_are_routed_to_need_what_destinations_need(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clusters = Clusters(monkeypatch, de=Granted(frozenset({"DESCRIBE"}), 2))
+    routes = [RoutePlan("de", "there"), RoutePlan("fr", "refused", "it is full")]
+    report = PlanReport("l", topics=[TopicPlan("t", "id", 1, "copy", "there", routes=routes)])
+    Requirements(SETTINGS, clusters.source, clusters.target, report).check_topics()
+    (failure,) = report.failures
+    assert failure.startswith("target, topic de: ") and "WRITE" in failure
 
 
 def test_topics_with_fewer_replicas_than_must_be_in_sync_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

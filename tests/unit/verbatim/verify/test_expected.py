@@ -28,8 +28,9 @@ from verbatim.verify.comparison import Batch, Kind, PartitionReport
 from verbatim.verify.control import Said
 from verbatim.verify.expected import Pipelines
 from verbatim.verify.letters import Letter, LetterCheck, Letters, expired
+from verbatim.verify.link_mappings import Mappings
 from verbatim.verify.partition_check import LinkContext, Pair, check_partition
-from verbatim.verify.reading import Mappings, TopicState
+from verbatim.verify.reading import TopicState
 
 TOPIC, LINK = "orders", "link"
 OWN = "tests.support.own_stages"
@@ -153,7 +154,7 @@ def checked(
     letters = Letters(LINK, "c")
     for letter in link.letters:
         letters.add(*letter)
-    with Mappings("c", {TOPIC: ("id", TOPIC)}) as mappings:
+    with Mappings("c", {TOPIC: ("id", (TOPIC,))}) as mappings:
         for mapping in link.mappings:
             mappings.add(offset_mappings.encode(mapping)[1], first_of_log=mapping.start == 0)
         clusters: Any = {"source": source, "destination": destination}
@@ -162,7 +163,7 @@ def checked(
             mappings=mappings,
             said=said,
             hear=lambda: said.pipelines.update(dict.fromkeys(new, "")),
-            destinations={TOPIC: TOPIC},
+            destinations={TOPIC: [TOPIC]},
             from_earliest=True,
             clusters=None,
             sample=sample,

@@ -12,9 +12,10 @@ from verbatim.verify.comparison import Batch, Kind, PartitionReport, digest
 from verbatim.verify.control import Said
 from verbatim.verify.expected import Pipelines
 from verbatim.verify.letters import Letters
+from verbatim.verify.link_mappings import PartitionMappings
 from verbatim.verify.mappings import Runs
 from verbatim.verify.partition_check import LinkContext, Pair, check_partition
-from verbatim.verify.reading import LogStartMoved, PartitionMappings, TopicState
+from verbatim.verify.reading import LogStartMoved, TopicState
 
 
 def record(number: int) -> bytes:
@@ -80,7 +81,7 @@ def checked(
         **cluster,
         said=Said("l"),
         hear=lambda: None,
-        destinations={"t": "d"},
+        destinations={"t": ["d"]},
         from_earliest=True,
         clusters=None,
         sample=sample,

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from verbatim.verify.common_part import Plan
 from verbatim.verify.comparison import Kind, PartitionReport, digest
+from verbatim.verify.link_mappings import Mappings, Topics
 from verbatim.verify.mappings import Runs
 from verbatim.verify.partition import Comparison
-from verbatim.verify.reading import Mappings
 from verbatim.verify.several import Claims, claimed, leave_out_unmapped, report_unclaimed, visible_below
 
 
@@ -131,7 +131,7 @@ def mapping(topic: str, topic_id: str, start: int, found: list[list[int]], to: s
 
 
 def test_what_lies_in_a_destination_is_known_also_of_topics_that_are_gone_made_again_or_renamed() -> None:
-    topics = {"a": ("id", "all"), "b": ("id", "elsewhere")}
+    topics: Topics = {"a": ("id", ("all",)), "b": ("id", ("elsewhere",))}
     with Mappings("c", topics, several=True) as found:
         for value in (
             mapping("a", "before", 0, [[0, 0, 2]]),
@@ -150,7 +150,7 @@ def test_what_lies_in_a_destination_is_known_also_of_topics_that_are_gone_made_a
 
 
 def test_mappings_tell_from_where_on_none_has_expired() -> None:
-    with Mappings("c", {"a": ("id", "all")}, several=True) as found:
+    with Mappings("c", {"a": ("id", ("all",))}, several=True) as found:
         found.whole_from_ms = 1000.0
         found.add(mapping("a", "id", 5, [[5, 10, 2]]), False, 999)
         assert found.known_from("all", 0) is None

@@ -42,6 +42,7 @@ def test_only_what_a_mask_has_made_is_not_known(stages: list[dict[str, Any]], pa
         {"filter": {"drop": [{"key": "a"}, {"value.email.a": 1}]}},
         {"when": {"value": {"exists": True}}, "headers": {"remove": ["x"]}},
         {"validate": {"schema": {}}},
+        {"route": {"cases": [{"when": {"size": 1}, "topic": "a"}, {"when": {"email": "b"}, "topic": "a"}]}},
     ],
 )
 def test_where_it_decides_nothing_is_known(stage: dict[str, Any]) -> None:
