@@ -48,6 +48,7 @@ class ReplicatorShare(LaneShare):
     partitions_of: dict[str, int]
     partitions_in_all: int
     pipeline: PipelinePlan | None
+    schemas_topic: str
     partitions: list[SourcePartition]
 
 

@@ -20,10 +20,12 @@ from common.kafka.client import clients, topics
 from common.kafka.errors import kafka_error, retriable
 from common.link import identity
 from common.link.control_state import Control
+from common.link.halt_reasons import HaltReason
 from common.link.identity import Link
 from common.link.lane_work import Work
 from common.link.schema_map import encode_id
 from common.link.schema_map_log import SchemaMapLog
+from common.partitions import PartitionId
 from common.ports import Deadline
 from schemas.configured import SchemasFile
 from schemas.copying import FAILED, Copying, Line, Stopped
@@ -52,6 +54,8 @@ class Service(Instance):
         """What became of each version in the last round."""
         self.totals: Counter[str] = Counter()
         self._said: dict[str, str] = {}
+        self._waiting: set[tuple[PartitionId, int | None]] = set()
+        """As they were when the last round began."""
         self._term: Term | None = None
 
     def _run(self) -> int:
@@ -99,6 +103,9 @@ class Service(Instance):
                     if self.file.changed():
                         self._end_term()
                         break
+                    if self._awaited() - self._waiting:
+                        # At once: records wait for what has been registered since.
+                        break
         finally:
             self._end_term()
 
@@ -115,10 +122,16 @@ class Service(Instance):
         state = self.control.refresh(Deadline(CALL_S))
         if state.deposed(NAME, self.term):
             raise Deposed("another instance leads now")
+        self._waiting = self._awaited()
         if self._term is None:
             self._term = Term(self)
         self.lines = self._term.copying.round(destinations(self.settings, state, self.link))
         self._tell()
+
+    def _awaited(self) -> set[tuple[PartitionId, int | None]]:
+        """Partitions of which a record waits for its schema, and where."""
+        halts = self.control.state.halts.copy().items()
+        return {(key, halt.next) for (_, key), halt in halts if halt.reason == HaltReason.SCHEMA_UNKNOWN}
 
     def _end_term(self) -> None:
         if self._term is not None:

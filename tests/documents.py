@@ -27,7 +27,7 @@ from common.config.sources import _FAMILY
 from common.link.halt_reasons import HaltReason
 from common.link.identity import dead_letters_topic, metrics_topic, own_topics
 from common.link.permissions import RIGHTS, commands_table, rights_table
-from common.pipeline import conditions, models, registries, stages
+from common.pipeline import conditions, models, registries, stages, wire
 from replicator.driver.heartbeats import CONFIG as HEARTBEATS
 from verbatim.main import COMMANDS, cli
 
@@ -37,7 +37,8 @@ K8S = ROOT / "k8s"
 PIPELINE_MODELS = (
     *(models.Pipeline, models.Flow, stages.Stage, stages.Filter, conditions.Operators, stages.Headers),
     *(models.OnError, models.DeadLetters, models.Tolerate),
-    *(stages.Mask, stages.Partial, stages.Fields, stages.Validate, stages.Route, stages.Case),
+    *(stages.Mask, stages.Partial, stages.Fields, stages.Validate, wire.Wire, wire.SchemaIds),
+    *(stages.Route, stages.Case),
     *(models.Example, models.Record),
     *(registries.Registries, registries.Registry, registries.Auth, registries.Schemas),
 )

@@ -54,6 +54,12 @@ WAYS: dict[str, tuple[Way, ...]] = {
         ),
         _SKIP,
     ),
+    HaltReason.SCHEMA_UNKNOWN: (
+        Way(
+            "See with `schemas describe` why the schema is not at the target; it goes on by itself once it is"
+        ),
+        _SKIP,
+    ),
     HaltReason.UNREADABLE: (
         Way("Restore the topic, have the producer mended, or leave the topic out"),
         Way("Once the source no longer has the batch, go on behind it", _ACCEPT_LOSS),

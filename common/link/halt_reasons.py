@@ -15,6 +15,7 @@ class HaltReason(StrEnum):
     LOOP = "loop"
     STAGING_REFUSED = "staging-refused"
     STAGE_FAILED = "stage-failed"
+    SCHEMA_UNKNOWN = "schema-unknown"
     # said by both
     UNREADABLE = "unreadable-batch"
     INTERNAL = "internal-error"

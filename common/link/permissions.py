@@ -15,6 +15,7 @@ CLUSTER = "kafka-cluster"
 HEARTBEATS = "with `HEARTBEATS_INTERVAL`"
 METRICS = "with `OTEL_METRICS_EXPORTER=kafka`"
 DEAD_LETTERS = "with `onError: dead-letter`"
+SCHEMA_IDS = "with the stage `schema-ids`; else what has a schema waits"
 MIRROR_MAKER = "with `START_OFFSETS=mirrormaker:...`, until the link has begun"
 
 
@@ -96,6 +97,7 @@ RIGHTS: tuple[Right, ...] = (
     _own(REPLICATOR, "READ", "positions"),
     _own(REPLICATOR, "WRITE", "positions"),
     _own(REPLICATOR, "DESCRIBE", "offset-mappings"),
+    _own(REPLICATOR, "READ", "schemas", SCHEMA_IDS),
     _own(REPLICATOR, "CREATE", "*", "unless they are made by hand"),
     _own(REPLICATOR, "ALTER_CONFIGS", "staging", "where records are larger than 63 MiB"),
     *_common(DEDUPLICATOR),

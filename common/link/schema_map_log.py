@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient
 
 from common.errors import KafkaTimeout, StateError
@@ -29,12 +30,15 @@ class SchemaMapReader:
         self._config = consumer_config
         self._admin = admin
         self._position = 0
-        self._consumer = clients.reader(consumer_config, check_crcs=True)
+        self._consumer: Consumer | None = None
 
     def catch_up(self, deadline: Deadline) -> SchemaMap:
         """Take in all that is there by now. Raises KafkaTimeout, StateError, KafkaException."""
         low, end = clients.watermarks(self._admin, self.topic, 0, deadline)
         begin = max(self._position, low)
+        if self._consumer is None:
+            self._consumer = clients.reader(self._config, check_crcs=True)
+            clients.connect(self._consumer, self.topic, deadline)
         try:
             for message in records(self._consumer, self.topic, {0: (begin, end)}, deadline.left(CALL_S)):
                 try:
@@ -44,13 +48,15 @@ class SchemaMapReader:
         except KafkaTimeout:
             # The client may have gone silent: the next call reads with another.
             self._consumer.close()
-            self._consumer = clients.reader(self._config, check_crcs=True)
+            self._consumer = None
             raise
         self._position = max(begin, end)
         return self.map
 
     def close(self) -> None:
-        self._consumer.close()
+        if self._consumer is not None:
+            self._consumer.close()
+        self._consumer = None
 
 
 class SchemaMapLog(SchemaMapReader):

@@ -89,14 +89,16 @@ class Batch:
 
 @dataclass(frozen=True)
 class Done:
-    """A batch as a stage leaves it, with as many rows: which of them it has changed, which go no further, and
-    which it failed on, why. Reasons show nothing of a record. `to`: where each goes, as
-    common/pipeline/routing.py numbers topics; None: the stage does not say."""
+    """A batch as a stage leaves it, with as many rows: which of them it has changed, which go no further,
+    which it failed on, why, and which wait: why, and for which schema (context and id). Reasons show nothing
+    of a record. `to`: where each goes, as common/pipeline/routing.py numbers topics; None: the stage does not
+    say."""
 
     batch: Batch
     changed: Flags
     left_out: Flags | None = None
     failed: dict[int, str] = field(default_factory=dict)
+    waits: dict[int, tuple[str, tuple[str, int]]] = field(default_factory=dict)
     to: npt.NDArray[np.int16] | None = None
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from common.config.sources import read_text
 from common.errors import SettingsError
-from common.pipeline.models import Pipeline
+from common.pipeline.models import DEFINED, Pipeline
 
 LEAST_KEY_BYTES = 16
 """A shorter key could be guessed."""
@@ -39,7 +39,7 @@ def defined(definition: str, keys: Mapping[str, str]) -> Pipeline:
     """The pipeline of a definition. `keys`: name -> where, as the file says it. Raises SettingsError."""
     try:
         told = {name: what for name, what in json.loads(definition).items() if name != "code"}
-        return Pipeline.model_validate({**told, "keys": dict(keys)})
+        return Pipeline.model_validate({**told, "keys": dict(keys)}, context=DEFINED)
     except (ValueError, TypeError) as error:
         why = str(error).splitlines()[0]
         raise SettingsError(f"a pipeline's definition is not understood: {why}") from None

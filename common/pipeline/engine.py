@@ -4,7 +4,7 @@ became of each. Pure. What follows for those that failed is up to the caller."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import lru_cache
 
@@ -15,7 +15,7 @@ import pyarrow as pa
 from common.pipeline import own_code
 from common.pipeline.batch import Batch, Broken, Done, Origin, Run, flags
 from common.pipeline.columns import Flags
-from common.pipeline.conditions import Formats, alternatives
+from common.pipeline.conditions import alternatives
 from common.pipeline.field_changes import changing_fields
 from common.pipeline.filtering import filtering
 from common.pipeline.header_changes import changing_headers
@@ -24,6 +24,7 @@ from common.pipeline.key_and_timestamp import taking_key, taking_timestamp
 from common.pipeline.masking import masking
 from common.pipeline.models import Flow, Pipeline
 from common.pipeline.routing import OWN, Routed, names, routing
+from common.pipeline.schema_ids import Schema, Targets, mapping_ids, unknown
 from common.pipeline.selecting import CODE, selecting
 from common.pipeline.stages import Stage
 from common.pipeline.validating import validating
@@ -40,15 +41,18 @@ class Outcome(IntEnum):
     """goes on without the value that it had"""
     LEFT_OUT = 3
     FAILED = 4
+    WAITS = 5
+    """for its schema's id at the target"""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A record that a stage failed on. `reason` shows nothing of it."""
+    """A record that a stage failed on, or that waits: then for `schema`. `reason` shows nothing of it."""
 
     offset: int
     stage: str
     reason: str
+    schema: Schema | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +60,16 @@ class Applied:
     """`rows`: what goes on, of `common.kafka.wire.records.ROWS`, in order, with the offsets that they had.
     `outcomes`: an Outcome for each record that came in. `failures`: in the order of offsets. `on_error`:
     what the flow says of them, in a word, or `halt` where a stage is broken, which the first record stands
-    for; `payload`: whether their dead letters have the records in them. `routed`: where each of `rows` goes;
-    None: all of them to the link's own destination."""
+    for; `payload`: whether their dead letters have the records in them. `waits`: those that wait, and
+    nothing behind them may pass. `routed`: where each of `rows` goes; None: all of them to the link's own
+    destination."""
 
     rows: pa.RecordBatch
     outcomes: npt.NDArray[np.int8]
     failures: list[Failure]
     on_error: str
     payload: bool = False
+    waits: list[Failure] = field(default_factory=list)
     routed: Routed | None = None
 
     @property
@@ -88,14 +94,18 @@ class _Ready:
 class ReadyFlow:
     """A flow, its expressions compiled and its shapes known."""
 
-    def __init__(self, flow: Flow, number: int, keys: Mapping[str, bytes]) -> None:
+    def __init__(
+        self, flow: Flow, number: int, keys: Mapping[str, bytes], targets: Targets = unknown
+    ) -> None:
         """`number`: which one it is, for messages. Raises SettingsError."""
+        self.looks_only = [stage.name for stage in flow.stages] == ["schema-ids"]
+        """Whether nothing may be changed but ids of schemas: where these stay, all does."""
         self.code: dict[str, str] = {}
         self.on_error, self.payload, self.tolerate = flow.failed, flow.payload, flow.tolerate
         self._stages = [
             _Ready(
                 f"stage {at} ({stage.name})",
-                _made(stage, flow, keys, f"flow {number}, stage {at}", self.code),
+                _made(stage, flow, keys, targets, f"flow {number}, stage {at}", self.code),
                 None if stage.when is None else Judge(stage.when, flow),
             )
             for at, stage in enumerate(flow.stages, 1)
@@ -106,8 +116,9 @@ class ReadyFlow:
         self._asks_for_size = any("size" in one for conditions in asked for one in alternatives(conditions))
 
     def apply(self, rows: pa.RecordBatch, origin: Origin) -> Applied:
-        """Rows of `common.kafka.wire.records.ROWS`. Depends on nothing but these, their origin and the flow:
-        records that come again, in other batches, have the same outcomes, unless a stage is broken."""
+        """Rows of `common.kafka.wire.records.ROWS`. Depends on nothing but these, their origin, the flow and
+        ids of schemas, which stay once they are known: records that come again, in other batches, have the
+        same outcomes, unless a stage is broken; only what waited may go on."""
         try:
             return self._applied(rows, origin)
         except Broken as error:
@@ -119,6 +130,7 @@ class ReadyFlow:
         outcomes = np.zeros(len(rows), np.int8)
         at = np.arange(len(rows))
         failures: list[Failure] = []
+        waits: list[Failure] = []
         to = None
         batch = Batch(rows, origin)
         if self._asks_for_size:
@@ -137,15 +149,19 @@ class ReadyFlow:
             touched = at[done.changed]
             outcomes[touched] = np.maximum(outcomes[touched], Outcome.CHANGED)
             outcomes[at[had_value & ~_has_value(batch)]] = Outcome.TOMBSTONE
-            failed = flags(len(rows), done.failed)
-            gone = failed if done.left_out is None else failed | done.left_out
+            failed, waiting = flags(len(rows), done.failed), flags(len(rows), done.waits)
+            gone = failed | waiting if done.left_out is None else failed | waiting | done.left_out
             if gone.any():
                 offsets = rows.column(0)
                 failures += [
                     Failure(offsets[row].as_py(), stage.name, why) for row, why in sorted(done.failed.items())
                 ]
+                waits += [
+                    Failure(offsets[row].as_py(), stage.name, *why) for row, why in sorted(done.waits.items())
+                ]
                 outcomes[at[gone]] = Outcome.LEFT_OUT
                 outcomes[at[failed]] = Outcome.FAILED
+                outcomes[at[waiting]] = Outcome.WAITS
                 batch, at = batch.part(~gone), at[~gone]
             if done.to is not None:
                 to = done.to[~gone]
@@ -153,16 +169,18 @@ class ReadyFlow:
         if to is not None and self._route is not None and (to != OWN).any():
             routed = Routed(names(self._route, origin), to)
         failures.sort(key=lambda failure: failure.offset)
-        return Applied(batch.rows, outcomes, failures, self.on_error, self.payload, routed)
+        return Applied(batch.rows, outcomes, failures, self.on_error, self.payload, waits, routed)
 
 
 class Engine:
-    """A pipeline with its keys. `code`: what is run that is not the pipeline's own, by name, and what tells
-    it from another of that name."""
+    """A pipeline with its keys, and who knows the ids of schemas at the target. `code`: what is run that is
+    not the pipeline's own, by name, and what tells it from another of that name."""
 
-    def __init__(self, pipeline: Pipeline, keys: Mapping[str, bytes]) -> None:
+    def __init__(self, pipeline: Pipeline, keys: Mapping[str, bytes], targets: Targets = unknown) -> None:
         """Raises SettingsError."""
-        flows = [(flow, ReadyFlow(flow, number, keys)) for number, flow in enumerate(pipeline.flows, 1)]
+        flows = [
+            (flow, ReadyFlow(flow, number, keys, targets)) for number, flow in enumerate(pipeline.flows, 1)
+        ]
         self.code = {name: told for _, ready in flows for name, told in ready.code.items()}
 
         @lru_cache(maxsize=4096)
@@ -176,12 +194,17 @@ class Engine:
         return self._flow_of(topic)
 
 
-def _made(stage: Stage, formats: Formats, keys: Mapping[str, bytes], where: str, code: dict[str, str]) -> Run:
+def _made(
+    stage: Stage, flow: Flow, keys: Mapping[str, bytes], targets: Targets, where: str, code: dict[str, str]
+) -> Run:
     """`code`: gets what the stage runs that is not the pipeline's own."""
     if stage.filter is not None:
-        return filtering(stage.filter, formats)
+        return filtering(stage.filter, flow)
     if stage.mask is not None:
-        return masking(stage.mask, formats, keys)
+        return masking(stage.mask, flow, keys)
+    if stage.schema_ids is not None:
+        assert flow.wire is not None
+        return mapping_ids(stage.schema_ids, flow.wire, targets)
     if stage.headers is not None:
         return changing_headers(stage.headers)
     if stage.fields is not None:
@@ -194,12 +217,12 @@ def _made(stage: Stage, formats: Formats, keys: Mapping[str, bytes], where: str,
         code[name] = module.identity
         return own_code.running(module, function, f"{where} (python)")
     if stage.sql is not None:
-        run, code[CODE] = selecting(stage.sql, formats, f"{where} (sql)")
+        run, code[CODE] = selecting(stage.sql, flow, f"{where} (sql)")
         return run
     if stage.key is not None:
         return taking_key(stage.key)
     if stage.route is not None:
-        return routing(stage.route, formats)
+        return routing(stage.route, flow)
     assert stage.timestamp is not None
     return taking_timestamp(stage.timestamp)
 
@@ -227,8 +250,9 @@ def _run(stage: _Ready, batch: Batch) -> Done:
         to = np.full(len(batch), OWN, np.int16)
         to[rows] = done.to
     failed = bad | {int(rows[row]): why for row, why in done.failed.items()}
+    waits = {int(rows[row]): why for row, why in done.waits.items()}
     merged = replace(batch, rows=_merged(batch.rows, done.batch.rows, rows))
-    return Done(merged, changed, left_out, failed, to)
+    return Done(merged, changed, left_out, failed, waits, to)
 
 
 def _has_value(batch: Batch) -> Flags:

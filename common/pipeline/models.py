@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 
 from common.config.topic_names import check_topic_name, is_name
 from common.pipeline.conditions import Formats, is_map
@@ -13,6 +13,7 @@ from common.pipeline.options import Model, checked, expression, located, wrong
 from common.pipeline.registries import Registries, Schemas, Secret
 from common.pipeline.route_names import takes
 from common.pipeline.stages import Stage
+from common.pipeline.wire import Wire, check_wire
 
 
 def _topic(text: str) -> object:
@@ -22,6 +23,10 @@ def _topic(text: str) -> object:
 TopicText = Annotated[str, checked(_topic)]
 MOST_TOLERATED = 1000
 """Which these are goes with each position that the replicator writes down."""
+
+
+DEFINED = {"of": "a definition"}
+"""Context of the validation of what was a file once: it says nothing of registries."""
 
 
 class DeadLetters(Model):
@@ -69,8 +74,6 @@ class OnError(Model):
 class Flow(Formats):
     """What is done with the records of some topics."""
 
-    NOT_BUILT: ClassVar[frozenset[str]] = frozenset({"wire"})
-
     topics: list[TopicText] = Field(min_length=1)
     """names, or regular expressions that match whole names"""
     on_error: Annotated[
@@ -79,6 +82,8 @@ class Flow(Formats):
     ] = Field("halt", alias="onError")
     """what becomes of a record that a stage fails on: `halt`, `skip`, `dead-letter`, or options, such as
     `{dead-letter: {payload: true}}` and `{tolerate: {records: 10, per: 100000}}`"""
+    wire: Wire | None = None
+    """where ids of schemas are, for the stage `schema-ids`"""
     stages: list[Stage] = Field(min_length=1)
     """in order"""
 
@@ -114,10 +119,14 @@ class Flow(Formats):
                 stage.check(self)
                 if stage.route is not None and number < len(self.stages) - 1:
                     raise wrong("comes last: no stage stands behind it", "route")
+        check_wire(self.wire, {"key": self.key, "value": self.value}, [stage.name for stage in self.stages])
         return self
 
     def takes(self, topic: str) -> bool:
         return takes(self.topics, topic)
+
+
+Wired = dict[Literal["key", "value"], Annotated[int, Field(ge=0, lt=1 << 32)]]
 
 
 class Record(Model):
@@ -137,17 +146,20 @@ class Record(Model):
     """the source's"""
     offset: int = Field(0, ge=0)
     """the source's"""
+    ids: Wired = Field({})
+    """`key`, `value`: the schema id in front of it, where the flow has `wire`"""
 
 
 class Expected(Model):
     """What is expected; what is not named here is not looked at. Text may be `{matches: expression}`."""
 
-    outcome: Literal["kept", "left-out", "tombstone", "failed"] | None = None
+    outcome: Literal["kept", "left-out", "tombstone", "failed", "waits"] | None = None
     key: Any = None
     value: Any = None
     headers: dict[str, Any] | None = None
     timestamp: int | None = None
     topic: Any = None
+    ids: Wired | None = None
 
 
 class Example(Model):
@@ -155,12 +167,15 @@ class Example(Model):
 
     given: Record
     """a record, as below"""
-    expect: Expected | Literal["left-out", "tombstone", "failed"]
-    """`left-out`, `tombstone` or `failed`; or `key`, `value`, `headers`, `timestamp` of what goes on, and the
-    `topic` that a stage routes it to, where `{matches: expression}` stands for a text, `{exists: false}` for
-    nothing, `topic: null` for the link's own destination, and what is not named may be anything"""
+    expect: Expected | Literal["left-out", "tombstone", "failed", "waits"]
+    """`left-out`, `tombstone`, `failed` or `waits`; or `key`, `value`, `headers`, `timestamp`, `ids` of what
+    goes on, and the `topic` that a stage routes it to, where `{matches: expression}` stands for a text,
+    `{exists: false}` for nothing, `topic: null` for the link's own destination, and what is not named may be
+    anything"""
     name: str | None = None
     """what the test is called"""
+    map: dict[Annotated[str, Field(pattern="^[0-9]+$")], int] = Field({})
+    """for `schema-ids`: id at the source: id at the target"""
 
 
 class Pipeline(Model):
@@ -182,11 +197,17 @@ class Pipeline(Model):
     """for `verbatim pipeline test`"""
 
     @model_validator(mode="after")
-    def _whole(self) -> Pipeline:
+    def _whole(self, info: ValidationInfo) -> Pipeline:
         if not self.flows and self.schemas is None:
             raise wrong("is missing, or nothing is in it", "flows")
         if self.schemas is not None and self.registries is None:
             raise wrong("is missing: say where the schemas are", "registries")
+        if self.schemas is None and info.context is not DEFINED:
+            for f, flow in enumerate(self.flows):
+                for s, stage in enumerate(flow.stages):
+                    if stage.schema_ids is not None:
+                        what = "takes what `schemas` writes down: say schemas"
+                        raise wrong(what, "flows", f, "stages", s, "schema-ids")
         return self
 
     @model_validator(mode="after")

@@ -24,6 +24,7 @@ from common.pipeline.options import (
 )
 from common.pipeline.paths import EACH, Path, Side, parse
 from common.pipeline.route_names import PLACES, filled
+from common.pipeline.wire import SchemaIds
 
 
 class Filter(Model):
@@ -270,7 +271,7 @@ class Route(Model):
 class Stage(Model):
     """One of the stages, and when."""
 
-    NOT_BUILT: ClassVar[frozenset[str]] = frozenset({"convert", "schema-ids"})
+    NOT_BUILT: ClassVar[frozenset[str]] = frozenset({"convert"})
 
     when: Conditions | None = None
     """the records that the stage is for; all, where it is not given"""
@@ -293,6 +294,8 @@ class Stage(Model):
     back"""
     sql: str | None = None
     """`SELECT * REPLACE (expression AS column) FROM records WHERE condition`, by DuckDB"""
+    schema_ids: SchemaIds | None = Field(None, alias="schema-ids")
+    """gives schemas the ids that they have at the target"""
     route: Route | None = None
     """says which topic records go to; the last stage of its flow"""
 
@@ -301,6 +304,8 @@ class Stage(Model):
     def _one(cls, given: Any) -> Any:
         if isinstance(given, str) and given in cls.NOT_BUILT:
             raise wrong(f"{given} is not built yet")
+        if given == "schema-ids":
+            return {given: {}}
         if isinstance(given, dict) and len(set(given) - {"when"}) > 1:
             raise wrong(f"one stage an entry, not {' and '.join(sorted(set(given) - {'when'}))}")
         return given

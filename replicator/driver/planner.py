@@ -229,6 +229,7 @@ class Planner:
                 partitions_of=dict(of_topics),
                 partitions_in_all=len(partitions),
                 pipeline=self._planned_pipeline,
+                schemas_topic=s.schemas_topic,
                 partitions=[partitions[i] for i in share],
             )
             for share in spread(len(partitions), lanes)

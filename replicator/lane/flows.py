@@ -8,21 +8,24 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from common.link.control_records import NO_FLOWS
-from replicator.lane.partition_copy import Flow
+from replicator.lane.schema_ids import SchemaIds
+from replicator.lane.through_flow import Flow
 from replicator.lane_plan import PipelinePlan
 
 if TYPE_CHECKING:
     from common.pipeline.engine import Engine
+    from common.pipeline.schema_ids import Targets
     from common.pipeline.tolerating import Tolerated
 
 
 class Flows:
     """Of one lane. Raises SettingsError where a key is not there, or a stage can't run here."""
 
-    def __init__(self, plan: PipelinePlan | None, link: str) -> None:
+    def __init__(self, plan: PipelinePlan | None, link: str, schema_ids: SchemaIds) -> None:
         self.number = 0 if plan is None else plan.n
+        self.schema_ids = schema_ids
         self._link = link
-        self._engine = None if plan is None or plan.definition == NO_FLOWS else ready(plan)
+        self._engine = None if plan is None or plan.definition == NO_FLOWS else ready(plan, schema_ids.target)
 
     def of(self, topic: str, partition: int) -> Flow | None:
         """None: no flow takes the topic."""
@@ -31,7 +34,7 @@ class Flows:
             return None
         from common.pipeline.batch import Origin
 
-        return partial(flow.apply, origin=Origin(self._link, topic, partition))
+        return Flow(partial(flow.apply, origin=Origin(self._link, topic, partition)), flow.looks_only)
 
     def tolerated(self, topic: str, offsets: list[int]) -> Tolerated | None:
         """What counts records that a stage fails on, with those that were counted before. None: nobody
@@ -44,7 +47,7 @@ class Flows:
         return Tolerated(flow.tolerate, offsets)
 
 
-def ready(plan: PipelinePlan) -> Engine:
+def ready(plan: PipelinePlan, targets: Targets) -> Engine:
     """With the keys and modules that this machine has. Raises SettingsError, also where they are others."""
     from common.pipeline.definition import defined, must_be_its_code, must_be_its_keys, read_keys
     from common.pipeline.engine import Engine
@@ -52,6 +55,6 @@ def ready(plan: PipelinePlan) -> Engine:
     made = defined(plan.definition, plan.keys)
     keys = read_keys(made, os.environ)
     must_be_its_keys(plan.definition, keys)
-    engine = Engine(made, keys)
+    engine = Engine(made, keys, targets)
     must_be_its_code(plan.definition, engine.code)
     return engine

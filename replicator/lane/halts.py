@@ -14,6 +14,7 @@ from common.link.control_kinds import Halted, Resumed
 from common.link.control_records import REPLICATOR
 from common.link.halt_reasons import HaltReason
 from common.link.lane_progress import PartitionHalted, Row, Unfinished
+from common.partitions import PartitionId
 from common.ports import Deadline
 from replicator.lane.partition_copy import PartitionCopy, Status
 
@@ -29,6 +30,8 @@ class Halts:
         self.term = term
         self.copies = list(copies)
         self.rows: list[Row] = []
+        self._taken_back: set[PartitionId] = set()
+        """Whose halts this lane has taken back, which it may not have read yet."""
 
     def halt(
         self, copy: PartitionCopy, reason: str, detail: str, next_offset: int | None, available: int | None
@@ -37,8 +40,14 @@ class Halts:
         copy.rewind(copy.acked)
         halt = self.term.state.halts.get((REPLICATOR, copy.key))
         self.row_halted(copy, detail)
-        if halt is not None and (halt.reason, halt.next, halt.available) == (reason, next_offset, available):
+        said = halt is not None and (halt.reason, halt.next, halt.available) == (
+            reason,
+            next_offset,
+            available,
+        )
+        if said and copy.key not in self._taken_back:
             return
+        self._taken_back.discard(copy.key)
         halted = Halted(
             REPLICATOR, copy.topic, copy.topic_id, copy.partition, reason, detail, next_offset, available
         )
@@ -54,6 +63,15 @@ class Halts:
     def row_halted(self, copy: PartitionCopy, detail: str) -> None:
         self.rows.append(PartitionHalted(copy.topic, copy.partition, detail))
 
+    def forget(self, copy: PartitionCopy) -> None:
+        """It moves again, in the same epoch. That it does is told with its next position."""
+        at = (copy.topic, copy.partition)
+        self.rows = [
+            row
+            for row in self.rows
+            if not isinstance(row, PartitionHalted) or (row.topic, row.partition) != at
+        ]
+
     def resumed(self, copy: PartitionCopy) -> None:
         """Take back a halt of a partition that moves again."""
         if (REPLICATOR, copy.key) in self.term.state.halts and copy.status is Status.RUNNING:
@@ -65,6 +83,7 @@ class Halts:
                     partition=copy.partition,
                 )
                 self.term.control.append(resumed, Deadline(5.0))
+                self._taken_back.add(copy.key)
             except (KafkaException, KafkaTimeout):
                 log.warning("%s goes on, but the control topic could not be told; it will be", copy.name)
 

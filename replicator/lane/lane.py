@@ -41,11 +41,13 @@ from replicator.lane.flows import Flows
 from replicator.lane.frame_packer import FramePacker
 from replicator.lane.frame_trace import FrameTrace
 from replicator.lane.halts import Halts
-from replicator.lane.partition_copy import CutFrame, Loop, PartitionCopy, StageFailed, Status
+from replicator.lane.partition_copy import CutFrame, Loop, PartitionCopy, Status
 from replicator.lane.resend_requests import ResendRequests, no_longer_there
+from replicator.lane.schema_ids import SchemaIds
 from replicator.lane.source_reader import Source
 from replicator.lane.staging_writer import Writer, WriterFailed
 from replicator.lane.throttle import Throttle
+from replicator.lane.through_flow import StageFailed
 from replicator.lane.topic_id_check import TopicIdCheck
 from replicator.lane.unreadable import Unreadable
 from replicator.lane_plan import ReplicatorPlan
@@ -87,7 +89,7 @@ class Lane:
         self.counters = Counters(REPLICATOR, plan.term, plan.epoch, plan.lane, plan.positions_topic)
         mark = provenance.header(plan.target_cluster)
         packer = FramePacker.of(plan.staging_producer, plan.provenance)
-        self.pipeline = Flows(plan.pipeline, plan.link)
+        self.pipeline = Flows(plan.pipeline, plan.link, SchemaIds.of(plan))
         writer = f"{plan.instance}/{plan.term}.{plan.epoch}.{plan.lane}.{uuid.uuid4().hex[:6]}"
         self.copies = {
             (p.topic, p.partition): PartitionCopy(
@@ -126,7 +128,7 @@ class Lane:
         """The copies of which something was read that is not in a frame yet."""
         self.held_back = False
         """Whether all of them wait for a limit."""
-        self.unreadable = Unreadable(self.source, self.halts)
+        self.unreadable = Unreadable(self.source, self.halts, self.pipeline.schema_ids)
         self.rest = BatchingDelay()
         self.many = False
         self.flows = False
@@ -163,6 +165,7 @@ class Lane:
 
     def close(self) -> None:
         self.source.close()
+        self.pipeline.schema_ids.close()
         self.control.close()
 
     # the loop
@@ -172,7 +175,7 @@ class Lane:
         self._consume()
         self._frame()
         self.writer.poll()
-        self.unreadable.halt()
+        self.unreadable.look()
         now = ports.monotonic()
         self._write_positions(now)
         if self.term.look(now):

@@ -13,12 +13,10 @@ partition's position.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, cast
 
-import numpy as np
 import pyarrow as pa
 
 from common.kafka.wire.chunks import Chunk, Chunks, Whole
@@ -26,35 +24,24 @@ from common.kafka.wire.record_batch import BatchError
 from common.kafka.wire.record_decoder import UNPACKED_BYTES, leading
 from common.kafka.wire.records import Header, headers_of
 from common.link.frame import Frame
-from common.link.frame_errors import Failed, merged
-from common.link.frame_routes import with_routes
+from common.link.frame_errors import Failed
 from common.link.provenance import came_from
 from common.partitions import PartitionId
 from replicator.lane.frame_packer import FramePacker
+from replicator.lane.through_flow import Flow, Kept, StageFailed, takes_apart, through_flow
 
 if TYPE_CHECKING:
-    from common.pipeline.engine import Applied, Failure
     from common.pipeline.tolerating import Tolerated
 
 MAX_FRAME_RECORDS = 10_000
 MAX_FRAME_BYTES = 400 << 10
 """Of keys, values and headers."""
 LOOP_LOOK_FRAMES = 64
-Flow = Callable[[pa.RecordBatch], "Applied"]
-"""A function of records, and of nothing that changes."""
 
 
 class Loop(Exception):
     """A record has come back: it was copied from the cluster, and the topic, that this link would take it
     to."""
-
-
-class StageFailed(Exception):
-    """A stage of the pipeline has failed on the record at `offset`, and nothing may pass that."""
-
-    def __init__(self, offset: int, why: str) -> None:
-        super().__init__(f"record {offset}: {why}")
-        self.offset = offset
 
 
 class Status(Enum):
@@ -79,21 +66,6 @@ class CutFrame:
     filtered: int = 0
     skipped: int = 0
     unpacked: int = 0
-
-
-@dataclass(slots=True)
-class _Kept:
-    """What goes into a frame of what was read, and what does not, as in CutFrame. `dead`: of the rows those
-    that a stage failed on. `failed`: what was read from there on does not go in, either. `routes`: the topics
-    that some of the rows go to."""
-
-    rows: pa.RecordBatch
-    left_out: int = 0
-    filtered: int = 0
-    skipped: int = 0
-    dead: Failed | None = None
-    failed: StageFailed | None = None
-    routes: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -124,7 +96,7 @@ class PartitionCopy:
     pipeline: int = 0
     """The number of the link's pipeline, which each frame says."""
     flow: Flow | None = None
-    """What the pipeline does with its records; None: they are not looked at."""
+    """None: its records are not looked at."""
     tolerated: Tolerated | None = None
     """Those that a stage has failed on, where it is counted how many may be."""
     status: Status = Status.RUNNING
@@ -147,6 +119,8 @@ class PartitionCopy:
     """What was read that is in no frame yet."""
     failed: StageFailed | None = None
     """Why nothing more may be cut: everything before that is."""
+    awaits: tuple[str, int] | None = None
+    """Context and id of the schema that it is halted for."""
     asked_since: float = 0.0
     records: int = 0
     left_out: int = 0
@@ -194,7 +168,18 @@ class PartitionCopy:
 
     def _drop_read(self) -> None:
         self.chunks.clear()
-        self.failed = None
+        self.failed = self.awaits = None
+
+    @property
+    def schema_awaited(self) -> tuple[str, int] | None:
+        """What keeps it, or what is read of it, from going on: known to all who look, it is put back."""
+        return self.awaits if self.failed is None else self.failed.schema
+
+    def go_on(self) -> None:
+        """Read again what it waited with."""
+        if self.awaits is not None:
+            self.status = Status.RUNNING
+        self.put_back()
 
     def take_chunk(self, chunk: Chunk) -> None:
         """Take in what was just read."""
@@ -271,14 +256,19 @@ class PartitionCopy:
         return self.end is not None and self.acked >= self.end and not self.waiting
 
     def _cut_chunks(self, most: int, whole: bool) -> CutFrame:
-        piece = self.chunks.cut(min(most, MAX_FRAME_RECORDS), MAX_FRAME_BYTES, whole and self.flow is None)
+        most = min(most, MAX_FRAME_RECORDS)
+        piece = self.chunks.cut(most, MAX_FRAME_BYTES, whole and not takes_apart(self.flow))
+        if piece.rows is None and self.flow is not None and not self.flow.keeps(piece.wholes):
+            whole_again = Chunk(self.topic, self.partition, piece.next, piece.leader_epoch, piece.wholes)
+            self.chunks.add(whole_again, in_front=True)
+            piece = self.chunks.cut(most, MAX_FRAME_BYTES, False)
         if piece.rows is None:
             self._look_for_a_loop(piece.wholes)
             batches = [batch for _, batch in piece.wholes]
             value = batches[0] if len(batches) == 1 else pa.py_buffer(b"".join(batches))
             count = sum(header.count for header, _ in piece.wholes)
             return self._cut(piece.next, count, value, piece.leader_epoch, unpacked=len(value), batches=True)
-        kept = self._through_flow(self._not_from_target(piece.rows))
+        kept = through_flow(self.flow, self.tolerated, self._not_from_target(piece.rows))
         end, epoch = piece.next, cast("int | None", piece.leader_epoch)
         if (failed := kept.failed) is not None:
             self.chunks.clear()
@@ -306,50 +296,17 @@ class PartitionCopy:
             at = rows.column(0)[-1].as_py()
             raise Loop(f"record {at} of {self.name} came from the target cluster, and would go round")
 
-    def _not_from_target(self, rows: pa.RecordBatch) -> _Kept:
+    def _not_from_target(self, rows: pa.RecordBatch) -> Kept:
         """Raises Loop."""
         if not len(rows) or rows.column(5).null_count == len(rows):
-            return _Kept(rows)
+            return Kept(rows)
         if (mark := self.leave_out) is None:
             self._refuse(rows)
-            return _Kept(rows)
+            return Kept(rows)
         # Whether a record is left out depends on nothing but the record and the link: sent again, a frame
         # leaves out the same.
         kept = [not came_from(own, mark) for own in headers_of(rows)]
-        return _Kept(rows.filter(pa.array(kept, pa.bool_())), kept.count(False))
-
-    def _through_flow(self, given: _Kept) -> _Kept:
-        """What a pipeline makes of a record depends on nothing but the record and the pipeline, as above."""
-        if self.flow is None or not len(given.rows):
-            return given
-        applied = self.flow(given.rows)
-        rows, failures, routed = applied.rows, applied.failures, applied.routed
-        if failures and (most := self._let_by(applied)) < len(failures):
-            given.failed = self._stage_failed(failures[most], applied.on_error != "halt")
-            rows, given.rows = (_below(some, failures[most].offset) for some in (rows, given.rows))
-            failures = failures[:most]
-        given.filtered = len(given.rows) - len(rows) - len(failures)
-        if failures and applied.on_error == "dead-letter":
-            why = {failure.offset: (failure.stage, failure.reason) for failure in failures}
-            given.rows, given.dead = merged(given.rows, rows, why, applied.payload)
-        else:
-            given.skipped, given.rows = len(failures), rows
-        if routed is not None and len(rows):
-            to = routed.to[: len(rows)]
-            given.rows, given.routes = with_routes(given.rows, rows.column(0), routed.topics, to)
-        return given
-
-    def _let_by(self, applied: Applied) -> int:
-        """How many records that a stage failed on go by before one halts the partition."""
-        if applied.on_error == "halt":
-            return 0
-        if self.tolerated is not None:
-            return self.tolerated.take([failure.offset for failure in applied.failures])
-        return len(applied.failures)
-
-    def _stage_failed(self, failure: Failure, counted: bool) -> StageFailed:
-        rate = f"; {self.tolerated.why(failure.offset)}" if counted and self.tolerated is not None else ""
-        return StageFailed(failure.offset, f"{failure.stage} fails: {failure.reason}{rate}")
+        return Kept(rows.filter(pa.array(kept, pa.bool_())), kept.count(False))
 
     def let_by(self, position: int) -> tuple[int, ...]:
         """The offsets that who goes on at a position has to have counted."""
@@ -387,7 +344,3 @@ class PartitionCopy:
             pipeline=self.pipeline,
             **more,  # type: ignore[arg-type]
         )
-
-
-def _below(rows: pa.RecordBatch, offset: int) -> pa.RecordBatch:
-    return rows.slice(0, int(np.searchsorted(rows.column(0).to_numpy(), offset)))

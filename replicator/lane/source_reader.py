@@ -20,6 +20,7 @@ from common.ports import Deadline
 from replicator.lane.frame_packer import whole_codecs
 from replicator.lane.frame_trace import FrameTrace
 from replicator.lane.partition_copy import PartitionCopy, Status
+from replicator.lane.through_flow import takes_apart
 from replicator.lane_plan import ReplicatorPlan
 
 CALL_S = 30.0
@@ -67,7 +68,7 @@ class Source:
         self.held = {}
         running = [c for c in self.copies if c.status is Status.RUNNING and not c.paused]
         codecs = whole_codecs(self.plan.staging_producer, self.plan.provenance)
-        apart = frozenset(c.topic for c in self.copies if c.flow is not None)
+        apart = frozenset(c.topic for c in self.copies if takes_apart(c.flow))
         consumer = self._consumer = BatchConsumer(self.plan.source_consumer, codecs, apart)
         consumer.assign((c.topic, c.topic_id, c.partition, c.read, c.read_epoch) for c in running)
 

@@ -1,5 +1,5 @@
 """What a lane's copies can't go beyond: each partition halts there, but what is before that first goes on its
-way."""
+way. Those that wait for a schema's id go on as soon as it is known."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import NamedTuple
 from common.link.halt_reasons import HaltReason
 from common.partitions import PartitionName
 from replicator.lane.halts import Halts
-from replicator.lane.partition_copy import PartitionCopy, StageFailed, Status
+from replicator.lane.partition_copy import PartitionCopy, Status
+from replicator.lane.schema_ids import SchemaIds
 from replicator.lane.source_reader import Source
+from replicator.lane.through_flow import StageFailed
 
 
 class _Found(NamedTuple):
     """`at`: the position before it; `reason` and `available` as in Halt; `generation` and `begun` as they
-    were when it was found."""
+    were when it was found; `schema`: as in StageFailed."""
 
     copy: PartitionCopy
     what: str
@@ -23,15 +25,19 @@ class _Found(NamedTuple):
     available: int | None
     generation: int
     begun: int
+    schema: tuple[str, int] | None
 
 
 class Unreadable:
     """One lane's."""
 
-    def __init__(self, source: Source, halts: Halts) -> None:
+    def __init__(self, source: Source, halts: Halts, schema_ids: SchemaIds) -> None:
         self._source = source
         self._halts = halts
+        self._schema_ids = schema_ids
         self._found: dict[PartitionName, _Found] = {}
+        self._any_waits = False
+        """Whether one may wait for a schema's id."""
 
     def found(
         self,
@@ -40,23 +46,44 @@ class Unreadable:
         at: int,
         reason: HaltReason = HaltReason.UNREADABLE,
         available: int | None = None,
+        schema: tuple[str, int] | None = None,
     ) -> None:
         begun = self._source.begun
         self._found[copy.topic, copy.partition] = _Found(
-            copy, what, at, reason, available, copy.generation, begun
+            copy, what, at, reason, available, copy.generation, begun, schema
         )
 
     def stage_failed(self, copy: PartitionCopy, failed: StageFailed) -> None:
         at = failed.offset
-        self.found(copy, str(failed), at, HaltReason.STAGE_FAILED, at + 1)
+        if failed.schema is None:
+            self.found(copy, str(failed), at, HaltReason.STAGE_FAILED, at + 1)
+        else:
+            self._any_waits = True
+            what = f"{failed}{self._schema_ids.trouble}"
+            self.found(copy, what, at, HaltReason.SCHEMA_UNKNOWN, at + 1, failed.schema)
 
     def next_of(self, copy: PartitionCopy) -> bool:
         """Whether it comes next of what was read of this copy."""
         bad = self._found.get((copy.topic, copy.partition))
         return bad is not None and bad.at <= copy.cut_at < copy.read
 
-    def halt(self) -> None:
-        """Halt the partitions of which all that is before it is acknowledged."""
+    def look(self) -> None:
+        """Halt the partitions of which all that is before it is acknowledged, and let those go on whose
+        schema is known by now."""
+        self._halt()
+        if not self._any_waits:
+            return
+        waiting = [(copy, schema) for copy in self._halts.copies if (schema := copy.schema_awaited)]
+        self._any_waits = bool(waiting)
+        if waiting:
+            self._schema_ids.look()
+        if going := [copy for copy, schema in waiting if self._schema_ids.known(*schema) is not None]:
+            for copy in going:
+                copy.go_on()
+                self._halts.forget(copy)
+            self._source.read_from_positions()
+
+    def _halt(self) -> None:
         for key, bad in list(self._found.items()):
             copy = bad.copy
             turned_back = bad.begun != self._source.begun or bad.generation != copy.generation
@@ -70,3 +97,4 @@ class Unreadable:
                     self._halts.recreated(copy.topic)
                     continue
                 self._halts.halt(copy, bad.reason, f"{copy.name}: {bad.what}", bad.at, bad.available)
+                copy.awaits = bad.schema

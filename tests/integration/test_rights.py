@@ -36,6 +36,7 @@ from common.errors import VerbatimError
 from common.kafka.client.topics import configs
 from common.kafka.errors import NO_RIGHTS
 from common.link.permissions import DEDUPLICATOR, OFFSETS, REPLICATOR, SCHEMAS, SOURCE, TARGET
+from common.link.schema_map import Mapped, SchemaId, encode_id
 from common.ports import Deadline
 from offsets.groups import Groups
 from tests.integration.test_destinations import alter
@@ -338,3 +339,34 @@ def test_dead_letters_need_their_own_rights_and_no_other(
     assert link.run(DEDUPLICATOR) == 0
     assert link.denied(DEDUPLICATOR) == before
     assert sum(map(len, read_all(guarded[1].bootstrap_servers, dead))) == 1
+
+
+def test_the_map_of_schemas_needs_its_own_right_and_no_other(
+    guarded: tuple[SecuredCluster, SecuredCluster], tmp_path: Path
+) -> None:
+    """Promise: without the right to read the map a record with a schema waits, and it is said which one that
+    is; with it, the record goes on, and nothing else is tried."""
+    link = Guarded(guarded, "ids")
+    topic, at = link.topic("orders"), f"{link.name}.schemas"
+    create_topic(guarded[0].bootstrap_servers, topic)
+    produce(guarded[0].bootstrap_servers, topic, [Record(b"\0\0\0\0\7x"), Record(None, b"gone")])
+    create_topic(guarded[1].bootstrap_servers, at, 1, {"cleanup.policy": "compact"})
+    key, value = encode_id(SchemaId(".", 7), Mapped(8, ""))
+    produce(guarded[1].bootstrap_servers, at, [Record(value, key)])
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(
+        "version: 1\nregistries: {source: {url: 'http://a'}, target: {url: 'http://b'}}\nschemas: {}\n"
+        "flows: [{topics: ['.*'], wire: {value: confluent}, stages: [schema-ids]}]"
+    )
+    link.links[REPLICATOR].variables["PIPELINE"] = str(file)
+    (mine,) = only_with("schema-ids")
+    assert (mine.principal, mine.operation, mine.name) == (REPLICATOR, "READ", "<link>.schemas")
+    assert link.run(REPLICATOR) == 3
+    (halt,) = link.links[REPLICATOR].control().halts.values()
+    assert halt.reason == "schema-unknown" and f"{at} can't be read: grant READ on it" in halt.detail
+    link.grant(mine)
+    before = link.denied(REPLICATOR)
+    assert [link.run(REPLICATOR), link.run(DEDUPLICATOR)] == [0, 0]
+    assert link.denied(REPLICATOR) == before
+    there = read_all(guarded[1].bootstrap_servers, topic)[0]
+    assert [record.value for record in there] == [b"\0\0\0\0\x08x", None]

@@ -12,7 +12,7 @@ from functools import partial
 from confluent_kafka import KafkaError
 
 from common.link.control_records import DEDUPLICATOR
-from common.link.halt_reasons import AT_THE_DESTINATION
+from common.link.halt_reasons import AT_THE_DESTINATION, HaltReason
 from tests.simulation import faults
 from tests.simulation.cluster import Log, Txn
 from tests.simulation.pipelines import ROUTED
@@ -1398,6 +1398,48 @@ def a_frame_of_an_older_pipeline_decides_nothing_after_one_of_a_newer() -> None:
             w.settle()
             if not w.states["a frame of an older pipeline was refused"]:
                 raise ShowsNothing(meanwhile)
+
+
+def _waits_for_a_schema(w: World) -> bool:
+    return [halt.reason for halt in w.control().halts.values()] == [HaltReason.SCHEMA_UNKNOWN]
+
+
+def _nothing_stands(w: World) -> bool:
+    return not w.control().halts
+
+
+@case
+def nothing_passes_a_record_whose_schema_is_not_known_until_it_is() -> None:
+    """Records 4 to 7 have a schema that the map does not have yet; those before and behind them have one that
+    it has. Whatever becomes of the lane, and whether the topic of the map is there, none of what is behind
+    the first of them comes; once the map has it, all come, each with the id that it has there."""
+    for meanwhile in ("nothing", "a lane dies", "the driver dies", "an epoch ends", "the map is not there"):
+        w = copied_world(records=0)
+        with w.living():
+            w.pipelines.schemas = {}
+            w.pipelines.change("")
+            if meanwhile != "the map is not there":
+                w.know(1, 3)
+            w.produce(0, 10)
+            w.start()
+            w.run_until(partial(_waits_for_a_schema, w))
+            if meanwhile == "a lane dies":
+                w.kill(lane(w, "replicator"))
+            elif meanwhile == "the driver dies":
+                w.kill_driver(w.instances[0])
+            elif meanwhile == "an epoch ends":
+                assert faults.end_epoch(w, "replicator")
+            w.run_for(100.0)
+            have = w.delivered.get((w.topic_id, 0), [])
+            if have != ([0] if meanwhile == "the map is not there" else [0, 1, 2, 3]):
+                raise Wrong(f"{meanwhile}: {have} came")
+            w.know(1, 3)
+            w.run_for(100.0)
+            if (have := w.delivered[w.topic_id, 0]) != [0, 1, 2, 3]:
+                raise Wrong(f"{meanwhile}: {have} came")
+            w.know(*range(2, 20))
+            w.settle()
+            w.run_until(partial(_nothing_stands, w))
 
 
 @case

@@ -429,6 +429,16 @@ class Consumer(Client):
     def unassign(self) -> None:
         self.readings = {}
 
+    def assignment(self) -> list[TopicPartition]:
+        return [TopicPartition(*at) for at in self.readings]
+
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        """Only where all that is wanted has come."""
+        self.incremental_unassign(partitions)
+
+    def resume(self, partitions: list[TopicPartition]) -> None:
+        """What is paused is not assigned."""
+
     def poll(self, timeout: float = 0) -> Message | None:
         if not self.process.alive:
             raise GreenletExit

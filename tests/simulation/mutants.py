@@ -71,6 +71,7 @@ _LETTERS_HANG = "dead_letters_that_hang_are_closed_as_they_ended_by_whoever_come
 _ROUTED_HANG = "routed_records_that_hang_are_closed_as_they_ended_by_whoever_comes_next"
 _OLDER = "a_frame_of_an_older_pipeline_decides_nothing_after_one_of_a_newer"
 _ONE_TOO_MANY = "one_too_many_of_a_window_halts_whoever_comes_to_it_and_no_other_does"
+_UNKNOWN = "nothing_passes_a_record_whose_schema_is_not_known_until_it_is"
 _LET_GO = "nothing_comes_behind_what_an_owner_has_let_go_of"
 _TAKES_NOTHING = "a_destination_that_takes_nothing_stops_nobody_else_and_gets_what_it_missed"
 
@@ -665,6 +666,33 @@ MUTANTS = [
         ),
     ),
     _of(
+        "an id that the map does not have is taken for one that stays",
+        _UNKNOWN,
+        (
+            "common.pipeline.schema_ids:_mapped",
+            "found = [targets(options.context, int(schema_id)) for schema_id in known]",
+            "found = [targets(options.context, int(schema_id)) or int(schema_id) for schema_id in known]",
+        ),
+    ),
+    _of(
+        "a record that waits for its schema is left out, and what is behind it goes on",
+        _UNKNOWN,
+        (
+            "replicator.lane.through_flow:through_flow",
+            "if applied.waits:",
+            "if False:",
+        ),
+    ),
+    _of(
+        "a partition that waited goes on behind the record",
+        _UNKNOWN,
+        (
+            "replicator.lane.partition_copy:PartitionCopy.go_on",
+            "self.put_back()",
+            "self.put_back(); self.read = self.cut_at = self.acked = self.acked + 1",
+        ),
+    ),
+    _of(
         "what lies beyond the end of a promoted topic is delivered all the same",
         _LET_GO,
         ("deduplicator.lane.letting_go:LettingGo.leaves_out", "frame.next <= promotion.end(key)", "True"),
@@ -700,9 +728,9 @@ MUTANTS = [
         "a frame that is sent again has no dead letters",
         109,
         (
-            "replicator.lane.partition_copy:PartitionCopy._through_flow",
-            'applied.on_error == "dead-letter":',
-            'applied.on_error == "dead-letter" and not self.generation:',
+            "replicator.lane.partition_copy:PartitionCopy._cut_chunks",
+            "kept.dead, kept.routes",
+            "None if self.generation else kept.dead, kept.routes",
         ),
     ),
     _piped(

@@ -54,6 +54,20 @@ class Pipelines:
     def __init__(self) -> None:
         self.configured = NONE
         self._rules = {NO_FLOWS: Rule()}
+        self.schemas: dict[int, int] | None = None
+        """What the map says, where keys have schemas."""
+
+    def key(self, at: int) -> bytes | None:
+        """A record's at the source; of four after one another the schema is the same one."""
+        if at % 3 == 0:
+            return None
+        return b"k%d" % at if self.schemas is None else _framed(1 + at // 4, at)
+
+    def copied(self, key: bytes | None) -> bytes | None:
+        """What must have become of it. Raises KeyError where nothing may."""
+        if self.schemas is None or key is None:
+            return key
+        return _framed(self.schemas[int.from_bytes(key[1:5], "big")], int(key[6:]))
 
     def change(
         self,
@@ -63,7 +77,8 @@ class Pipelines:
         tolerate: tuple[int, int] | None = None,
         routes: Routes = (),
     ) -> None:
-        """Another one. `tolerate`: so many dead letters of so many offsets; None: any number."""
+        """Another one; where keys have schemas, their ids become the target's. `tolerate`: so many dead
+        letters of so many offsets; None: any number."""
         rule = Rule(b"v%d" % len(self._rules), left_out, dead, payload, routes)
         assert rule.mark is not None
         stages: list[Any] = [{"headers": {"set": {MARK: rule.mark.decode()}}}]
@@ -71,14 +86,19 @@ class Pipelines:
             stages.append({"filter": {"drop": _ending(left_out)}})
         if dead:
             stages.append({"when": _ending(dead), "key": "header.none"})
+        wire: Any = {}
+        if self.schemas is not None:
+            wire = {"wire": {"key": "confluent"}}
+            stages.append("schema-ids")
         if routes:
             cases = [{"when": _ending(digits), "topic": topic} for digits, topic in routes]
             stages.append({"route": {"cases": cases}})
         on_error: Any = {"dead-letter": {"payload": payload}} if dead else "halt"
         if tolerate is not None:
             on_error["tolerate"] = dict(zip(("records", "per"), tolerate, strict=True))
-        flow = {"topics": [".*"], "onError": on_error, "stages": stages}
-        text = json.dumps({"version": 1, "flows": [flow]})
+        flow = {"topics": [".*"], "onError": on_error, **wire, "stages": stages}
+        at = {"source": {"url": "http://source"}, "target": {"url": "http://target"}}
+        text = json.dumps({"version": 1, "registries": at, "schemas": {}, "flows": [flow]})
         made = loading.parse(text, Path("pipeline.yaml"))
         told = definition.definition(made, {})
         self._rules[told.decode()] = rule
@@ -98,6 +118,10 @@ class Pipelines:
         if not headers or headers[-1][0] != MARK:
             return None, headers
         return headers[-1][1], headers[:-1] or None
+
+
+def _framed(schema_id: int, at: int) -> bytes:
+    return b"\0" + schema_id.to_bytes(4, "big") + b"k%d" % at
 
 
 def _ending(digits: str) -> Any:

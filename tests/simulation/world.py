@@ -34,8 +34,9 @@ from common.config.settings import Settings
 from common.errors import VerbatimError
 from common.kafka.client.topics import id_text
 from common.link.control_state import Control
-from common.link.halt_reasons import AT_THE_DESTINATION
+from common.link.halt_reasons import AT_THE_DESTINATION, HaltReason
 from common.link.offset_mappings import Mapping, decode
+from common.link.schema_map import Mapped, SchemaId, encode_id
 from deduplicator.lane import dedup
 from tests.simulation import batches, clients
 from tests.simulation.applications import Query, Simulated, SimulatedDeduplicator, SimulatedReplicator, Table
@@ -431,7 +432,7 @@ class World:
             at = log.end
             name = b"%s/%d/%d/%d" % (self.ids[topic].encode(), partition, at, log.leader_epoch)
             content: tuple[bytes | None, bytes, list[tuple[str, bytes | None]] | None, int] = (
-                b"k%d" % at if at % 3 else None,
+                self.pipelines.key(at),
                 name,
                 [("h", b"%d" % at)] if at % 2 else None,
                 1000 + at,
@@ -441,6 +442,16 @@ class World:
         if tail:
             for _ in range(tail):
                 log.append(None, None, marker=True)
+
+    def know(self, *schemas: int) -> None:
+        """The map has them, as the application `schemas` writes them."""
+        name, known = self.settings.schemas_topic, self.pipelines.schemas
+        assert known is not None
+        if name not in self.target.topics:
+            self.target.create(name, 1, dict(clients.DEFAULTS))
+        for schema in schemas:
+            known[schema] = 100 + schema
+            self.target.log(name, 0).append(*encode_id(SchemaId(".", schema), Mapped(100 + schema, "")))
 
     # what must hold
 
@@ -518,7 +529,11 @@ class World:
         self._check_promotion(key, at)
         content = next(c for o, c in reversed(self.records[key]) if o == at)
         mark, headers = Pipelines.unmarked(entry.headers)
-        if (entry.key, entry.value, headers, entry.timestamp) != content:
+        try:
+            wanted_key = self.pipelines.copied(content[0])
+        except KeyError as unknown:
+            raise Wrong(f"{key} offset {at} came through with schema {unknown}, which is not known") from None
+        if (entry.key, entry.value, headers, entry.timestamp) != (wanted_key, *content[1:]):
             raise Wrong(f"{key} offset {at} was altered: {entry}")
         self.marks[(*key, at)] = mark
         its.append(at)
@@ -724,7 +739,7 @@ class World:
             raise Wrong(f"dead letters without a mapping: {self._unmapped}")
         halts = self.said("halted")
         # A destination that refuses for a while is set aside for a while.
-        aside = [h for h in halts if h["reason"] in AT_THE_DESTINATION]
+        aside = [h for h in halts if h["reason"] in {*AT_THE_DESTINATION, HaltReason.SCHEMA_UNKNOWN}]
         if aside:
             self.visited("a destination was set aside")
         if not self.lost and len(aside) < len(halts):

@@ -203,6 +203,7 @@ def needed() -> list[permissions.Right]:
         "OTEL_METRICS_EXPORTER",
         "START_OFFSETS",
         "onError",
+        "schema-ids",
     )
     return [right for right in RIGHTS if not any(right in only_with(what) for what in some)]
 

@@ -20,6 +20,7 @@ from typing import Any
 from confluent_kafka import KafkaException
 
 from common.app.application import Application
+from common.app.instance import Instance
 from common.config import loading
 from common.config.live_reload import LiveFile
 from common.config.settings import Settings
@@ -33,7 +34,6 @@ from deduplicator.driver.letter_topic import LetterTopic
 from deduplicator.driver.route_topics import RouteTopics
 from deduplicator.main import Deduplicator
 from deduplicator.state.snapshot import FoldResult, Snapshot
-from offsets.service import Service
 from replicator.main import Replicator
 from tests.support.brokers import Record, Seen, produce, read_all, topic_id, wait_until
 from tests.support.control_json import encode
@@ -142,7 +142,7 @@ class ThreadDeduplicator(InThreads, Deduplicator):
 class Running:
     """An application running in a thread; `stop` as by SIGTERM."""
 
-    def __init__(self, application: Application | Service) -> None:
+    def __init__(self, application: Instance) -> None:
         self.application = application
         self.code: int | None = None
         self.error: BaseException | None = None

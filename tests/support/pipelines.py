@@ -19,6 +19,7 @@ from common.pipeline.engine import Applied, Engine, Outcome
 from common.pipeline.models import Pipeline
 from verbatim.verify.pipeline import definition as second
 from verbatim.verify.pipeline.records import Record
+from verbatim.verify.pipeline.schema_ids import Ids
 
 ORIGIN = Origin("link", "orders", 3)
 KEYS = {"k1": b"0123456789abcdef"}
@@ -29,10 +30,16 @@ Given = tuple[Item, Item, Sequence[Header] | None, int]
 """Key, value, headers, timestamp."""
 
 
+REGISTRIES = {"source": {"url": "http://source"}, "target": {"url": "http://target"}}
+
+
 def pipeline(*stages: Any, **flow: Any) -> Pipeline:
     """Of one flow for all topics, whose values are JSON if it does not say otherwise."""
     flows = [{"topics": [".*"], "value": "json", **flow, "stages": list(stages)}]
-    text = json.dumps({"version": 1, "keys": {"k1": "file:/nowhere"}, "flows": flows})
+    told: dict[str, Any] = {"version": 1, "keys": {"k1": "file:/nowhere"}}
+    if any("schema-ids" in stage for stage in stages):
+        told |= {"registries": REGISTRIES, "schemas": {}}
+    text = json.dumps({**told, "flows": flows})
     return loading.parse(text, Path("pipeline.yaml"))
 
 
@@ -42,8 +49,10 @@ def rows_of(records: Sequence[Given]) -> pa.RecordBatch:
     return encode_rows(offsets, timestamps, [1] * len(records), keys, values, headers)
 
 
-def applied(made: Pipeline, records: Sequence[Given]) -> Applied:
-    flow = Engine(made, KEYS).flow_of(ORIGIN.topic)
+def applied(made: Pipeline, records: Sequence[Given], ids: Ids | None = None) -> Applied:
+    """`ids`: those of schemas at the target."""
+    known = ids or {}
+    flow = Engine(made, KEYS, lambda *schema: known.get(schema)).flow_of(ORIGIN.topic)
     assert flow is not None
     return flow.apply(rows_of(records), ORIGIN)
 
@@ -54,14 +63,16 @@ def values(made: Pipeline, *given: Item) -> list[Item]:
     return list(found.rows.column(4).to_pylist())
 
 
-def judged_alike(made: Pipeline, records: Sequence[Given], keys: Mapping[str, bytes] = KEYS) -> Applied:
+def judged_alike(
+    made: Pipeline, records: Sequence[Given], keys: Mapping[str, bytes] = KEYS, ids: Ids | None = None
+) -> Applied:
     """Both implementations make the same of the records."""
-    found = applied(made, records)
-    oracle = second.Pipeline.of(definition(made, KEYS, Engine(made, KEYS).code), keys)
+    found = applied(made, records, ids)
+    oracle = second.Pipeline.of(definition(made, KEYS, Engine(made, KEYS).code), keys, ids)
     kept = iter(zip(found.rows.to_pylist(), headers_of(found.rows), found.topics, strict=True))
     failed = {failure.offset: failure for failure in found.failures}
     words = {"kept": {Outcome.KEPT, Outcome.CHANGED}, "tombstone": {Outcome.TOMBSTONE}}
-    words |= {"left-out": {Outcome.LEFT_OUT}, "failed": {Outcome.FAILED}}
+    words |= {"left-out": {Outcome.LEFT_OUT}, "failed": {Outcome.FAILED}, "waits": {Outcome.WAITS}}
     for row, (key, value, headers, timestamp) in enumerate(records):
         offset = FIRST_OFFSET + row
         record = Record(
@@ -72,7 +83,7 @@ def judged_alike(made: Pipeline, records: Sequence[Given], keys: Mapping[str, by
         assert outcome in words[result.outcome], (outcome, result, failed.get(offset))
         if outcome is Outcome.FAILED:
             assert failed[offset].stage.startswith(f"stage {result.stage} ")
-        elif outcome is not Outcome.LEFT_OUT:
+        elif outcome not in (Outcome.LEFT_OUT, Outcome.WAITS):
             got, got_headers, to = next(kept)
             assert to == result.record.to
             assert got["offset"] == offset

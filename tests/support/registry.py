@@ -73,6 +73,8 @@ class StandIn:
                 return self._delete(subject, number)
             case ("POST", "subjects", subject, "versions"):
                 return {"id": self._register(subject, body)}
+            case ("POST", "subjects", subject):
+                return self._told(subject, self._same(subject, body))
             case ("GET", "schemas", "ids", schema_id):
                 return self._by_id(context_of(query.get("subject", "")), int(schema_id))
             case ("GET" | "PUT", "config", *subject):
@@ -93,6 +95,13 @@ class StandIn:
             if number.isdecimal() and version.version == int(number) and (deleted or not version.deleted):
                 return version
         raise Refused(404, 40402, f"Version {number} not found.")
+
+    def _same(self, subject: str, body: JSON) -> Stored:
+        content = {name: body[name] for name in _KEPT if body.get(name)}
+        for version in self._live(self.subjects.get(subject, [])):
+            if version.content == content:
+                return version
+        raise Refused(404, 40403, "Schema not found")
 
     def _told(self, subject: str, version: Stored) -> JSON:
         return {"subject": subject, "version": version.version, "id": version.id, **version.content}

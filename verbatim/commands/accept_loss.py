@@ -70,9 +70,10 @@ def resolve(
 
 def _end(halt: Halt, log_start: int) -> int:
     if halt.available is not None and (
-        halt.application == DEDUPLICATOR or halt.reason == HaltReason.STAGE_FAILED
+        halt.application == DEDUPLICATOR
+        or halt.reason in (HaltReason.STAGE_FAILED, HaltReason.SCHEMA_UNKNOWN)
     ):
-        return halt.available  # one record that can't be delivered, or that a stage fails on
+        return halt.available  # one record that can't be delivered, or that a stage fails on, or waits with
     return log_start
 
 

@@ -23,6 +23,7 @@ from common.log_lines import setup_logging
 from common.pipeline import definition, loading
 from common.pipeline.engine import Engine
 from common.pipeline.models import Pipeline
+from common.pipeline.schema_ids import Targets, unknown
 from verbatim.commands.failover import utc
 from verbatim.commands.top import printable
 from verbatim.pipeline import examples
@@ -152,14 +153,20 @@ class _Sample:
 
         link = self._settings.application_name
         rows = newest_records(self._settings, wanted, sample or SAMPLE)
-        new = tried(Engine(self._made, self._keys), link, rows)
+        targets = self._targets() if any(_maps_ids(p) for p in pipelines) else unknown
+        new = tried(Engine(self._made, self._keys, targets), link, rows)
         if against is None:
             return [(one, None, True) for one in new.values()]
-        engine = Engine(pipelines[1], self._keys) if pipelines[1:] else None
+        engine = Engine(pipelines[1], self._keys, targets) if pipelines[1:] else None
         if engine is not None:
             definition.must_be_its_code(self._before, engine.code)
         old = tried(engine, link, rows)
         return [(one, differing(old[topic], one), sample is not None) for topic, one in new.items()]
+
+    def _targets(self) -> Targets:
+        from schemas.look import map_of
+
+        return map_of(self._settings).target
 
     def _version(self, number: int) -> Pipeline | None:
         version = numbered(self._settings, number, "--against")
@@ -169,6 +176,10 @@ class _Sample:
         names = list(json.loads(version.definition)["keys"])
         self._keys = {name: _made_up(name) for name in names} | self._keys
         return version.pipeline({name: self._made.keys.get(name, f"env:{name}") for name in names})
+
+
+def _maps_ids(pipeline: Pipeline) -> bool:
+    return any(stage.schema_ids is not None for flow in pipeline.flows for stage in flow.stages)
 
 
 def _as_text(one: TopicTried, pairs: list[Pair] | None, show: bool) -> Iterator[str]:

@@ -13,12 +13,18 @@ from common.kafka.wire.records import Item, encode_rows, headers_of
 from common.pipeline.batch import Origin
 from common.pipeline.engine import Applied, Engine, Outcome
 from common.pipeline.models import Example, Expected, Flow, Pipeline, Record
+from common.pipeline.schema_ids import FRAMED, SIDES, Targets
 from verbatim.pipeline.trying import record_lines, tried
 from verbatim.pipeline.twice import must_be_pure
 
 LINK = "link"
 """What `{link}` stands for."""
-_WORDS = {Outcome.LEFT_OUT: "left-out", Outcome.TOMBSTONE: "tombstone", Outcome.FAILED: "failed"}
+_WORDS = {
+    Outcome.LEFT_OUT: "left-out",
+    Outcome.TOMBSTONE: "tombstone",
+    Outcome.FAILED: "failed",
+    Outcome.WAITS: "waits",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +37,11 @@ class Verdict:
 
 def run(pipeline: Pipeline, keys: Mapping[str, bytes]) -> list[Verdict]:
     """Raises SettingsError."""
-    engine = Engine(pipeline, keys)
     return [
-        Verdict(example.name or f"test {number}", list(_differences(pipeline, engine, example)))
+        Verdict(
+            example.name or f"test {number}",
+            list(_differences(pipeline, Engine(pipeline, keys, _targets(example)), example)),
+        )
         for number, example in enumerate(pipeline.tests, 1)
     ]
 
@@ -45,7 +53,7 @@ def shown(pipeline: Pipeline, keys: Mapping[str, bytes], example: Example) -> li
     if (flow := pipeline.flow_of(given.topic)) is None:
         return []
     rows = {(given.topic, given.partition): _rows(given, flow)}
-    (record,) = tried(Engine(pipeline, keys), LINK, rows)[given.topic].records
+    (record,) = tried(Engine(pipeline, keys, _targets(example)), LINK, rows)[given.topic].records
     return list(record_lines(given.topic, record))
 
 
@@ -63,7 +71,8 @@ def _differences(pipeline: Pipeline, engine: Engine, example: Example) -> Iterat
     outcome = _WORDS.get(Outcome(applied.outcomes[0]), "kept")
     wanted = [expected.outcome] if expected.outcome else ["kept", "tombstone"]
     if outcome not in wanted:
-        why = "".join(f": {failure.stage}: {failure.reason}" for failure in applied.failures)
+        stopped = applied.failures + applied.waits
+        why = "".join(f": {failure.stage}: {failure.reason}" for failure in stopped)
         yield f"expected {' or '.join(wanted)}, but the record is {outcome}{why}"
     elif len(applied.rows):
         found = _found(applied, flow)
@@ -73,7 +82,12 @@ def _differences(pipeline: Pipeline, engine: Engine, example: Example) -> Iterat
 
 def _rows(given: Record, flow: Flow) -> Any:
     headers = [(name, None if text is None else text.encode()) for name, text in given.headers.items()]
-    items = [_item(given.key, flow.key), _item(given.value, flow.value)]
+    items = [
+        None if item is None else _front(given.ids.get(side)) + item
+        for side, item in zip(
+            SIDES, (_item(given.key, flow.key), _item(given.value, flow.value)), strict=True
+        )
+    ]
     return encode_rows([given.offset], [given.timestamp], [1], [items[0]], [items[1]], [headers or None])
 
 
@@ -84,9 +98,24 @@ def _item(given: Any, form: str) -> Item:
     return text.encode()
 
 
+def _front(schema_id: int | None) -> bytes:
+    return b"" if schema_id is None else b"\0" + schema_id.to_bytes(FRAMED - 1, "big")
+
+
+def _targets(example: Example) -> Targets:
+    ids = {int(schema_id): target for schema_id, target in example.map.items()}
+    return lambda context, schema_id: ids.get(schema_id)
+
+
 def _found(applied: Applied, flow: Flow) -> dict[str, Any]:
     row = applied.rows.to_pylist()[0]
+    ids: dict[str, int] = {}
+    for side in SIDES if flow.wire is not None else ():
+        item = row[side]
+        if getattr(flow.wire, side) is not None and item is not None and item[:1] == b"\0":
+            ids[side], row[side] = int.from_bytes(item[1:FRAMED], "big"), item[FRAMED:]
     return {
+        "ids": ids,
         "key": _shown(row["key"], flow.key),
         "value": _shown(row["value"], flow.value),
         "headers": {name: _shown(value, "bytes") for name, value in headers_of(applied.rows)[0] or ()},

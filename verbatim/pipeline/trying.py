@@ -88,10 +88,12 @@ def tried(engine: Engine | None, link: str, rows: Rows) -> dict[str, TopicTried]
             into.halts |= applied.on_error == "halt"
             after, outcomes = _contents(applied.rows), list(map(Outcome, applied.outcomes))
             to = dict(zip(after, applied.topics, strict=True))
-            failed = {failure.offset: f"{failure.stage}: {failure.reason}" for failure in applied.failures}
+            stopped = applied.failures + applied.waits
+            failed = {failure.offset: f"{failure.stage}: {failure.reason}" for failure in stopped}
             if flow.tolerate is not None:
-                let_by = Tolerated(flow.tolerate).take([*failed])
-                one_too_many = {*list(failed)[let_by : let_by + 1]}
+                offsets = [failure.offset for failure in applied.failures]
+                let_by = Tolerated(flow.tolerate).take(offsets)
+                one_too_many = {*offsets[let_by : let_by + 1]}
         into.records += [
             Tried(
                 partition,

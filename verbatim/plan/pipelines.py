@@ -96,6 +96,13 @@ class PipelineLook:
                 yield False, f"{where} may make other keys, and leave records out: no plan can tell"
             elif stage.sql is not None:
                 yield False, f"{where} may leave records out: an older one of their key stays"
+            elif stage.schema_ids is not None and flow.wire is not None and flow.wire.key is not None:
+                yield (
+                    False,
+                    (
+                        f"{where} changes ids in keys: where two schemas of the source are one at the target, two keys may become one"
+                    ),
+                )
             elif stage.filter is not None and stage.filter.otherwise == "drop":
                 yield (
                     False,
@@ -128,6 +135,11 @@ def _flow_of(told: dict[str, Any], topic: str) -> tuple[int, dict[str, Any]] | N
 def _runs(stage: dict[str, Any], name: str) -> bool:
     """Whether a stage of a definition runs code of this name."""
     return str(stage.get("python", "")).partition(":")[0] == name or ("sql" in stage and name == CODE)
+
+
+def maps_ids(definition: str) -> bool:
+    """Whether a pipeline of this definition has the stage `schema-ids`."""
+    return any("schema-ids" in stage for flow in json.loads(definition)["flows"] for stage in flow["stages"])
 
 
 def _changes_keys(stage: Stage) -> bool:

@@ -33,7 +33,7 @@ from schemas.service import make_schemas_topic
 from verbatim.plan import granted_rights, registries, routes, sampling
 from verbatim.plan.dry_run_clients import NoPositions, PretendedControl, PretendingAdmin
 from verbatim.plan.loops import copied_back
-from verbatim.plan.pipelines import PipelineLook
+from verbatim.plan.pipelines import PipelineLook, maps_ids
 from verbatim.plan.report import Action, Change, PlanReport, TopicPlan
 from verbatim.plan.requirements import Requirements
 from verbatim.plan.sampling import unread
@@ -92,7 +92,8 @@ class _Look:
                 self._schemas()
             self._warn_of_meetings()
         self._changes()
-        needs = Requirements(self.settings, self.source, self.target, self.report, self.dead_letters)
+        ids = maps_ids(self.pipeline.configured.definition)
+        needs = Requirements(self.settings, self.source, self.target, self.report, self.dead_letters, ids)
         with self._phase("rights"):
             needs.check_topics()
         with self._phase("target, groups"):

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from common.errors import VerbatimError
 from common.kafka.client import topics
 from common.kafka.model import GROUPS_TOPIC
-from common.link.permissions import DEAD_LETTERS, SOURCE, TARGET, needed_on
+from common.link.permissions import DEAD_LETTERS, SCHEMA_IDS, SOURCE, TARGET, needed_on
 from common.ports import Deadline
 from replicator.driver.topic_reporter import ENVELOPE_BYTES
 from verbatim.plan import granted_rights
@@ -35,6 +35,8 @@ class Requirements:
     report: PlanReport
     dead_letters: bool = False
     """Whether the pipeline has any."""
+    schema_ids: bool = False
+    """Whether it has that stage."""
 
     def check_groups(self) -> None:
         s, deadline = self.settings, Deadline(CALL_S)
@@ -75,6 +77,8 @@ class Requirements:
         needed = {name: needed_on(TARGET, kind) for name, kind in kinds.items()}
         if self.dead_letters:
             needed[s.dead_letters_topic] = needed_on(TARGET, "<link>.dead-letters", DEAD_LETTERS)
+        if self.schema_ids:
+            needed[s.schemas_topic] = needed_on(TARGET, "<link>.schemas", SCHEMA_IDS)
         there = [name for name in needed if name and name not in to_make]
         granted = granted_rights.of_topics(self.target, there, deadline)
         for name, found in granted.items():

@@ -26,6 +26,7 @@ from verbatim.verify.pipeline.definition import Pipeline, Result
 from verbatim.verify.pipeline.json_tree import Bad, tree, written
 from verbatim.verify.pipeline.own_code import missing
 from verbatim.verify.pipeline.records import Item, Json, Record, Tree, is_json, path
+from verbatim.verify.pipeline.schema_ids import Ids
 from verbatim.verify.pipeline.unknown_keys import masked_parts
 from verbatim.verify.provenance import Headers
 from verbatim.verify.versions import Versions
@@ -95,8 +96,11 @@ class Rules:
 class Pipelines:
     """All versions of a link. `keys`: those that are given, by name."""
 
-    def __init__(self, definitions: Mapping[int, str], keys: Mapping[str, bytes], link: str) -> None:
-        self._all = {n: Pipeline.of(text.encode(), keys) for n, text in definitions.items()}
+    def __init__(
+        self, definitions: Mapping[int, str], keys: Mapping[str, bytes], link: str, ids: Ids | None = None
+    ) -> None:
+        """`ids`: of schemas at the target, which may become more while records are read."""
+        self._all = {n: Pipeline.of(text.encode(), keys, ids) for n, text in definitions.items()}
         self._rules: dict[tuple[str, int], Rules | None] = {}
         self.newest = next(reversed(self._all), 0)
         self.link = link
@@ -187,7 +191,8 @@ class Expected:
         self._untold: dict[int, int] = {}
         """Source records by version."""
         self._failed: tuple[int, int] | None = None
-        """Of those that a stage fails on and that should have halted the partition: the first, how many."""
+        """Of those that a stage fails on, or waits with, and that should have halted the partition: the
+        first, how many."""
         self._skipped = 0
         self._let_by = LetBy()
         self._letters = LetterCheck(letters or PartitionLetters())
@@ -238,7 +243,7 @@ class Expected:
             self._pipelines.link,
         )  # fmt: skip
         result = rules.pipeline.apply(record)
-        goes_on = result.outcome not in ("failed", "left-out")
+        goes_on = result.outcome not in ("failed", "left-out", "waits")
         if place.routed_to is None:
             if not goes_on:
                 return self._stopped(offset, rules, result, record)
@@ -252,7 +257,7 @@ class Expected:
         return None
 
     def _stopped(self, offset: int, rules: Rules, result: Result, given: Record) -> bytes | None:
-        """A stage fails on it, or leaves it out."""
+        """A stage fails on it, leaves it out, or waits with it."""
         arrived, failed = offset < self._place.next, result.outcome == "failed"
         key, value = _as_it_came(given)
         headers = list(given.headers)
@@ -264,7 +269,7 @@ class Expected:
             return None
         if arrived:
             self._letters.must_not_be(offset)
-        if failed and rules.on_error == "halt":
+        if result.outcome == "waits" or (failed and rules.on_error == "halt"):
             if not arrived:
                 # It stands still there: what has not come is behind.
                 return digest(given.timestamp, key, value, headers)
@@ -331,7 +336,7 @@ class Expected:
             report.add(Kind.MAPPING, source, destination, "a record that is left out is mapped", count)
         if self._failed is not None and self._failed[1] > accepted_loss:
             first, count = self._failed
-            why = "a stage fails on it, and no operator has accepted its loss"
+            why = "a stage fails on it, or waits with it, and no operator has accepted its loss"
             report.add(Kind.LOST, first, None, why, count - accepted_loss)
         self._let_by.finish(report)
         if self._too_deep:

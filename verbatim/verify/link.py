@@ -4,7 +4,7 @@ nothing."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,9 +19,12 @@ from verbatim.verify.expected import Pipelines
 from verbatim.verify.letters import Letters, expired
 from verbatim.verify.link_mappings import Mappings, Topics, read_mappings
 from verbatim.verify.partition_check import LinkContext, Pair, check_partition
+from verbatim.verify.pipeline.schema_ids import SchemaMap, ask_for_ids
 from verbatim.verify.reading import Cluster, TopicState
 
 if TYPE_CHECKING:
+    from confluent_kafka import Message
+
     from common.config.settings import Settings
 
 
@@ -69,10 +72,10 @@ def verify_link(settings: Settings, options: Options) -> LinkReport:
         if not several:
             _refuse_shared(to)
         states = {name: state for name in names if (state := source.topic(name)) is not None}
-        said = Said(settings.application_name)
-        hear = partial(_read_control, destination, settings.control_topic, said)
+        said, ids = Said(settings.application_name), SchemaMap()
+        hear = partial(_read_on, destination, settings, said, ids)
         hear()
-        pipelines, topics = _versions(settings, options, said, states, to)
+        pipelines, topics = _versions(settings, options, said, ids, states, to)
         together = settings.by_destination(source.topic_names() if several else (), source_name)
         with ExitStack() as opened:
             while True:
@@ -82,7 +85,7 @@ def verify_link(settings: Settings, options: Options) -> LinkReport:
                 read_mappings(destination, settings.mappings_topic, mappings)
                 hear()
                 known = topics
-                pipelines, topics = _versions(settings, options, said, states, to)
+                pipelines, topics = _versions(settings, options, said, ids, states, to)
                 if topics == known:
                     break
             for name, (_, targets) in topics.items() if several else ():
@@ -125,10 +128,15 @@ def verify_link(settings: Settings, options: Options) -> LinkReport:
 
 
 def _versions(
-    settings: Settings, options: Options, said: Said, states: Mapping[str, TopicState], to: dict[str, str]
+    settings: Settings,
+    options: Options,
+    said: Said,
+    ids: SchemaMap,
+    states: Mapping[str, TopicState],
+    to: dict[str, str],
 ) -> tuple[Pipelines, Topics]:
     """The pipelines that there were, and where these take the records of each topic."""
-    pipelines = Pipelines(said.pipelines, options.keys, settings.application_name)
+    pipelines = Pipelines(said.pipelines, options.keys, settings.application_name, ids.ids)
     return pipelines, {
         name: (state.topic_id, (to[name], *sorted(pipelines.targets(name) - {to[name]})))
         for name, state in states.items()
@@ -139,16 +147,25 @@ def _all_targets(topics: Topics) -> set[str]:
     return {target for _, targets in topics.values() for target in targets}
 
 
-def _read_control(cluster: Cluster, topic: str, said: Said) -> None:
-    """Takes in what the control topic says since it was last read. Raises VerbatimError for a damaged record
+def _read_on(cluster: Cluster, settings: Settings, said: Said, ids: SchemaMap) -> None:
+    """Takes in what the control topic says since it was last read, and, where a pipeline asks for them, what
+    is known of schemas: whatever is there by now was known before. Raises VerbatimError for a damaged record
     of the link."""
+    for message in _since(cluster, settings.control_topic, said):
+        said.add(message.offset() or 0, message.value())
+    if ask_for_ids(said.pipelines.values()):
+        for message in _since(cluster, settings.schemas_topic, ids):
+            ids.add(message.offset() or 0, message.key(), message.value())
+
+
+def _since(cluster: Cluster, topic: str, read: Said | SchemaMap) -> Iterator[Message]:
+    """The records of its one partition that were not read yet."""
     if cluster.topic(topic) is None:
         return
     begin, end = cluster.bounds(topic, 0)
-    for messages in cluster.messages(topic, 0, max(begin, said.position), end):
-        for message in messages:
-            said.add(message.offset() or 0, message.value())
-    said.position = end
+    for messages in cluster.messages(topic, 0, max(begin, read.position), end):
+        yield from messages
+    read.position = end
 
 
 def _read_letters(cluster: Cluster, topic: str, mappings: Mappings, letters: Letters) -> None:

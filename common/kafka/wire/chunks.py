@@ -74,9 +74,9 @@ class Chunks:
         self.count = self.bytes = 0
         """Of records and, about, of what they take."""
 
-    def add(self, chunk: Chunk) -> None:
+    def add(self, chunk: Chunk, in_front: bool = False) -> None:
         """One with records."""
-        self._chunks.append(chunk)
+        (self._chunks.appendleft if in_front else self._chunks.append)(chunk)
         chunk.left = chunk.bytes
         self.count += chunk.count
         self.bytes += chunk.left

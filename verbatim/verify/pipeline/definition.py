@@ -12,12 +12,14 @@ from typing import Any
 
 from verbatim.verify.pipeline.json_tree import Bad, same, tree
 from verbatim.verify.pipeline.records import Item, Json, Record, Tree, holds
+from verbatim.verify.pipeline.schema_ids import Ids, Waits, mapped
 from verbatim.verify.pipeline.stages import STAGES, filled
 
 
 @dataclass(frozen=True)
 class Result:
-    """What becomes of a record: `kept`, `tombstone`, `left-out`, or `failed` at a stage (from 1)."""
+    """What becomes of a record: `kept`, `tombstone`, `left-out`; or `failed` or `waits` at a stage (from
+    1)."""
 
     outcome: str
     record: Record
@@ -45,16 +47,18 @@ def _same_item(mine: Item, other: bytes | None) -> bool:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A definition, and those of its keys that are there."""
+    """A definition, those of its keys that are there, and the ids of schemas that are known."""
 
     definition: Json
     keys: Mapping[str, bytes] = field(default_factory=dict)
+    ids: Ids = field(default_factory=dict)
 
     @classmethod
-    def of(cls, definition: bytes, keys: Mapping[str, bytes]) -> Pipeline:
+    def of(cls, definition: bytes, keys: Mapping[str, bytes], ids: Ids | None = None) -> Pipeline:
         """`keys`: by name; one that has another id than the definition says is not its own."""
         told = json.loads(definition)
-        return cls(told, {name: key for name, key in keys.items() if told["keys"].get(name) == _key_id(key)})
+        own = {name: key for name, key in keys.items() if told["keys"].get(name) == _key_id(key)}
+        return cls(told, own, {} if ids is None else ids)
 
     def flow_of(self, topic: str) -> Json | None:
         return next((flow for flow in self.definition["flows"] if _takes(flow, topic)), None)
@@ -78,9 +82,14 @@ class Pipeline:
                 if "when" in stage and not holds(stage["when"], record, flow):
                     continue
                 name = next(name for name in stage if name != "when")
-                after = STAGES[name](stage[name], record, flow, self.keys)
+                if name == "schema-ids":
+                    after: Record | None = mapped(stage[name], record, flow, self.ids)
+                else:
+                    after = STAGES[name](stage[name], record, flow, self.keys)
             except Bad:
                 return Result("failed", record, number)
+            except Waits:
+                return Result("waits", record, number)
             if after is None:
                 return Result("left-out", record, number)
             record = after

@@ -43,6 +43,8 @@ def _asked(stage: Json) -> list[Place]:
     places = [_place(text) for one in alternatives for text in one]
     if "validate" in stage:
         places.append((stage["validate"].get("side", "value"), ()))
+    if "schema-ids" in stage:
+        places += [("key", ()), ("value", ())]
     return places
 
 

@@ -70,7 +70,7 @@ FILE = Path("pipeline.yaml")
                 ("url: 'http://a', auth: {basic: 'u:p'}", "registries.source.auth.basic: string should match"),
             )
         ),
-        ("- key: value.id", "- schema-ids", 13, "flow 1, stage 5: schema-ids is not built yet"),
+        ("- key: value.id", "- schema-ids", 13, "flow 1, stage 5, schema-ids: say where ids are, in the flow"),
         ("- key: value.id", "- python: acme.stages", 13, "flow 1, stage 5, python: string should match pattern"),
         ("- key: value.id", "- python: 'acme:f()'", 13, "flow 1, stage 5, python: string should match pattern"),
         *(
@@ -93,7 +93,7 @@ FILE = Path("pipeline.yaml")
         ("- key: value.id", "- {key: a, timestamp: b}", 13, "one stage an entry, not key and timestamp"),
         ("- key: value.id", "- key: 'a[*]'", 13, "flow 1, stage 5, key: takes a field or a header"),
         ("value: json", "value: avro", 5, "flow 1, value: input should be 'bytes' or 'json'"),
-        ("value: json", "value: json\n    wire: {value: confluent}", 6, "flow 1, wire: wire is not built yet"),
+        ("value: json", "value: json\n    wire: {value: confluent}", 6, "flow 1, wire: only the stage schema-ids asks for it"),
         ("    value: json\n", "", 7, "filter.keep.1.value.type: value.type looks into the value: say value: json"),
         ("{in: [order", "{inn: [order", 8, "value.type.inn: there is no inn here; did you mean in?"),
         ("a-.*", "a-(", 4, "flow 1, topics.2: 'a-(' is no regular expression"),
@@ -265,3 +265,61 @@ def test_a_file_of_schemas_needs_no_flows_and_is_no_other_pipeline() -> None:
     assert one == other
     with pytest.raises(SettingsError, match="flows: is missing, or nothing is in it"):
         loading.parse("version: 1", FILE)
+
+
+WIRED = """\
+version: 1
+registries: {source: {url: 'http://a'}, target: {url: 'http://b'}}
+schemas: {ids: map}
+flows:
+  - topics: [orders]
+    wire: {key: confluent, value: confluent}
+    stages:
+      - headers: {set: {a: b}}
+      - schema-ids: {onUnknown: wait, onUnframed: keep}
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "message"),
+    [
+        ("    wire: {key: confluent, value: confluent}\n", "", 8, "flow 1, stage 2, schema-ids: say where ids are"),
+        ("{key: confluent, value: confluent}", "{}", 6, "flow 1, wire: say key or value, or both"),
+        ("key: confluent", "key: apicurio", 6, "flow 1, wire.key: input should be 'confluent'"),
+        ("schemas: {ids: map}\n", "", 8, "flow 1, stage 2, schema-ids: takes what `schemas` writes down: say schemas"),
+        ("onUnframed: keep}", "}\n      - timestamp: header.a", 9, "schema-ids: comes last, but for route; timestamp"),
+        ("- headers: {set: {a: b}}", "- schema-ids", 9, "stage 2, schema-ids: is there twice"),
+        ("wire:", "value: json\n    wire:", 6, "flow 1, value: an id stands in front of it, so it is no json"),
+        ("wait", "pass", 9, "flow 1, stage 2, schema-ids.onUnknown: input should be 'wait'"),
+        ("keep", "skip", 9, "flow 1, stage 2, schema-ids.onUnframed: input should be 'halt' or 'keep'"),
+        ("onUnframed: keep", "context: a", 9, "schema-ids.context: a context's name begins with a dot"),
+    ],
+)  # fmt: skip
+def test_what_does_not_go_with_schema_ids_is_refused_where_it_stands(
+    old: str, new: str, line: int, message: str
+) -> None:
+    assert old in WIRED
+    with pytest.raises(SettingsError) as error:
+        loading.parse(WIRED.replace(old, new, 1), FILE)
+    assert str(error.value).startswith(f"pipeline.yaml:{line}: ") and message in str(error.value)
+
+
+def test_a_definition_says_wire_and_stage_and_nothing_of_registries() -> None:
+    """How ids are kept is not a record's: the map tells. And a lane has no registries."""
+    made = loading.parse(WIRED.replace("{onUnknown: wait, onUnframed: keep}", "{}"), FILE)
+    told = definition.definition(made, {})
+    assert json.loads(told) == {
+        "version": 1,
+        "keys": {},
+        "flows": [
+            {
+                "topics": ["orders"],
+                "wire": {"key": "confluent", "value": "confluent"},
+                "stages": [{"headers": {"set": {"a": "b"}}}, {"schema-ids": {}}],
+            }
+        ],
+    }
+    assert definition.defined(told.decode(), {}).flows == made.flows
+    assert definition.definition(loading.parse(WIRED.replace("map}", "keep}"), FILE), {}) != told
+    bare = WIRED.replace("schema-ids: {onUnknown: wait, onUnframed: keep}", "schema-ids")
+    assert definition.definition(loading.parse(bare.replace("map}", "keep}"), FILE), {}) == told

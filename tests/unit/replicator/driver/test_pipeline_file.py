@@ -22,6 +22,7 @@ from common.link.control_state import Control
 from common.ports import Deadline
 from replicator.driver.pipeline_file import PipelineFile
 from replicator.lane.flows import Flows, ready
+from replicator.lane.schema_ids import SchemaIds
 from replicator.lane_plan import PipelinePlan
 from replicator.main import Replicator
 
@@ -38,6 +39,7 @@ flows:
 """
 OTHER = TEXT.replace("email", "phone")
 WAIT: Any = Deadline(1)
+IDS = SchemaIds("link.schemas", {}, {})
 
 
 class Log:
@@ -102,14 +104,14 @@ def test_another_key_under_its_name_is_another_pipeline_and_no_lane_masks_with_o
     same."""
     log, of = Log(), PipelineFile(settings(file))
     first = newest(of, log)
-    assert first is not None and Flows(first, "link").of("orders", 0) is not None
+    assert first is not None and Flows(first, "link", IDS).of("orders", 0) is not None
     (file.parent / "key").write_text("another-key-of-16-bytes\n")
     with pytest.raises(SettingsError, match="key pii has another id here"):
-        Flows(first, "link")
+        Flows(first, "link", IDS)
     assert [of.changed() for _ in range(3)] == [False, True, False]
     second = newest(of, log)
     assert second is not None and second.n == 2 and second.keys == first.keys
-    assert Flows(second, "link").of("orders", 0) is not None
+    assert Flows(second, "link", IDS).of("orders", 0) is not None
 
 
 def test_another_text_of_a_module_is_another_pipeline_and_no_lane_runs_one_that_is_not_its_own(
@@ -123,21 +125,21 @@ def test_another_text_of_a_module_is_another_pipeline_and_no_lane_runs_one_that_
     file.write_text("version: 1\nflows: [{topics: [orders], stages: [python: 'module_of_a_pipeline:f']}]\n")
     log, of = Log(), PipelineFile(settings(file))
     first = newest(of, log)
-    assert first is not None and Flows(first, "link").of("orders", 0) is not None
+    assert first is not None and Flows(first, "link", IDS).of("orders", 0) is not None
     module.write_text("def f(rows):\n    return rows  \n")
     with pytest.raises(
         SettingsError, match=r"module_of_a_pipeline is another one here .*: sha256 \w+ here, sha256"
     ):
-        Flows(first, "link")
+        Flows(first, "link", IDS)
     assert [of.changed() for _ in range(3)] == [False, True, False]
     second = newest(of, log)
     assert second is not None and second.n == 2 and second.definition != first.definition
-    assert Flows(second, "link").of("orders", 0) is not None
+    assert Flows(second, "link", IDS).of("orders", 0) is not None
     module.unlink()
     with pytest.raises(
         SettingsError, match="flow 1, stage 1 .python.: module module_of_a_pipeline can't be imp"
     ):
-        Flows(second, "link")
+        Flows(second, "link", IDS)
 
 
 def test_each_other_pipeline_gets_the_next_number_and_the_same_one_none(file: Path) -> None:
@@ -155,7 +157,8 @@ def test_each_other_pipeline_gets_the_next_number_and_the_same_one_none(file: Pa
     assert second is not None and second.n == 2 and second.definition != first.definition
     off = newest(PipelineFile(settings(None)), log)
     assert (
-        off == PipelinePlan(n=3, definition=NO_FLOWS, keys={}) and Flows(off, "link").of("orders", 0) is None
+        off == PipelinePlan(n=3, definition=NO_FLOWS, keys={})
+        and Flows(off, "link", IDS).of("orders", 0) is None
     )
     assert newest(PipelineFile(settings(None)), log) == off, "written once"
     told = [(v.definition, v.sha256) for v in log.state.pipelines.values()]
@@ -185,11 +188,11 @@ def test_a_lane_makes_of_the_plan_what_the_driver_has_checked(
     assert plan is not None
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    flows = Flows(plan, "link")
+    flows = Flows(plan, "link", IDS)
     assert flows.number == 1 and flows.of("orders", 0) is not None and flows.of("other", 0) is None
     (tmp_path / "key").unlink()
     with pytest.raises(SettingsError, match="key pii: can't read"):
-        ready(plan)
+        ready(plan, IDS.target)
 
 
 def test_a_file_that_becomes_no_good_is_one_warning_and_the_old_one_stays(

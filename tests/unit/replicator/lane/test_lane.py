@@ -167,7 +167,7 @@ def test_a_bug_in_one_partition_halts_it_by_name_and_no_other(
     sound.cut = lambda *_: [cast(CutFrame, "frame")]  # type: ignore[method-assign,assignment]
     sound.partition = 1
     lane.copies = {("t", 0): sick, ("t", 1): sound}
-    lane.unreadable = Unreadable(cast(Source, None), cast(Halts, None))
+    lane.unreadable = Unreadable(cast(Source, None), cast(Halts, None), cast(Any, None))
     lane.trace = None
     lane.uncut = {("t", 0): sick, ("t", 1): sound} if step == "cut" else {}
     control = SimpleNamespace(append=lambda record, _: said.append(record))

@@ -19,7 +19,8 @@ from common.pipeline.models import Tolerate
 from common.pipeline.tolerating import Tolerated
 from replicator.lane import partition_copy
 from replicator.lane.frame_packer import FramePacker
-from replicator.lane.partition_copy import CutFrame, PartitionCopy, StageFailed, Status
+from replicator.lane.partition_copy import CutFrame, PartitionCopy, Status
+from replicator.lane.through_flow import Flow, StageFailed
 from tests.support.pipelines import pipeline
 from tests.support.strategies import Record, chunk_of
 
@@ -374,14 +375,15 @@ def test_what_is_put_back_is_read_again_and_the_frames_before_it_keep_their_mean
     assert (copy.read, copy.read_epoch) == (1, 3)
 
 
-def flowing(*stages: object, **flow: object) -> PartitionCopy:
-    """A copy of a topic that a flow of pipeline 3 takes."""
+def flowing(*stages: object, ids: dict[int, int] | None = None, **flow: object) -> PartitionCopy:
+    """A copy of a topic that a flow of pipeline 3 takes. `ids`: of schemas at the target."""
     copy = make()
-    ready = Engine(pipeline(*stages, **flow), {}).flow_of("orders")
+    known = ids if ids is not None else {}
+    ready = Engine(pipeline(*stages, **flow), {}, lambda _, schema: known.get(schema)).flow_of("orders")
     assert ready is not None
     copy.pipeline = 3
     copy.tolerated = None if ready.tolerate is None else Tolerated(ready.tolerate)
-    copy.flow = lambda rows: ready.apply(rows, Origin("link", "orders", 0))
+    copy.flow = Flow(lambda rows: ready.apply(rows, Origin("link", "orders", 0)), ready.looks_only)
     return copy
 
 
@@ -564,3 +566,66 @@ def test_a_window_is_counted_alike_in_whatever_pieces_and_however_often_it_is_re
             other = Tolerated(options, [o for o in bad if at - at % per <= o < at])
             assert other.below(at) == sorted(o for o in bad if at - at % per <= o < at)
             reads(other, at)
+
+
+def framed(schema_id: int, payload: bytes = b"x") -> bytes:
+    return b"\0" + schema_id.to_bytes(4, "big") + payload
+
+
+def with_ids(ids: dict[int, int], **flow: object) -> PartitionCopy:
+    return flowing("schema-ids", ids=ids, value="bytes", wire={"value": "confluent"}, **flow)
+
+
+@pytest.mark.parametrize(
+    "on_error", ["halt", "skip", "dead-letter", {"tolerate": {"records": 1, "per": 100}}]
+)
+def test_a_record_with_an_unknown_schema_stops_the_partition_until_it_is_known(
+    small: None, on_error: object
+) -> None:
+    """Promise: whatever is done with failures, nothing passes a record that waits, and nothing of what is
+    behind it is decided; put back, it goes through with its id."""
+    ids = {1: 11}
+    copy = with_ids(ids, onError=on_error)
+    values = [framed(1), framed(1), framed(2), b"unframed", framed(1)]
+    take(copy, with_values(*values))
+    (cut,) = copy.cut(True)
+    assert ranges([cut]) == [(0, 2, 2)] and rows(cut).values == [framed(11)] * 2
+    assert (cut.filtered, cut.skipped, cut.frame.failed, copy.let_by(9)) == (0, 0, None, ())
+    for _ in range(2):
+        with pytest.raises(StageFailed, match="record 2: stage 1 .schema-ids. waits: schema 2") as stopped:
+            copy.cut(True)
+        assert (stopped.value.offset, stopped.value.schema) == (2, (".", 2)) == (2, copy.schema_awaited)
+        take(copy, with_values(framed(1), start=5))
+    ids[2] = 22
+    copy.acknowledge(cut)
+    copy.go_on()
+    assert (copy.read, copy.cut_at, copy.schema_awaited, copy.status) == (2, 2, None, Status.RUNNING)
+    take(copy, with_values(values[2], values[4], start=2))
+    assert [rows(c).values for c in copy.cut(True)] == [[framed(22), framed(11)]]
+
+
+def test_what_fails_before_a_record_that_waits_is_what_it_is(small: None) -> None:
+    """Skipped, or a dead letter in the frame: of a record before it, not of one behind it."""
+    for on_error in ("skip", "dead-letter"):
+        copy = with_ids({1: 11}, onError=on_error)
+        take(copy, with_values(framed(1), b"bad", framed(2), b"worse"))
+        (cut,) = copy.cut(True)
+        going, failed = split(rows(cut))
+        assert ranges([cut]) == [(0, 2, 1)] and list(going.offsets) == [0] and cut.filtered == 0
+        assert cut.skipped == (on_error == "skip")
+        assert (list(failed.offsets) if failed is not None else []) == ([1] if on_error != "skip" else [])
+    copy = with_ids({}, onError="halt")
+    take(copy, with_values(b"bad", framed(2)))
+    with pytest.raises(StageFailed, match="record 0: .* fails") as stopped:
+        copy.cut(True)
+    assert stopped.value.schema is None and copy.schema_awaited is None
+
+
+def test_one_that_is_halted_for_a_schema_goes_on_and_one_that_is_turned_back_no_longer_waits() -> None:
+    copy = with_ids({})
+    copy.status, copy.awaits = Status.HALTED, (".", 7)
+    copy.go_on()
+    assert copy.status is Status.RUNNING and copy.awaits is None
+    copy.status, copy.awaits = Status.HALTED, (".", 7)
+    copy.rewind(0)
+    assert copy.schema_awaited is None

@@ -17,7 +17,7 @@ from common.pipeline.models import Pipeline
 from replicator.driver.pipeline_file import NONE, Configured
 from tests.support.control_json import encode
 from tests.support.pipelines import KEYS, pipeline
-from verbatim.plan.pipelines import PipelineLook, TopicFlow
+from verbatim.plan.pipelines import PipelineLook, TopicFlow, maps_ids
 from verbatim.plan.report import PlanReport, RoutePlan, TopicPlan, as_json, as_text
 from verbatim.plan.routes import look
 
@@ -115,6 +115,17 @@ def test_what_does_not_go_with_a_compacted_topic_is_refused_or_warned_of(
             found
         )
     assert list(look.doubts("orders", False)) == []
+
+
+def test_ids_in_keys_of_a_compacted_topic_are_warned_of() -> None:
+    """Two schemas may be one at the target."""
+    for side, words in (("key", ["stage 1 (schema-ids) changes ids in keys"]), ("value", [])):
+        made = configured(pipeline("schema-ids", value="bytes", wire={side: "confluent"}))
+        look = PipelineLook(made, {})
+        assert maps_ids(made.definition) and not maps_ids(configured(pipeline(FILTER)).definition)
+        told = list(look.doubts("orders", True))
+        assert [fails for fails, _ in told] == [False] * len(words)
+        assert all(word in why for word, (_, why) in zip(words, told, strict=True))
 
 
 def test_a_record_that_is_skipped_leaves_an_older_one_in_a_compacted_topic() -> None:

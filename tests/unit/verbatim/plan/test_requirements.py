@@ -59,6 +59,14 @@ def test_what_is_allowed_and_taken_is_no_failure(monkeypatch: pytest.MonkeyPatch
     assert report.topics[0].copies == 2
 
 
+def test_a_pipeline_with_schema_ids_needs_the_map_to_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    clusters = Clusters(monkeypatch, **{SETTINGS.schemas_topic: Granted(frozenset({"DESCRIBE"}), 2)})
+    report = PlanReport("l", topics=[TopicPlan("t", "id", 1, "copy", "there")])
+    Requirements(SETTINGS, clusters.source, clusters.target, report, schema_ids=True).check_topics()
+    assert [SETTINGS.schemas_topic in why and "READ" in why for why in report.failures] == [True]
+    assert clusters.checked().failures == []
+
+
 def test_rights_that_are_missing_are_named_with_their_cluster_and_topic(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -30,6 +30,7 @@ from verbatim.verify.expected import Pipelines
 from verbatim.verify.letters import Letter, LetterCheck, Letters, expired
 from verbatim.verify.link_mappings import Mappings
 from verbatim.verify.partition_check import LinkContext, Pair, check_partition
+from verbatim.verify.pipeline.schema_ids import Ids
 from verbatim.verify.reading import TopicState
 
 TOPIC, LINK = "orders", "link"
@@ -91,8 +92,12 @@ class Copied(NamedTuple):
         return self._replace(destination=[*self.destination[:at], contents, *self.destination[at + 1 :]])
 
 
-def copied(records: Sequence[Given], stretches: Stretches, versions: Mapping[int, Pipeline]) -> Copied:
-    """By the engine. `onError` is not halt, or no stage may fail."""
+def copied(
+    records: Sequence[Given], stretches: Stretches, versions: Mapping[int, Pipeline], ids: Ids | None = None
+) -> Copied:
+    """By the engine. `onError` is not halt, or no stage may fail; no record waits for its schema. `ids`:
+    those that the lanes knew."""
+    known = ids or {}
     destination: list[Given | None] = []
     mappings = []
     letters: list[tuple[bytes | None, bytes | None, Any]] = []
@@ -100,10 +105,10 @@ def copied(records: Sequence[Given], stretches: Stretches, versions: Mapping[int
     for (start, end), (_, version) in zip(pairwise(ends), stretches, strict=True):
         keys, values, headers, timestamps = zip(*records[start:end], strict=True) if end > start else [()] * 4
         rows = encode_rows(range(start, end), timestamps, [1] * (end - start), keys, values, headers)
-        flow = Engine(versions[version], KEYS).flow_of(TOPIC) if version else None
+        flow = Engine(versions[version], KEYS, lambda *s: known.get(s)).flow_of(TOPIC) if version else None
         if flow is not None:
             applied = flow.apply(rows, Origin(LINK, TOPIC, 0))
-            assert not applied.failures or applied.on_error != "halt"
+            assert not applied.waits and (not applied.failures or applied.on_error != "halt")
             if applied.failures and applied.on_error == "dead-letter":
                 letters += written(rows, applied, version)
             rows = applied.rows
@@ -143,8 +148,10 @@ def checked(
     sample: tuple[float, int] | None = None,
     new: Sequence[int] = (),
     others: Mapping[str, str] = MappingProxyType({}),
+    ids: Ids | None = None,
 ) -> PartitionReport:
-    """`new`: versions that come while it is compared. `others`: what they ran and is not what is here."""
+    """`new`: versions that come while it is compared. `others`: what they ran and is not what is here.
+    `ids`: those of schemas that are known then."""
     definitions = {
         n: definition(made, KEYS, Engine(made, KEYS).code | dict(others)).decode()
         for n, made in link.versions.items()
@@ -168,7 +175,7 @@ def checked(
             clusters=None,
             sample=sample,
             ends={},
-            pipelines=Pipelines(definitions, keys, LINK),
+            pipelines=Pipelines(definitions, keys, LINK, ids),
             letters=letters,
             together={},
         )
@@ -539,3 +546,44 @@ def test_letters_of_a_topic_that_no_flow_takes_are_found() -> None:
     link = copied(SOME, [(5, 0)], {})
     stray = copied(SOME, [(5, 1)], {1: DEAD}).letters
     assert found(checked(link._replace(letters=stray))) == {"foreign": (3, 1, None, 0)}
+
+
+def framed(schema_id: int, payload: bytes = b"x") -> bytes:
+    return b"\0" + schema_id.to_bytes(4, "big") + payload
+
+
+MAPPING = pipeline("schema-ids", value="bytes", wire={"value": "confluent"}, onError="skip")
+WITH_SCHEMAS: list[Given] = [(b"k%d" % n, framed(n % 2 + 1, b"%d" % n), None, n) for n in range(6)]
+
+
+def test_ids_of_schemas_are_judged_by_the_map_and_what_got_through_without_one_is_found() -> None:
+    """Promise: another id, another payload, a record whose schema the map does not have: each is found. With
+    more in the map than lanes had, what they have sent is still right."""
+    known = {(".", 1): 10, (".", 2): 11}
+    link = copied(WITH_SCHEMAS, [(6, 1)], {1: MAPPING}, known)
+    report = checked(link, ids=known)
+    assert (found(report), report.transformed, report.equal) == ({}, 6, 6)
+    assert found(checked(link, ids={**known, (".", 3): 12})) == {}
+    assert found(checked(link.altered(3, value=framed(12, b"3")), ids=known)) == {"altered": (1, 3, 3, 1)}
+    assert found(checked(link.altered(3, value=framed(11, b"4")), ids=known)) == {"altered": (1, 3, 3, 1)}
+    # As lanes would have done it that let through, as they are, those whose schema they don't know.
+    through = copied(WITH_SCHEMAS, [(6, 1)], {1: MAPPING}, {**known, (".", 2): 2})
+    assert found(checked(through, ids={(".", 1): 10})).keys() == {"lost", "foreign"}
+
+
+def test_a_record_that_waits_for_its_schema_is_behind_and_one_that_was_given_up_is_not_missed() -> None:
+    known = {(".", 1): 10}
+    made = copied(WITH_SCHEMAS[:1], [(1, 1)], {1: MAPPING}, known)
+    report = checked(made._replace(source=list(WITH_SCHEMAS)), ids=known)
+    assert (found(report), report.behind, report.equal) == ({}, 5, 1)
+    # 1 was given up, the rest copied.
+    records = WITH_SCHEMAS[2::2]
+    rest = copied([WITH_SCHEMAS[0], *records], [(1, 1), (2, 1)], {1: MAPPING}, known)
+    moved = replace(rest.mappings[1], start=2, next=4, runs=[[2 + n, 1 + n, 1] for n in range(2)])
+    gap = replace(rest.mappings[0], start=1, next=2, runs=[], records=0, lost=1)
+    source: list[Given | None] = [WITH_SCHEMAS[0], WITH_SCHEMAS[1], *records]
+    given_up = rest._replace(source=source, mappings=[rest.mappings[0], gap, moved])
+    assert found(checked(given_up, ids=known)) == {}
+    assert "lost" in found(
+        checked(given_up._replace(mappings=[rest.mappings[0], replace(gap, lost=0), moved]), ids=known)
+    )

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import common.kafka.wire.chunks
 from common.errors import FrameError
 from common.kafka.wire.chunks import Chunk, Chunks, Whole
-from common.kafka.wire.record_batch import BatchHeader, decode, headers, reseal, seal
+from common.kafka.wire.record_batch import BatchError, BatchHeader, decode, headers, reseal, seal
 from common.kafka.wire.record_decoder import leading
 from common.kafka.wire.record_encoder import encode_records
 from common.kafka.wire.records import Header, encode_rows
@@ -30,20 +30,28 @@ from common.pipeline.batch import Origin
 from common.pipeline.engine import Engine
 from replicator.lane import partition_copy
 from replicator.lane.lane import Lane
-from replicator.lane.partition_copy import CutFrame, Loop, PartitionCopy, Status
+from replicator.lane.partition_copy import (
+    CutFrame,
+    Loop,
+    PartitionCopy,
+    Status,
+)
+from replicator.lane.through_flow import Flow, StageFailed, takes_apart
 from replicator.lane.unreadable import Unreadable
 from tests.support.pipelines import pipeline
 
 MARK = provenance.header("there")
 
 
-def whole(first: int, count: int, size: int = 10, own: list[Header] | None = None) -> Whole:
+def whole(
+    first: int, count: int, size: int = 10, own: list[Header] | None = None, front: bytes = b""
+) -> Whole:
     rows = encode_rows(
         range(count),
         [1000 + first + i for i in range(count)],
         [1] * count,
         [b"k%d" % (first + i) for i in range(count)],
-        [b"%d" % (first + i) + b"v" * size for i in range(count)],
+        [front + b"%d" % (first + i) + b"v" * size for i in range(count)],
         None if own is None else [own] * count,
     )
     (records,) = encode_records(rows, 1 << 30)
@@ -51,6 +59,11 @@ def whole(first: int, count: int, size: int = 10, own: list[Header] | None = Non
     struct.pack_into(">q", raw, 0, first)
     data = pa.py_buffer(bytes(raw))
     return next(headers(data))[1], data
+
+
+def with_schema(first: int, schema_id: int, count: int = 4) -> Whole:
+    """Values with a schema's id in front."""
+    return whole(first, count, front=b"\0" + schema_id.to_bytes(4, "big"))
 
 
 def rows(first: int, count: int, size: int = 10, own: list[Header] | None = None) -> pa.RecordBatch:
@@ -374,17 +387,19 @@ def test_a_batch_that_can_t_be_taken_apart_halts_its_partition_by_name_behind_wh
         holds_back=lambda *_: False,
     )
     lane.halts = SimpleNamespace(halt=halt)
-    lane.unreadable = Unreadable(cast(Any, SimpleNamespace(begun=1, by_id=lambda: True)), lane.halts)
+    lane.unreadable = Unreadable(
+        cast(Any, SimpleNamespace(begun=1, by_id=lambda: True)), lane.halts, cast(Any, None)
+    )
     lane.topic_id_check = SimpleNamespace(hold_back=sent.append)
     found = mock.Mock(wraps=lane.unreadable.found)
     lane.unreadable.found = found
     for _ in range(3):
         lane._cut(True)
-        lane.unreadable.halt()
+        lane.unreadable.look()
     found.assert_called_once()  # it isn't taken apart again
     assert [(cut.frame.start, cut.frame.next) for cut in sent] == [(0, 2)] and not told
     copy.acknowledge(sent[0])
-    lane.unreadable.halt()
+    lane.unreadable.look()
     ((reason, detail, at, available),) = told
     assert (reason, at, available) == ("unreadable-batch", 2, None)
     assert "orders-0: " in detail and "'utf-8' codec can't decode byte 0xff" in detail
@@ -439,7 +454,55 @@ def test_a_whole_batch_that_reaches_a_flow_all_the_same_does_not_pass_it_by() ->
     may go unseen."""
     ready = Engine(pipeline({"mask": {"fields": {"value": "redact"}}}, value="bytes"), {}).flow_of("orders")
     assert ready is not None
-    copy = make(flow=partial(ready.apply, origin=Origin("link", "orders", 0)))
+    copy = make(flow=Flow(partial(ready.apply, origin=Origin("link", "orders", 0))))
     copy.take_chunk(of(0, 5, "whole"))
     found = [value for cut in copy.cut(True) for _, _, _, value in records_of(cut)]
     assert found == [b"***"] * 5
+
+
+def looking(ids: dict[int, int]) -> PartitionCopy:
+    """One whose flow has the stage `schema-ids` and no other."""
+    made = pipeline("schema-ids", value="bytes", wire={"value": "confluent"})
+    ready = Engine(made, {}, lambda _, schema: ids.get(schema)).flow_of("orders")
+    assert ready is not None
+    return make(flow=Flow(partial(ready.apply, origin=Origin("link", "orders", 0)), ready.looks_only))
+
+
+def test_batches_whose_schemas_keep_their_ids_stay_whole_to_the_byte() -> None:
+    ids = {7: 7, 8: 8}
+    copy = looking(ids)
+    wholes = [with_schema(0, 7), with_schema(4, 8), with_schema(8, 9)]
+    copy.take_chunk(Chunk("orders", 0, 8, 0, wholes[:2]))
+    (cut,) = copy.cut(True)
+    assert (cut.frame.start, cut.frame.next, cut.frame.count) == (0, 8, 8)
+    assert bytes(cut.value) == b"".join(bytes(batch) for _, batch in wholes[:2]) and not takes_apart(
+        copy.flow
+    )
+    # One that is not known keeps what is behind it back; then it stays whole, too.
+    copy.take_chunk(Chunk("orders", 0, 12, 0, wholes[2:]))
+    with pytest.raises(StageFailed):
+        copy.cut(True)
+    ids[9] = 9
+    copy.go_on()
+    assert not takes_apart(copy.flow)
+    copy.take_chunk(Chunk("orders", 0, 12, 0, [with_schema(8, 9)]))
+    assert [bytes(cut.value) for cut in copy.cut(True)] == [bytes(wholes[2][1])]
+
+
+def test_one_id_that_is_another_at_the_target_takes_the_batches_apart_from_then_on() -> None:
+    """Promise: no record of a batch that would have stayed whole passes the stage by, or is there twice."""
+    copy = looking({7: 7, 8: 18})
+    copy.take_chunk(Chunk("orders", 0, 12, 0, [with_schema(0, 7), with_schema(4, 8), with_schema(8, 7)]))
+    found = [record for cut in copy.cut(True) for record in records_of(cut)]
+    assert [offset for offset, *_ in found] == list(range(12)) and copy.chunks.bytes == 0
+    assert [int.from_bytes((value or b"")[1:5], "big") for *_, value in found] == [7] * 4 + [18] * 4 + [7] * 4
+    assert takes_apart(copy.flow)
+
+
+def test_a_batch_that_the_flow_can_t_look_into_is_met_by_name() -> None:
+    copy = looking({7: 7})
+    copy.take_chunk(Chunk("orders", 0, 7, 0, [with_schema(0, 7), unreadable(4)]))
+    (cut,) = copy.cut(True)
+    assert (cut.frame.start, cut.frame.next) == (0, 4)
+    with pytest.raises(BatchError):
+        copy.cut(True)

@@ -1,0 +1,102 @@
+"""The stage `schema-ids`: the id in front of keys and values becomes that of the same schema at the target;
+all behind it stays as it is. Pure; who knows the ids is elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import cast
+
+import numpy as np
+import numpy.typing as npt
+
+from common.pipeline.batch import Batch, Done, Run, flags
+from common.pipeline.columns import Column, Flags, Ints
+from common.pipeline.paths import Side
+from common.pipeline.wire import SchemaIds, Wire
+
+Schema = tuple[str, int]
+"""Context and id, at the source."""
+Targets = Callable[[str, int], int | None]
+"""Context and id of a schema at the source -> its id at the target; None: not known yet. An answer stays."""
+FRAMED = 5
+"""Bytes in front: 0, and the id."""
+HEADERS = {"key": "__key_schema_id", "value": "__value_schema_id"}
+"""In which newer serializers name a schema by its GUID, with nothing in front."""
+SIDES: tuple[Side, ...] = ("key", "value")
+
+
+def unknown(context: str, schema_id: int) -> int | None:
+    """Targets of whoever knows none: all waits."""
+    return None
+
+
+def mapping_ids(options: SchemaIds, wire: Wire, targets: Targets) -> Run:
+    sides = [side for side in SIDES if getattr(wire, side) is not None]
+
+    def run(batch: Batch) -> Done:
+        done = Done(batch, flags(len(batch)))
+        for side in sides:
+            done = _mapped(done, side, options, targets)
+        for row in done.failed.keys() & done.waits.keys():
+            # It fails, whatever becomes known.
+            del done.waits[row]
+        return done
+
+    return run
+
+
+def _mapped(done: Done, side: Side, options: SchemaIds, targets: Targets) -> Done:
+    batch = done.batch
+    column = batch.side(side)
+    there = np.ones(len(batch), np.bool_) if column.present is None else column.present
+    rows, places = _in_front(column, there & ~_named_by_header(batch, side))
+    if options.on_unframed == "halt" and len(rows) < np.count_nonzero(there):
+        reason = f"the {side} has no schema's id in front of it (docs: guides/schemas#ids-in-records)"
+        bad = np.setdiff1d(np.flatnonzero(there), rows)
+        done.failed.update(dict.fromkeys(bad.tolist(), reason))
+    if not rows.size:
+        return done
+    data = np.frombuffer(column.data, np.uint8)
+    ids = data[places].view(">u4").ravel()
+    known, which = np.unique(ids, return_inverse=True)
+    found = [targets(options.context, int(schema_id)) for schema_id in known]
+    for number, schema_id in enumerate(known.tolist()):
+        if found[number] is None:
+            wait = (
+                f"schema {schema_id} of the {side} has no id at the target yet",
+                (options.context, schema_id),
+            )
+            for row in rows[which == number].tolist():
+                done.waits.setdefault(row, wait)
+    new = np.array([old if to is None else to for old, to in zip(known.tolist(), found, strict=True)], ">u4")
+    other = (new != known)[which]
+    if not other.any():
+        return done
+    written = data.copy()
+    written[places[other]] = new[which[other]].view(np.uint8).reshape(-1, FRAMED - 1)
+    done.changed[rows[other]] = True
+    return replace(done, batch=batch.with_side(side, Column(written.data, column.bounds, column.present)))
+
+
+def _in_front(column: Column, looked_at: Flags) -> tuple[Ints, Ints]:
+    """The rows with an id in front, and the places of its four bytes in each."""
+    rows = np.flatnonzero(looked_at & (np.diff(column.bounds) >= FRAMED))
+    places = column.bounds[rows][:, None] + np.arange(FRAMED)
+    if rows.size:
+        front = np.frombuffer(column.data, np.uint8)[places]
+        # No schema has the id 0: it is the first half of one of 8 bytes.
+        framed = (front[:, 0] == 0) & front[:, 1:].any(axis=1)
+        if not framed.all():
+            rows, places = rows[framed], places[framed]
+    return rows, places[:, 1:]
+
+
+def _named_by_header(batch: Batch, side: Side) -> Flags | npt.NDArray[np.bool_]:
+    """Which records have the header that deserializers look at first."""
+    headers = batch.rows.column(5)
+    if headers.null_count == len(batch):
+        return np.zeros(len(batch), np.bool_)
+    named = batch.headers.named(HEADERS[side].__eq__)
+    given = batch.headers.values.is_valid().to_numpy(zero_copy_only=False)
+    return flags(len(batch), cast("list[int]", batch.headers.rows[named & given].tolist()))

@@ -1,0 +1,65 @@
+"""Where serializers of a schema registry put a schema's id, and the options of the stage that changes it.
+Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from pydantic import Field, model_validator
+
+from common.pipeline.options import Model, checked, wrong
+
+
+class Wire(Model):
+    """Of which parts of a record a schema's id stands in front: a byte 0 and 4 bytes, big-endian."""
+
+    key: Literal["confluent"] | None = None
+    """of keys, by Confluent's serializers and those that do as they do"""
+    value: Literal["confluent"] | None = None
+    """of values, likewise"""
+
+    @model_validator(mode="after")
+    def _something(self) -> Wire:
+        if self.key is None and self.value is None:
+            raise wrong("say key or value, or both")
+        return self
+
+
+def _context(text: str) -> None:
+    if not text.startswith(".") or ":" in text:
+        raise ValueError("a context's name begins with a dot, and has no colon")
+
+
+class SchemaIds(Model):
+    """Gives schemas the ids that they have at the target, as `wire` says where."""
+
+    on_unknown: Literal["wait"] = Field("wait", alias="onUnknown")
+    """of a schema whose id at the target is not written down yet: its partition waits there until it is"""
+    on_unframed: Literal["halt", "keep"] = Field("halt", alias="onUnframed")
+    """of what has no id in front: the stage fails, and `onError` says what becomes of the record; or it stays
+    as it is"""
+    context: Annotated[str, checked(_context)] = "."
+    """the context of the registry in which the ids are; `.` is the default one"""
+
+
+def check_wire(wire: Wire | None, formats: dict[str, str], stages: Sequence[str]) -> None:
+    """Whether `wire`, what keys and values are, and the names of a flow's stages go together. Raises
+    PydanticCustomError."""
+    at = [number for number, name in enumerate(stages) if name == "schema-ids"]
+    if not at:
+        if wire is not None:
+            raise wrong("only the stage schema-ids asks for it, and there is none", "wire")
+        return
+    first = at[0]
+    where = ("stages", first, "schema-ids")
+    if wire is None:
+        raise wrong("say where ids are, in the flow: wire: {value: confluent}", *where)
+    if len(at) > 1:
+        raise wrong("is there twice: ids would be changed again", "stages", at[1], "schema-ids")
+    for name in stages[first + 1 :]:
+        if name != "route":
+            raise wrong(f"comes last, but for route; {name} stands behind it", *where)
+    for side, form in formats.items():
+        if getattr(wire, side) is not None and form != "bytes":
+            raise wrong(f"an id stands in front of it, so it is no {form}", side)
