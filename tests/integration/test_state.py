@@ -426,7 +426,7 @@ def test_a_mappings_topic_that_ends_below_m_is_refused(table: StateTable, mappin
 def test_a_mapping_that_is_not_understood_stops_the_fold_and_is_named(
     table: StateTable, mappings: Mappings
 ) -> None:
-    mappings.write(mapping(0, 3), mapping(3, 4, v=2))
+    mappings.write(mapping(0, 3), mapping(3, 4, v=3))
     with pytest.raises(StateError, match=r"mapping at offset 1 is not understood"):
         table.fold(attempts=1)
     assert not table.load().exists
