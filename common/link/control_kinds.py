@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import orjson
 
 from common.kafka.model import Acl
 from common.partitions import PartitionId
+
+if TYPE_CHECKING:
+    from common.link import control_records
 
 KINDS: dict[str, type[ControlRecord]] = {}
 _SPARSE = {"sparse": True}
@@ -129,6 +132,14 @@ class Verdict(ControlRecord):
     compacted: bool = False
     destination_id: str | None = None
     gone: bool = False
+
+    @classmethod
+    def of(cls, source: SourceTopic, to: control_records.Destination) -> Self:
+        """The record of a verdict on where records of a source topic go."""
+        return cls(
+            source.topic, source.topic_id, to.topic, to.partitions, to.max_message_bytes, to.refused,
+            to.config, to.compacted, to.id, to.gone,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -201,6 +201,10 @@ class Control:
         """Names of the topics that were described, and are not gone from the source."""
         return sorted(name for name, t in self.newest_topics().items() if t.topic_id not in self.deleted)
 
+    def present(self) -> set[str]:
+        """Ids of the topics that the source has now."""
+        return {t.topic_id for t in self.newest_topics().values()} - self.deleted
+
     def topic_id_history(self, topic: str) -> list[str]:
         """The ids under which a topic's name has been copied, oldest first."""
         return list(dict.fromkeys(tid for (tid, _), of in self.origins.copy().items() if of.topic == topic))

@@ -77,8 +77,6 @@ def check(rows: pa.RecordBatch, topics: Sequence[str]) -> None:
 def parted(rows: Rows, own: T, routes: Sequence[T]) -> list[tuple[T, Rows]]:
     """Of a frame's rows those that go on, by where they go, each part in order. `own`: the link's own
     destination; `routes`: those of the header's topics. What has the same destination is one part."""
-    if rows.batch.num_columns <= _ROUTE:
-        return [(own, rows)]
     going = rows.batch.filter(rows.batch.column(_ERROR).is_null())
     numbers = going.column(_ROUTE).fill_null(-1).to_numpy()
     found: list[tuple[T, Rows]] = []

@@ -1,5 +1,5 @@
-"""The topics that the stage `route` of a pipeline names, as its definition tells: without the engine, which
-takes its time to be imported. Pure."""
+"""What a pipeline's definition tells of its stages, and of the topics that `route` names: without the engine,
+which takes its time to be imported. Pure."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def routed_topics(definition: str, topic: str, link: str) -> frozenset[str]:
     )
 
 
-def has_routes(definition: str) -> bool:
-    """Whether a flow of this definition has the stage."""
-    return any("route" in stage for flow in orjson.loads(definition)["flows"] for stage in flow["stages"])
+def has_stage(definition: str, name: str) -> bool:
+    """Whether a flow of this definition has a stage of this name."""
+    return any(name in stage for flow in orjson.loads(definition)["flows"] for stage in flow["stages"])
 
 
 def _templates(route: dict[str, Any]) -> Iterator[str]:

@@ -72,17 +72,13 @@ class Destinations:
         while waiting:
             waiting = self._settle_some(waiting, again)
         if again:
-            self._look_at_all(self._present())
+            self._look_at_all(self.control.state.present())
         self._keep_in_step(again)
-
-    def _present(self) -> set[str]:
-        state = self.control.state
-        return {t.topic_id for t in state.newest_topics().values()} - state.deleted
 
     def _settle_some(self, waiting: list[SourceTopic], again: bool) -> list[SourceTopic]:
         """Decide on the first of them, no two of which go to one destination: the second has to know what was
         decided on the first. Those that have to wait for that."""
-        present = self._present()
+        present = self.control.state.present()
         verdicts: list[tuple[SourceTopic, Destination]] = []
         together: dict[str, SourceTopic] = {}
         left: list[SourceTopic] = []
@@ -226,15 +222,4 @@ class Destinations:
                 ", ".join(sorted(others)),
                 verdict.topic,
             )
-        return kinds.Destination(
-            source.topic,
-            source.topic_id,
-            verdict.topic,
-            verdict.partitions,
-            verdict.max_message_bytes,
-            verdict.refused,
-            verdict.config,
-            verdict.compacted,
-            verdict.id,
-            verdict.gone,
-        )
+        return kinds.Destination.of(source, verdict)

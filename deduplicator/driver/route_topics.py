@@ -17,7 +17,7 @@ from common.link.control_log import ControlLog
 from common.link.control_records import Destination
 from common.link.identity import Link
 from common.link.topic_config_sync import Rules
-from common.pipeline.route_names import has_routes, routed_topics
+from common.pipeline.route_names import has_stage, routed_topics
 from common.ports import Deadline
 from deduplicator.driver.config_sync import ConfigSync
 from deduplicator.driver.destinations import MOST_TOGETHER
@@ -80,7 +80,7 @@ class RouteTopics:
         for number, version in self.control.state.pipelines.copy().items():
             if number > self._looked_through:
                 self._looked_through = number
-                if has_routes(version.definition):
+                if has_stage(version.definition, "route"):
                     self._routing[number] = version.definition
         return bool(self._routing)
 
@@ -88,7 +88,7 @@ class RouteTopics:
         """Of any version, and of topics that are gone from the source too: frames of theirs may be on their
         way. What the newest version does not name is not looked at again."""
         state, found = self.control.state, dict[tuple[str, str], tuple[SourceTopic, str]]()
-        present = {source.topic_id for source in state.newest_topics().values()} - state.deleted
+        present = state.present()
         for source in state.topics.copy().values():
             if source.topic in state.steering.promotions:
                 continue
@@ -130,20 +130,7 @@ class RouteTopics:
                     verdict.refused,
                     source.topic,
                 )
-            told.append(
-                kinds.Route(
-                    source.topic,
-                    source.topic_id,
-                    verdict.topic,
-                    verdict.partitions,
-                    verdict.max_message_bytes,
-                    verdict.refused,
-                    verdict.config,
-                    verdict.compacted,
-                    verdict.id,
-                    verdict.gone,
-                )
-            )
+            told.append(kinds.Route.of(source, verdict))
         if told:
             self.control.append_all(told, Deadline(CALL_S))
             self.control.refresh(Deadline(CALL_S))

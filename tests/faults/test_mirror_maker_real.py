@@ -15,6 +15,7 @@ from click.testing import CliRunner
 from common.errors import LinkRefused
 from tests.conftest import Kafka, Names
 from tests.integration.test_offsets import commit_all, committed, once
+from tests.support.beside import beside
 from tests.support.brokers import Record, create_topic, end_offsets, produce, read_all
 from tests.support.harness import Link, assert_mapped, contents, eventually
 from tests.support.mirror_maker import KEPT, Before, MirrorMaker, refused
@@ -24,9 +25,8 @@ from verbatim.main import cli
 @contextmanager
 def load(at: str, topic: str) -> Iterator[None]:
     """Thousands of records a second, until the block ends."""
-    over = threading.Event()
 
-    def write() -> None:
+    def write(over: threading.Event) -> None:
         for begin in itertools.count(0, 100):
             values = range(begin, begin + 100)
             produce(
@@ -35,13 +35,8 @@ def load(at: str, topic: str) -> Iterator[None]:
             if over.wait(0.03):
                 return
 
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
+    with beside(write):
         yield
-    finally:
-        over.set()
-        thread.join()
 
 
 def converted(mirror: MirrorMaker, before: Before, names: Names) -> Link:

@@ -16,6 +16,7 @@ import pytest
 from common.spark.jars import KAFKA_LOGGING, classpath, java
 from tests.conftest import Kafka, Names
 from tests.integration.test_group_moves import move
+from tests.support.beside import beside
 from tests.support.brokers import Record, create_topic, produce, read_all, topics, wait_until
 from tests.support.harness import Link, eventually
 from verbatim.local.applications import Application
@@ -60,9 +61,8 @@ def counting(
 @contextmanager
 def speaking(at: str, topic: str, said: Counter[str]) -> Iterator[None]:
     """Words, until the block ends."""
-    stop = threading.Event()
 
-    def speak() -> None:
+    def speak(stop: threading.Event) -> None:
         n = 0
         while not stop.wait(0.05):
             batch = [WORDS[i % len(WORDS)] for i in range(n, n + 30)]
@@ -70,13 +70,8 @@ def speaking(at: str, topic: str, said: Counter[str]) -> Iterator[None]:
             said.update(batch)
             n += 30
 
-    thread = threading.Thread(target=speak, daemon=True)
-    thread.start()
-    try:
+    with beside(speak):
         yield
-    finally:
-        stop.set()
-        thread.join(30)
 
 
 def counted(at: str, topic: str) -> dict[str, int]:

@@ -18,6 +18,7 @@ from confluent_kafka import Consumer, Producer
 
 from tests.conftest import Kafka, Names
 from tests.integration.test_offsets import commit, committed, in_step
+from tests.support.beside import beside
 from tests.support.brokers import Record, create_topic, member, produce, wait_until
 from tests.support.harness import Link
 from verbatim.main import cli
@@ -64,10 +65,9 @@ def load(
     bootstrap: str, topic: str, written: list[bytes], prefix: bytes = b"", first: int = 0
 ) -> Iterator[None]:
     """A producer of numbers that goes on until the block ends; `written` is what was acknowledged."""
-    stop = threading.Event()
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "enable.idempotence": True})
 
-    def main() -> None:
+    def main(stop: threading.Event) -> None:
         number = first
         while not stop.is_set():
             value = b"%s%d" % (prefix, number)
@@ -82,13 +82,8 @@ def load(
             time.sleep(0.002)
         producer.flush(10)
 
-    thread = threading.Thread(target=main, daemon=True)
-    thread.start()
-    try:
+    with beside(main, 15):
         yield
-    finally:
-        stop.set()
-        thread.join(15)
 
 
 @pytest.mark.parametrize("offsets_runs", [False, True], ids=["alone", "beside a running offsets"])

@@ -19,6 +19,7 @@ from offsets.group_offsets import decode
 from tests.conftest import Kafka, Names
 from tests.integration.test_cutover import refused_at, work
 from tests.integration.test_offsets import commit, committed, in_step
+from tests.support.beside import beside
 from tests.support.brokers import Record, create_topic, member, produce, read_all, topics
 from tests.support.harness import Link, eventually
 from verbatim.local.kafka_cluster import Cluster
@@ -49,9 +50,8 @@ def trap() -> Iterator[tuple[str, list[Any]]]:
         listening.bind(("127.0.0.1", 0))
         listening.listen()
         listening.settimeout(0.1)
-        stop = threading.Event()
 
-        def main() -> None:
+        def main(stop: threading.Event) -> None:
             while not stop.is_set():
                 try:
                     connection, caller = listening.accept()
@@ -60,13 +60,8 @@ def trap() -> Iterator[tuple[str, list[Any]]]:
                 callers.append(caller)
                 connection.close()
 
-        thread = threading.Thread(target=main, daemon=True)
-        thread.start()
-        try:
+        with beside(main, 5):
             yield f"127.0.0.1:{listening.getsockname()[1]}", callers
-        finally:
-            stop.set()
-            thread.join(5)
 
 
 def on_record(link: Link) -> list[int]:

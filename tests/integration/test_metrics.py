@@ -24,6 +24,7 @@ from common.app.link_pages import LinkPages
 from common.app.link_view import status
 from common.partitions import PartitionName
 from tests.conftest import Kafka, Names
+from tests.support.beside import beside
 from tests.support.brokers import Record, create_topic, produce
 from tests.support.harness import Link, Running, eventually
 from tests.support.metrics import sample
@@ -44,22 +45,16 @@ LAG = (
 @contextmanager
 def load(source: Kafka, topic: str) -> Iterator[None]:
     """Some hundred records a second."""
-    stopping = threading.Event()
 
-    def write() -> None:
+    def write(stopping: threading.Event) -> None:
         number = 0
         while not stopping.wait(0.1):
             some = [Record(b"%d" % n, b"k", partition=n % PARTITIONS) for n in range(number, number + 50)]
             produce(source.bootstrap_servers, topic, some)
             number += 50
 
-    thread = threading.Thread(target=write, daemon=True)
-    thread.start()
-    try:
+    with beside(write):
         yield
-    finally:
-        stopping.set()
-        thread.join(30)
 
 
 def ends(source: Kafka, topic: str) -> dict[int, int]:

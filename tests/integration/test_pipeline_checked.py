@@ -7,8 +7,7 @@ import hmac
 import io
 import json
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from click.testing import CliRunner
 from common.errors import SettingsError
 from tests.conftest import Kafka, Names
 from tests.integration.test_offsets import commit, committed
+from tests.support.beside import beside
 from tests.support.brokers import Record, create_topic, produce, read_all, wait_until
 from tests.support.harness import Link
 from verbatim.main import cli
@@ -232,26 +232,16 @@ def test_beside_a_running_link_whose_pipeline_changes_verify_finds_nothing_wrong
     """Promise: whenever it is run, what is there is right by its version, and what is not there is behind."""
     link, topic, file = piped
     file.write_text(FIRST)
-    stop, sent = threading.Event(), 0
+    sent = 0
 
-    def load() -> None:
+    def load(stop: threading.Event) -> None:
         nonlocal sent
         while not stop.wait(0.2):
             produce(source.bootstrap_servers, topic, some(sent, 50)[:50])
             sent += 50
 
-    @contextmanager
-    def loaded() -> Iterator[None]:
-        thread = threading.Thread(target=load, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join(20)
-
     with link.running():
-        with loaded():
+        with beside(load, 20):
             for text in (SECOND, FIRST, SECOND + "      - filter: {drop: {value.n: 1}}\n", FIRST):
                 before = len(link.control().pipelines)
                 keyed = (

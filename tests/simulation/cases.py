@@ -7,6 +7,7 @@ called is what must come out.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 from confluent_kafka import KafkaError
@@ -1246,63 +1247,64 @@ def what_hangs_is_closed_though_nothing_comes() -> None:
         w.settle()
 
 
-def _letter_loses_its_marker(w: World, *ends: int) -> dict[str, list[int]]:
-    """As _loses_a_marker, where dead letters go: a stage fails on each record."""
-    w.pipelines.change("", "0123456789")
-    w.start()
-    w.run_until(lambda: bool(w.letters) and w.copied())
-    assert isinstance(w.chooser, Scripted)
-    w.chooser.script["EndTxn"] = list(ends)
-    w.letter_logs()[0].leaderless = True
-    w.produce(0, 2)
-    return w.chooser.script
+@dataclass(frozen=True)
+class _Beside:
+    """Where records go besides the link's own destination. `begin`: has all of them go there; `logs`: there,
+    once some are there."""
+
+    begin: Callable[[World], None]
+    logs: Callable[[World], list[Log]]
+
+    def loses_a_marker(self, w: World, *ends: int) -> dict[str, list[int]]:
+        """As _loses_a_marker, there; the answers that are left."""
+        self.begin(w)
+        w.start()
+        w.run_until(lambda: bool(self.logs(w)) and w.copied())
+        assert isinstance(w.chooser, Scripted)
+        w.chooser.script["EndTxn"] = list(ends)
+        self.logs(w)[0].leaderless = True
+        w.produce(0, 2)
+        return w.chooser.script
+
+    def is_closed_as_it_ended(self) -> None:
+        """What hangs there, by whoever comes next, wherever its owner dies."""
+        hung = set()
+        for ends in ([NEVER], [OK], [ANSWER_LOST]):
+            for steps in range(0, 24, 3):
+                w = copied_world()
+                with w.living():
+                    script = self.loses_a_marker(w, *ends)
+                    w.run_until(lambda script=script: not script["EndTxn"])  # type: ignore[misc]
+                    w.run(steps)
+                    w.kill(lane(w, "deduplicator"))
+                    w.run_until(lambda w=w: not self.logs(w)[0].leaderless)  # type: ignore[misc]
+                    hung |= {txn.state for txn in self.logs(w)[0].open if not txn.unmarked}
+                    w.produce(0, 1)
+                    w.settle()
+        if hung != {"committed", "aborted"}:
+            raise ShowsNothing(f"only {hung} hung")
+
+
+_LETTERS = _Beside(
+    lambda w: w.pipelines.change("", "0123456789"), lambda w: w.letter_logs() if w.letters else []
+)
+"""A stage fails on each record."""
+_ROUTES = _Beside(
+    lambda w: w.pipelines.change("", routes=(("0123456789", ROUTED[0]),)), lambda w: w.routed_logs()
+)
 
 
 @case
 def dead_letters_that_hang_are_closed_as_they_ended_by_whoever_comes_next() -> None:
     """Those of an abort would come with the successor's first commit, beside the second ones; those of a
     commit would go with its first abort."""
-    hung = set()
-    for ends in ([NEVER], [OK], [ANSWER_LOST]):
-        for steps in range(0, 24, 3):
-            w = copied_world()
-            with w.living():
-                script = _letter_loses_its_marker(w, *ends)
-                w.run_until(lambda script=script: not script["EndTxn"])  # type: ignore[misc]
-                w.run(steps)
-                w.kill(lane(w, "deduplicator"))
-                w.run_until(lambda w=w: not w.letter_logs()[0].leaderless)  # type: ignore[misc]
-                hung |= {txn.state for txn in w.letter_logs()[0].open if not txn.unmarked}
-                w.produce(0, 1)
-                w.settle()
-    if hung != {"committed", "aborted"}:
-        raise ShowsNothing(f"only {hung} hung")
+    _LETTERS.is_closed_as_it_ended()
 
 
 @case
 def routed_records_that_hang_are_closed_as_they_ended_by_whoever_comes_next() -> None:
     """As those of the link's own destination, of a topic that a stage takes all to."""
-    hung = set()
-    for ends in ([NEVER], [OK], [ANSWER_LOST]):
-        for steps in range(0, 24, 3):
-            w = copied_world()
-            with w.living():
-                w.pipelines.change("", routes=(("0123456789", ROUTED[0]),))
-                w.start()
-                w.run_until(lambda w=w: w.copied() and bool(w.routed_logs()))  # type: ignore[misc]
-                assert isinstance(w.chooser, Scripted)
-                w.chooser.script["EndTxn"] = list(ends)
-                w.routed_logs()[0].leaderless = True
-                w.produce(0, 2)
-                w.run_until(lambda w=w: not w.chooser.script["EndTxn"])  # type: ignore[misc]
-                w.run(steps)
-                w.kill(lane(w, "deduplicator"))
-                w.run_until(lambda w=w: not w.routed_logs()[0].leaderless)  # type: ignore[misc]
-                hung |= {txn.state for txn in w.routed_logs()[0].open if not txn.unmarked}
-                w.produce(0, 1)
-                w.settle()
-    if hung != {"committed", "aborted"}:
-        raise ShowsNothing(f"only {hung} hung")
+    _ROUTES.is_closed_as_it_ended()
 
 
 @case
@@ -1338,7 +1340,7 @@ def a_topic_of_a_route_that_takes_nothing_holds_its_source_partition_and_nobody_
 def dead_letters_that_hang_are_closed_though_nothing_comes() -> None:
     w = copied_world()
     with w.living():
-        _letter_loses_its_marker(w)
+        _LETTERS.loses_a_marker(w)
         w.run_until(lambda: any(not txn.unmarked for txn in w.letter_logs()[0].open))
         w.run_for(60.0)
         assert not w.letter_logs()[0].open

@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.support.beside import beside
+
 
 @contextmanager
 def hooks(folder: Path, doing: Mapping[str, Callable[[], object]]) -> Iterator[list[str]]:
     """Options of commands that have done what they are called after; each ends once that is done."""
-    stop = threading.Event()
 
-    def main() -> None:
+    def main(stop: threading.Event) -> None:
         while not stop.wait(0.02):
             for name, do in doing.items():
                 if (folder / name).exists():
@@ -23,9 +24,7 @@ def hooks(folder: Path, doing: Mapping[str, Callable[[], object]]) -> Iterator[l
                     finally:
                         (folder / name).unlink()
 
-    thread = threading.Thread(target=main, daemon=True)
-    thread.start()
-    try:
+    with beside(main, 5):
         yield [
             word
             for name in doing
@@ -34,6 +33,3 @@ def hooks(folder: Path, doing: Mapping[str, Callable[[], object]]) -> Iterator[l
                 f"touch {folder / name}; while test -e {folder / name}; do sleep 0.05; done",
             )
         ]
-    finally:
-        stop.set()
-        thread.join(5)

@@ -137,11 +137,6 @@ def _runs(stage: dict[str, Any], name: str) -> bool:
     return str(stage.get("python", "")).partition(":")[0] == name or ("sql" in stage and name == CODE)
 
 
-def maps_ids(definition: str) -> bool:
-    """Whether a pipeline of this definition has the stage `schema-ids`."""
-    return any("schema-ids" in stage for flow in json.loads(definition)["flows"] for stage in flow["stages"])
-
-
 def _changes_keys(stage: Stage) -> bool:
     """Whether two keys may become one, or one two. Under `hmac` they stay as different as they were."""
     if stage.mask is not None:

@@ -23,6 +23,7 @@ from common.link.dead_letters import asked_for
 from common.link.identity import Link
 from common.link.promotions import Promotion
 from common.partitions import PartitionName
+from common.pipeline.route_names import has_stage
 from common.ports import Deadline
 from deduplicator.driver.destinations import Destinations
 from deduplicator.driver.route_topics import RouteTopics
@@ -33,7 +34,7 @@ from schemas.service import make_schemas_topic
 from verbatim.plan import granted_rights, registries, routes, sampling
 from verbatim.plan.dry_run_clients import NoPositions, PretendedControl, PretendingAdmin
 from verbatim.plan.loops import copied_back
-from verbatim.plan.pipelines import PipelineLook, maps_ids
+from verbatim.plan.pipelines import PipelineLook
 from verbatim.plan.report import Action, Change, PlanReport, TopicPlan
 from verbatim.plan.requirements import Requirements
 from verbatim.plan.sampling import unread
@@ -92,7 +93,7 @@ class _Look:
                 self._schemas()
             self._warn_of_meetings()
         self._changes()
-        ids = maps_ids(self.pipeline.configured.definition)
+        ids = has_stage(self.pipeline.configured.definition, "schema-ids")
         needs = Requirements(self.settings, self.source, self.target, self.report, self.dead_letters, ids)
         with self._phase("rights"):
             needs.check_topics()

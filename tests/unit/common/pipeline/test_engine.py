@@ -14,7 +14,7 @@ from common.link import frame
 from common.link.frame import Frame
 from common.pipeline.definition import definition
 from common.pipeline.engine import Engine, Outcome
-from common.pipeline.route_names import has_routes, routed_topics
+from common.pipeline.route_names import has_stage, routed_topics
 from tests.support.pipelines import (
     FEW,
     FIRST_OFFSET,
@@ -192,6 +192,6 @@ def test_the_topics_of_routes_are_told_by_the_definition_alone() -> None:
     cases = [{"when": {"size": 1}, "topic": "a.{link}"}, {"when": {"size": 2}, "topic": "b"}]
     stage = {"route": {"cases": cases, "else": "{topic}.rest"}}
     told = definition(pipeline({"headers": {"remove": ["x"]}}, stage, topics=["o.*"]), KEYS).decode()
-    assert has_routes(told) and routed_topics(told, "orders", "l") == {"a.l", "b", "orders.rest"}
+    assert has_stage(told, "route") and routed_topics(told, "orders", "l") == {"a.l", "b", "orders.rest"}
     assert routed_topics(told, "returns", "l") == frozenset()
-    assert not has_routes(definition(pipeline(*STAGES), KEYS).decode())
+    assert not has_stage(definition(pipeline(*STAGES), KEYS).decode(), "route")

@@ -338,14 +338,20 @@ def letters_of(offsets: list[int]) -> tuple[Frame, Any]:
     return frame, split(Rows.of(offsets, both))[1]
 
 
-def test_dead_letters_go_with_the_transaction_and_its_mapping_tells_where_they_are() -> None:
-    broker = Broker()
+def second(broker: Broker) -> tuple[Any, Any]:
+    """A transaction behind one that has come through, with two records in it, between which others fit."""
     transaction, moved = begun(broker)
     transaction.produce(moved, rows([0, 1]))
     transaction.commit()
     transaction.open, broker._waiting = False, []
     moved = under_way(transaction)
     transaction.produce(moved, rows([2, 5]))
+    return transaction, moved
+
+
+def test_dead_letters_go_with_the_transaction_and_its_mapping_tells_where_they_are() -> None:
+    broker = Broker()
+    transaction, moved = second(broker)
     transaction.produce_letters(moved, *letters_of([3, 4, 7]), LETTERS)
     assert broker.committed == 1 and transaction.written() == {("orders", 0), ("dead", 0)}
     assert transaction._predicted() is None, "where a letter will lie is not foreseen"
@@ -393,12 +399,7 @@ def to(topic: str, most_bytes: int = 1_000_000) -> Destination:
 
 def test_records_of_routes_go_with_the_transaction_and_its_mapping_tells_where_they_are() -> None:
     broker = Broker()
-    transaction, moved = begun(broker)
-    transaction.produce(moved, rows([0, 1]))
-    transaction.commit()
-    transaction.open, broker._waiting = False, []
-    moved = under_way(transaction)
-    transaction.produce(moved, rows([2, 5]))
+    transaction, moved = second(broker)
     transaction.produce(moved, rows([3, 4, 7]), to("fr"))
     transaction.produce(moved, rows([6]), to("de"))
     assert transaction.written() == {("orders", 0), ("fr", 0), ("de", 0)}

@@ -14,10 +14,11 @@ from common.link.control_state import Control
 from common.pipeline.definition import definition, sha256
 from common.pipeline.engine import Engine
 from common.pipeline.models import Pipeline
+from common.pipeline.route_names import has_stage
 from replicator.driver.pipeline_file import NONE, Configured
 from tests.support.control_json import encode
 from tests.support.pipelines import KEYS, pipeline
-from verbatim.plan.pipelines import PipelineLook, TopicFlow, maps_ids
+from verbatim.plan.pipelines import PipelineLook, TopicFlow
 from verbatim.plan.report import PlanReport, RoutePlan, TopicPlan, as_json, as_text
 from verbatim.plan.routes import look
 
@@ -122,7 +123,8 @@ def test_ids_in_keys_of_a_compacted_topic_are_warned_of() -> None:
     for side, words in (("key", ["stage 1 (schema-ids) changes ids in keys"]), ("value", [])):
         made = configured(pipeline("schema-ids", value="bytes", wire={side: "confluent"}))
         look = PipelineLook(made, {})
-        assert maps_ids(made.definition) and not maps_ids(configured(pipeline(FILTER)).definition)
+        assert has_stage(made.definition, "schema-ids")
+        assert not has_stage(configured(pipeline(FILTER)).definition, "schema-ids")
         told = list(look.doubts("orders", True))
         assert [fails for fails, _ in told] == [False] * len(words)
         assert all(word in why for word, (_, why) in zip(words, told, strict=True))
