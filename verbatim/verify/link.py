@@ -160,7 +160,8 @@ def _read_on(cluster: Cluster, settings: Settings, said: Said, ids: SchemaMap) -
 
 def _since(cluster: Cluster, topic: str, read: Said | SchemaMap) -> Iterator[Message]:
     """The records of its one partition that were not read yet."""
-    if cluster.topic(topic) is None:
+    # Asked for at each partition: what was there before need not be described again.
+    if not read.position and cluster.topic(topic) is None:
         return
     begin, end = cluster.bounds(topic, 0)
     for messages in cluster.messages(topic, 0, max(begin, read.position), end):
