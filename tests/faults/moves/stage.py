@@ -15,7 +15,9 @@ from typing import Any, Self
 import orjson
 from confluent_kafka.admin import AclBinding, AclBindingFilter, AclPermissionType, AdminClient
 
+from common.app.signals import STOP_S
 from offsets.service import Service
+from replicator.driver import planner
 from tests.faults.moves import oracle, points
 from tests.faults.moves.clients import Load, Reader
 from tests.faults.moves.oracle import SOURCE, TARGET, History, Partition
@@ -54,6 +56,8 @@ class World:
 
     def __init__(self, folder: Path, broken: str | None = None) -> None:
         self.folder, self.broken = folder, broken
+        # A process is ended so long after its SIGTERM, whatever it waits for; a thread can't be.
+        planner.PLAN_S = STOP_S
         self._stack = ExitStack()
         self.processes = multiprocessing.get_context("forkserver")
         self.processes.set_forkserver_preload([points.__name__])
