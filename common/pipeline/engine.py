@@ -29,6 +29,9 @@ from common.pipeline.selecting import CODE, selecting
 from common.pipeline.stages import Stage
 from common.pipeline.validating import validating
 
+LOOK = frozenset({"filter", "schema-ids", "validate"})
+"""The stages that leave most records as they are, or may do so."""
+
 
 class Outcome(IntEnum):
     """What became of a record."""
@@ -73,6 +76,11 @@ class Applied:
     routed: Routed | None = None
 
     @property
+    def changes(self) -> bool:
+        """Whether anything has become of a record but waiting."""
+        return self.routed is not None or bool((self.outcomes % Outcome.WAITS).any())
+
+    @property
     def topics(self) -> list[str | None]:
         """Of each row, where it is routed to; None: to the link's own destination."""
         if self.routed is None:
@@ -98,8 +106,8 @@ class ReadyFlow:
         self, flow: Flow, number: int, keys: Mapping[str, bytes], targets: Targets = unknown
     ) -> None:
         """`number`: which one it is, for messages. Raises SettingsError."""
-        self.looks_only = [stage.name for stage in flow.stages] == ["schema-ids"]
-        """Whether nothing may be changed but ids of schemas: where these stay, all does."""
+        self.looks_only = all(stage.name in LOOK for stage in flow.stages)
+        """Whether of many batches nothing is changed: these may stay whole."""
         self.code: dict[str, str] = {}
         self.on_error, self.payload, self.tolerate = flow.failed, flow.payload, flow.tolerate
         self._stages = [

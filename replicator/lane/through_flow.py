@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from common.kafka.wire.chunks import Whole
+from common.kafka.wire.chunks import Whole, unpacked
 from common.kafka.wire.record_batch import BatchError
-from common.kafka.wire.record_decoder import UNPACKED_BYTES, leading
 from common.link.frame_errors import Failed, merged
 from common.link.frame_routes import with_routes
 
@@ -29,7 +28,12 @@ class Flow:
     apply: Callable[[pa.RecordBatch], Applied]
     looks_only: bool = False
     _changes: bool = False
-    """Whether it has changed a record that came in a whole batch: most likely it changes others."""
+    """Whether anything has become of the last records: most likely it does of the next ones."""
+
+    def __call__(self, rows: pa.RecordBatch) -> Applied:
+        applied = self.apply(rows)
+        self._changes = applied.changes
+        return applied
 
     @property
     def takes_apart(self) -> bool:
@@ -38,17 +42,16 @@ class Flow:
 
     def keeps(self, wholes: list[Whole]) -> bool:
         """Whether all that is in these batches stays as it is."""
-        for header, batch in wholes:
-            at = 0
-            while at < header.next_offset:
-                try:
-                    rows, at, _ = leading(batch, [(0, header)], at, UNPACKED_BYTES)
-                except BatchError:
-                    return False
-                applied = self.apply(rows)
-                if applied.outcomes.any():
-                    self._changes = not applied.waits
-                    return False
+        position = wholes[0][0].base_offset
+        while wholes:
+            try:
+                rows, position = unpacked(wholes, position)
+            except BatchError:
+                return False
+            applied = self(rows)
+            if applied.changes or applied.waits:
+                return False
+            wholes = [whole for whole in wholes if whole[0].next_offset > position]
         return True
 
 
@@ -86,7 +89,7 @@ def through_flow(flow: Flow | None, tolerated: Tolerated | None, given: Kept) ->
     counts those that a stage fails on, where there is a limit."""
     if flow is None or not len(given.rows):
         return given
-    applied = flow.apply(given.rows)
+    applied = flow(given.rows)
     came, rows, failures, routed = given.rows, applied.rows, applied.failures, applied.routed
     if applied.waits:
         first = min(applied.waits, key=lambda wait: wait.offset)

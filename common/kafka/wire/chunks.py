@@ -4,8 +4,11 @@ columns. Pure."""
 from __future__ import annotations
 
 import contextlib
+from bisect import bisect_right
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import cast
 
 import numpy as np
@@ -19,6 +22,22 @@ from common.kafka.wire.records import MAX_RECORDS
 _Ints = npt.NDArray[np.int64]
 Whole = tuple[BatchHeader, pa.Buffer]
 """A batch as its producer wrote it."""
+
+
+APART_BYTES = 512 << 10
+"""Of batches that are taken apart together: each time costs as much as a hundred records."""
+
+
+def unpacked(wholes: Sequence[Whole], position: int) -> tuple[pa.RecordBatch, int]:
+    """The first records at or behind a position, as many as are unpacked at once, and the position behind
+    them. Raises BatchError where the first batch can't be taken apart."""
+    found, size = [], 0
+    for header, _ in wholes:
+        found.append((size, header))
+        size += header.size
+    data = wholes[0][1] if len(wholes) == 1 else pa.py_buffer(b"".join(batch for _, batch in wholes))
+    rows, end, _ = leading(data, found, position, UNPACKED_BYTES)
+    return rows, end
 
 
 @dataclass(slots=True)
@@ -98,21 +117,21 @@ class Chunks:
         return self._cut_rows(most_records, most_bytes)
 
     def _take_apart(self) -> None:
-        """One batch, or a part of it: it unpacks into much more, and the others wait as they are."""
+        """Some batches, one at least, or a part of it: they unpack into much more, and the others wait as
+        they are."""
         chunk = self._chunks[0]
         if not chunk.wholes:
             return
-        header, batch = chunk.wholes[0]
-        rows, end, _ = leading(batch, [(0, header)], chunk.apart, UNPACKED_BYTES)
+        ends = list(accumulate(header.size for header, _ in chunk.wholes))
+        rows, end = unpacked(chunk.wholes[: max(1, bisect_right(ends, APART_BYTES))], chunk.apart)
         first = Chunk(chunk.topic, chunk.partition, end, chunk.leader_epoch, rows=rows)
         first.left = first.bytes
-        self.bytes += first.left
-        chunk.apart = end
-        if end >= header.next_offset:
-            chunk.apart = 0
-            self.bytes -= header.size
-            chunk.left -= header.size
-            del chunk.wholes[0]
+        done = bisect_right(chunk.wholes, end, key=lambda whole: whole[0].next_offset)
+        size = ends[done - 1] if done else 0
+        self.bytes += first.left - size
+        chunk.left -= size
+        del chunk.wholes[:done]
+        chunk.apart = end if chunk.wholes and chunk.wholes[0][0].base_offset < end else 0
         if not chunk.wholes:
             first.next = chunk.next
             self._chunks.popleft()

@@ -55,12 +55,13 @@ _PREFIX = struct.Struct(">qiibI")
 _CHECKED = struct.Struct(">hiqqqhii")
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 
-_LZ4_HEAD = bytes.fromhex("04224d18 60 40 82")
-"""Magic, independent blocks without checksums, of 64 KiB at most, and the checksum of these two bytes."""
+_LZ4_HEADS = {64 << 10: bytes.fromhex("04224d18 60 40 82"), 256 << 10: bytes.fromhex("04224d18 60 50 fb")}
+"""The largest size of a block -> magic, independent blocks without checksums, of that size at most, and the
+checksum of these two bytes. In a block of no more than 64 KiB LZ4 looks for matches of another kind: where
+there are few, as in digits at random, that takes three times as long."""
 _LZ4_END = bytes(4)
 _LZ4_PLAIN = 1 << 31
 """Beside a block's size: it is not compressed."""
-_LZ4_BLOCK = 64 << 10
 _XERIAL_BLOCK = 32 << 10
 
 BatchBuffer = bytes | Any
@@ -237,9 +238,10 @@ def _lz4(data: pa.Buffer) -> list[BatchBuffer]:
     refuse those that do, as Arrow's would."""
     codec = pa.Codec("lz4_raw")
     pieces: list[BatchBuffer] = []
-    head = _LZ4_HEAD
-    for begin in range(0, len(data), _LZ4_BLOCK):
-        block = data.slice(begin, min(_LZ4_BLOCK, len(data) - begin))
+    most = next((size for size in _LZ4_HEADS if len(data) <= size), max(_LZ4_HEADS))
+    head = _LZ4_HEADS[most]
+    for begin in range(0, len(data), most):
+        block = data.slice(begin, min(most, len(data) - begin))
         packed = codec.compress(block)
         if len(packed) < len(block):
             pieces += (head + len(packed).to_bytes(4, "little"), packed)

@@ -438,7 +438,8 @@ def test_batches_are_taken_apart_a_part_at_a_time_and_no_record_is_lost_or_doubl
     chunks.add(Chunk("orders", 0, at + 2, 0, wholes))
     found: list[int] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(common.kafka.wire.chunks, "UNPACKED_BYTES", 1000)
+        patch.setattr(common.kafka.wire.chunks, "UNPACKED_BYTES", data.draw(st.sampled_from([1000, 1 << 20])))
+        patch.setattr(common.kafka.wire.chunks, "APART_BYTES", data.draw(st.sampled_from([1, 500, 1 << 20])))
         while chunks.count:
             piece = chunks.cut(most, 1 << 20, whole=data.draw(st.booleans()))
             for header, _ in piece.wholes:
@@ -497,6 +498,57 @@ def test_one_id_that_is_another_at_the_target_takes_the_batches_apart_from_then_
     assert [offset for offset, *_ in found] == list(range(12)) and copy.chunks.bytes == 0
     assert [int.from_bytes((value or b"")[1:5], "big") for *_, value in found] == [7] * 4 + [18] * 4 + [7] * 4
     assert takes_apart(copy.flow)
+
+
+def filtered(unwanted: set[bytes]) -> PartitionCopy:
+    """One whose flow leaves out the records with these keys."""
+    stages = {"filter": {"drop": {"key": {"in": sorted(key.decode() for key in unwanted)}}}}
+    ready = Engine(pipeline(stages, key="bytes"), {}).flow_of("orders")
+    assert ready is not None and ready.looks_only
+    return make(flow=Flow(partial(ready.apply, origin=Origin("link", "orders", 0)), ready.looks_only))
+
+
+def test_batches_of_which_a_filter_leaves_nothing_out_stay_whole_and_others_are_taken_apart() -> None:
+    """Promise: to the byte; and behind one that was taken apart, and need not have been, they are whole
+    again."""
+    copy = filtered({b"k5"})
+    found: list[tuple[bool, list[int]]] = []
+    for begin in range(0, 12, 3):
+        batch = whole(begin, 3)
+        copy.take_chunk(Chunk("orders", 0, begin + 3, 0, [batch]))
+        for cut in copy.cut(True):
+            found.append((cut.frame.batches, [offset for offset, *_ in records_of(cut)]))
+            assert cut.filtered == (begin == 3)
+            assert (bytes(cut.value) == bytes(batch[1])) == (begin in (0, 9))
+    assert found == [(True, [0, 1, 2]), (False, [3, 4]), (False, [6, 7, 8]), (True, [9, 10, 11])]
+    assert (copy.waiting, copy.pending_bytes) == (0, 0)
+
+
+@given(
+    st.lists(st.integers(1, 40), min_size=1, max_size=8),
+    st.sets(st.integers(0, 150)),
+    st.sampled_from([1, 300, 2000]),
+    st.sampled_from([1000, 1 << 20]),
+)
+def test_whole_or_apart_a_filter_leaves_out_the_same(
+    counts: list[int], unwanted: set[int], most_bytes: int, unpacked_bytes: int
+) -> None:
+    copy, at = filtered({b"k%d" % offset for offset in unwanted} | {b"none"}), 0
+    cuts: list[CutFrame] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(partition_copy, "MAX_FRAME_BYTES", most_bytes)
+        patch.setattr(common.kafka.wire.chunks, "UNPACKED_BYTES", unpacked_bytes)
+        for count in counts:
+            copy.take_chunk(Chunk("orders", 0, at + count, 0, [whole(at, count)]))
+            at += count
+            if at % 2:
+                cuts += copy.cut(True)
+        cuts += copy.cut(True)
+    wanted = [record for record in expected(0, at) if record[0] not in unwanted]
+    assert [record for cut in cuts for record in records_of(cut)] == wanted
+    assert sum(cut.filtered for cut in cuts) == at - len(wanted)
+    assert [cut.frame.start for cut in cuts] == [0, *(cut.frame.next for cut in cuts)][: len(cuts)]
+    assert (copy.cut_at, copy.waiting, copy.pending_bytes) == (at, 0, 0)
 
 
 def test_a_batch_that_the_flow_can_t_look_into_is_met_by_name() -> None:

@@ -277,29 +277,40 @@ def test_a_level_above_a_codecs_greatest_counts_as_that(codec: str, level: int) 
     assert whole(seal(section, codec, level)) == whole(seal(section, codec, {"gzip": 9, "zstd": 22}[codec]))
 
 
-def test_an_lz4_frame_has_blocks_of_their_own() -> None:
-    noise = random.Random(1).randbytes(64 << 10)
-    plain = b"a" * (64 << 10) + noise + b"b" * 1000
-    pieces = record_batch._lz4(pa.py_buffer(plain))
-    frame = whole(pieces)
-    # FLG: version 1, independent blocks, nothing else. BD: 64 KiB. Their checksum is what Arrow's own frame
-    # has.
-    assert frame[:7].hex() == "04224d18604082"
-    assert bytes(pa.Codec("lz4").compress(b"a"))[:7] == frame[:7]
+@pytest.mark.parametrize(
+    ("size", "most", "head"),
+    [
+        (64 << 10, 64 << 10, "04224d18604082"),
+        ((64 << 10) + 1, 256 << 10, "04224d186050fb"),
+        ((256 << 10) + 1, 256 << 10, "04224d186050fb"),
+        ((512 << 10) + 1000, 256 << 10, "04224d186050fb"),
+    ],
+)
+def test_an_lz4_frame_has_blocks_of_their_own(size: int, most: int, head: str) -> None:
+    """FLG: version 1, independent blocks, nothing else. BD: 64 KiB, or 256. Their checksum is asked for by
+    whoever reads it."""
+    plain = (random.Random(1).randbytes(most) + b"a" * size)[-size:]
+    frame = whole(record_batch._lz4(pa.py_buffer(plain)))
+    assert frame[:7].hex() == head
     at, found = 7, b""
-    while size := int.from_bytes(frame[at : at + 4], "little"):
-        block = frame[at + 4 : (at := at + 4 + (size & 0x7FFFFFFF))]
-        if size >> 31:
-            assert len(block) == 64 << 10
-            found += block
-        else:
-            # Alone, without the blocks before: the last one has as many bytes as are left.
-            length = min(64 << 10, len(plain) - len(found))
-            found += pa.Codec("lz4_raw").decompress(block, length, asbytes=True)
+    while block_size := int.from_bytes(frame[at : at + 4], "little"):
+        block = frame[at + 4 : (at := at + 4 + (block_size & 0x7FFFFFFF))]
+        # Alone, without the blocks before: the last one has as many bytes as are left.
+        length = min(most, size - len(found))
+        is_plain = bool(block_size >> 31)
+        assert not is_plain or len(block) == length
+        found += block if is_plain else pa.Codec("lz4_raw").decompress(block, length, asbytes=True)
     assert frame[at:] == bytes(4)
     assert found == plain
     with pa.CompressedInputStream(pa.BufferReader(frame), "lz4") as stream:
         assert stream.read() == plain
+
+
+@pytest.mark.parametrize("most", [64 << 10, 256 << 10])
+def test_a_block_that_lz4_makes_no_smaller_is_left_as_it_is(most: int) -> None:
+    noise = random.Random(1).randbytes(most)
+    frame = whole(record_batch._lz4(pa.py_buffer(noise)))
+    assert frame[7:11] == (most | 1 << 31).to_bytes(4, "little") and frame[11:-4] == noise
 
 
 def test_a_snappy_section_is_framed_as_java_does_it() -> None:
