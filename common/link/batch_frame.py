@@ -13,11 +13,9 @@ from common.errors import FrameError
 from common.kafka.wire import record_batch
 from common.kafka.wire.record_batch import BatchError, BatchHeader
 from common.kafka.wire.record_decoder import TooManyAtOnce, columns
-from common.kafka.wire.record_encoder import encode_records
+from common.kafka.wire.record_encoder import encode_sections
 from common.kafka.wire.records import NO_ROWS, Rows
 from common.link.frame import Frame, must_match
-
-_ANY_SIZE = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +56,26 @@ class BatchFrame:
         return Rows.of(offsets, batch)
 
 
-def pack(rows: pa.RecordBatch, codec: str, level: int | None) -> pa.Buffer | None:
-    """The value of a frame with these rows of `common.kafka.wire.records.ROWS`, as one batch. codec, level:
-    `record_batch.seal`'s. None where there is none that holds them: offsets are missing between them."""
-    if not len(rows):
-        return None
-    first, last = rows.column(0)[0].as_py(), rows.column(0)[-1].as_py()
-    if last - first + 1 != len(rows):
-        return None
+def pack(
+    rows: pa.RecordBatch, starts: Sequence[int], codec: str, level: int | None
+) -> list[pa.Buffer | None]:
+    """The values of frames with these rows of `common.kafka.wire.records.ROWS`, one batch each; the frames
+    begin at the rows `starts`, the first of which is 0. codec, level: `record_batch.seal`'s. None where no
+    batch holds a frame's: there are none, or offsets are missing between them."""
+    offsets = rows.column(0).to_numpy()
+    parts = list(pairwise([*starts, len(rows)]))
+    if not all(begin < end and offsets[end - 1] - offsets[begin] == end - begin - 1 for begin, end in parts):
+        if len(parts) == 1:
+            return [None]
+        return [pack(rows.slice(at, end - at), [0], codec, level)[0] for at, end in parts]
     try:
-        (records,) = encode_records(rows, _ANY_SIZE)
+        sections = encode_sections(rows, starts)
     except ValueError:
-        return None  # more than one batch can hold
-    return pa.py_buffer(b"".join(record_batch.seal(records, codec, level, base_offset=first)))
+        return [None] * len(parts)
+    return [
+        pa.py_buffer(b"".join(record_batch.seal(records, codec, level, base_offset=int(offsets[begin]))))
+        for records, begin in zip(sections, starts, strict=True)
+    ]
 
 
 def _columns(value: pa.Buffer, batches: list[tuple[int, BatchHeader]]) -> pa.RecordBatch:

@@ -81,6 +81,11 @@ class Applied:
         return self.routed is not None or bool((self.outcomes % Outcome.WAITS).any())
 
     @property
+    def by_frame(self) -> bool:
+        """Whether what became of the records is for a frame of theirs to say."""
+        return self.routed is not None or bool(self.failures or self.waits)
+
+    @property
     def topics(self) -> list[str | None]:
         """Of each row, where it is routed to; None: to the link's own destination."""
         if self.routed is None:

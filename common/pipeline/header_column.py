@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 import pyarrow as pa
 
-from common.kafka.wire.record_encoder import flat_headers
+from common.kafka.wire.record_by_record import flat_headers
 from common.kafka.wire.records import HEADERS, Item
 from common.pipeline.columns import Flags, Ints
 

@@ -1,4 +1,4 @@
-"""What a frame's value is made of where its records are no whole batches of the source. Pure.
+"""What frames' values are made of where its records are no whole batches of the source. Pure.
 
 Records that follow each other without a gap become one record batch, which the destination takes as it is:
 the deduplicator need not take them apart and put them together again. The others become columns.
@@ -6,14 +6,17 @@ the deduplicator need not take them apart and put them together again. The other
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from common.config.client_properties import compression
 from common.kafka.wire import record_batch
+from common.kafka.wire.chunks import payload_bounds
 from common.kafka.wire.records import ROWS
 from common.link import batch_frame, frame
 
@@ -22,6 +25,16 @@ CODECS = ("lz4", "zstd")
 PLAIN_BYTES = 1 << 10
 """Of so little, compression would not save what it costs."""
 _ANY_BYTES = 1 << 31
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """A frame's records, its value, whether that is a record batch, and its bytes before compression."""
+
+    count: int
+    value: pa.Buffer
+    sealed: bool
+    unpacked: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +51,40 @@ class FramePacker:
         it is."""
         return cls(frame_codec(config), None if provenance else compression(config))
 
-    def pack(self, rows: pa.RecordBatch) -> tuple[pa.Buffer, bool]:
-        """The value of a frame with these rows, and whether it is a record batch: never where a stage failed
-        on some of them."""
-        if self.sealing is None or rows.num_columns != len(ROWS):
-            return frame.pack(rows, self.codec), False
-        batch = batch_frame.pack(rows, *self.sealing)
-        return (frame.pack(rows, self.codec), False) if batch is None else (batch, True)
+    def pack(self, rows: pa.RecordBatch, starts: Sequence[int] = (0,)) -> list[Packed]:
+        """Frames that begin at these rows, the first of which is 0. None is a record batch where a stage
+        failed on some of the rows, or takes them elsewhere."""
+        parts = [rows.slice(begin, end - begin) for begin, end in pairwise([*starts, len(rows)])]
+        batches: list[pa.Buffer | None] = [None] * len(parts)
+        if self.sealing is not None and rows.num_columns == len(ROWS):
+            batches = batch_frame.pack(rows, starts, *self.sealing)
+        return [
+            Packed(
+                len(part),
+                frame.pack(part, self.codec) if batch is None else batch,
+                batch is not None,
+                part.nbytes,
+            )
+            for part, batch in zip(parts, batches, strict=True)
+        ]
+
+
+def starts(rows: pa.RecordBatch, most_records: int, most_bytes: int) -> list[int]:
+    """At which rows frames begin that have no more than so much each, or a single record, and are of about
+    the same size."""
+    bounds = payload_bounds(rows)
+    count, size = len(rows), int(bounds[-1])
+    frames = max(-(-size // most_bytes), -(-count // most_records), 1)
+    share, records = -(-size // frames), -(-count // frames)
+    found = [0]
+    while (at := found[-1]) < count - records or bounds[-1] - bounds[at] > most_bytes:
+        enough = int(np.searchsorted(bounds, bounds[at] + share))
+        fits = int(np.searchsorted(bounds, bounds[at] + most_bytes, "right")) - 1
+        next_ = max(at + 1, min(enough, fits, at + records))
+        if next_ >= count:
+            break
+        found.append(next_)
+    return found
 
 
 def whole_codecs(config: Mapping[str, Any], provenance: bool) -> dict[int, int]:

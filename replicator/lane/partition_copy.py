@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
-from common.kafka.wire.chunks import Chunk, Chunks, Whole
+from common.kafka.wire.chunks import Chunk, Chunks, FrameContents, Whole
 from common.kafka.wire.record_batch import BatchError
 from common.kafka.wire.record_decoder import UNPACKED_BYTES, leading
 from common.kafka.wire.records import Header, headers_of
@@ -27,7 +27,7 @@ from common.link.frame import Frame
 from common.link.frame_errors import Failed
 from common.link.provenance import came_from
 from common.partitions import PartitionId
-from replicator.lane.frame_packer import FramePacker
+from replicator.lane.frame_packer import FramePacker, starts
 from replicator.lane.through_flow import Flow, Kept, StageFailed, takes_apart, through_flow
 
 if TYPE_CHECKING:
@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 MAX_FRAME_RECORDS = 10_000
 MAX_FRAME_BYTES = 400 << 10
 """Of keys, values and headers."""
+FRAMES_TOGETHER = 8
+"""So many frames' worth of rows is made into frames together: to begin costs as much as some hundred
+records."""
 LOOP_LOOK_FRAMES = 64
 
 
@@ -202,15 +205,16 @@ class PartitionCopy:
         left = self.waiting if most is None else most
         while self.waiting and left > 0 and (all_of_it or self.full()):
             try:
-                cuts.append(self._cut_chunks(left, most is None))
+                found = self._cut_chunks(left, most is None, self._frames(all_of_it))
             except (BatchError, StageFailed):
                 # It is met again, behind those that are cut already.
                 if cuts:
                     return cuts
                 raise
+            cuts += found
             if self.failed is not None:
                 return cuts
-            left -= cuts[-1].frame.rows
+            left -= sum(cut.frame.rows for cut in found)
         if all_of_it and not self.waiting and self.cut_at < self.read:
             cuts.append(self._cut(self.read, 0, b"", None))
         return cuts
@@ -255,20 +259,35 @@ class PartitionCopy:
         """In a bounded run: whether all up to the end it was given is safe."""
         return self.end is not None and self.acked >= self.end and not self.waiting
 
-    def _cut_chunks(self, most: int, whole: bool) -> CutFrame:
-        most = min(most, MAX_FRAME_RECORDS)
-        piece = self.chunks.cut(most, MAX_FRAME_BYTES, whole and not takes_apart(self.flow))
+    def _frames(self, all_of_it: bool) -> int:
+        """How many of rows are cut together."""
+        if self.flow is not None and self.flow.by_frame:
+            return 1
+        full = max(self.pending_bytes // MAX_FRAME_BYTES, self.waiting // MAX_FRAME_RECORDS)
+        return max(1, min(FRAMES_TOGETHER, full + all_of_it))
+
+    def _cut_chunks(self, most: int, whole: bool, frames: int) -> list[CutFrame]:
+        most_records = min(most, MAX_FRAME_RECORDS * frames)
+        whole = whole and not takes_apart(self.flow)
+        piece = self.chunks.cut(most_records, MAX_FRAME_BYTES, whole, frames)
         if piece.rows is None and self.flow is not None and not self.flow.keeps(piece.wholes):
-            whole_again = Chunk(self.topic, self.partition, piece.next, piece.leader_epoch, piece.wholes)
-            self.chunks.add(whole_again, in_front=True)
-            piece = self.chunks.cut(most, MAX_FRAME_BYTES, False)
+            self._put_back(piece)
+            piece = self.chunks.cut(most_records, MAX_FRAME_BYTES, False, frames)
         if piece.rows is None:
             self._look_for_a_loop(piece.wholes)
             batches = [batch for _, batch in piece.wholes]
             value = batches[0] if len(batches) == 1 else pa.py_buffer(b"".join(batches))
             count = sum(header.count for header, _ in piece.wholes)
-            return self._cut(piece.next, count, value, piece.leader_epoch, unpacked=len(value), batches=True)
-        kept = through_flow(self.flow, self.tolerated, self._not_from_target(piece.rows))
+            return [
+                self._cut(piece.next, count, value, piece.leader_epoch, unpacked=len(value), batches=True)
+            ]
+        kept = self._not_from_target(piece.rows)
+        if self.flow is not None and len(kept.rows):
+            applied = self.flow(kept.rows)
+            if applied.by_frame and frames > 1:
+                self._put_back(piece)
+                return self._cut_chunks(most, whole, 1)
+            kept = through_flow(applied, self.tolerated, kept)
         end, epoch = piece.next, cast("int | None", piece.leader_epoch)
         if (failed := kept.failed) is not None:
             self.chunks.clear()
@@ -277,10 +296,19 @@ class PartitionCopy:
                 raise failed
             if end <= piece.rows.column(0)[0].as_py():
                 epoch = None  # of offsets without records
-        value, sealed = self.packer.pack(kept.rows)
-        unpacked = kept.rows.nbytes
-        cut = self._cut(end, len(kept.rows), value, epoch, unpacked, sealed, kept.dead, kept.routes)
-        return replace(cut, left_out=kept.left_out, filtered=kept.filtered, skipped=kept.skipped)
+        rows = kept.rows
+        begin = [0] if frames == 1 else starts(rows, MAX_FRAME_RECORDS, MAX_FRAME_BYTES)
+        ends = [*(rows.column(0)[row].as_py() for row in begin[1:]), end]
+        cuts = [
+            self._cut(end, of.count, of.value, epoch, of.unpacked, of.sealed, kept.dead, kept.routes)
+            for of, end in zip(self.packer.pack(rows, begin), ends, strict=True)
+        ]
+        cuts[0] = replace(cuts[0], left_out=kept.left_out, filtered=kept.filtered, skipped=kept.skipped)
+        return cuts
+
+    def _put_back(self, piece: FrameContents) -> None:
+        again = Chunk(self.topic, self.partition, piece.next, piece.leader_epoch, piece.wholes, piece.rows)
+        self.chunks.add(again, in_front=True)
 
     def _look_for_a_loop(self, wholes: list[Whole]) -> None:
         """Raises Loop. In a loop all records come by, so those of a frame now and then will do: to look at

@@ -30,9 +30,12 @@ class Flow:
     _changes: bool = False
     """Whether anything has become of the last records: most likely it does of the next ones."""
 
+    by_frame: bool = False
+    """Whether what became of them was for a frame of theirs to say: they come a frame at a time."""
+
     def __call__(self, rows: pa.RecordBatch) -> Applied:
         applied = self.apply(rows)
-        self._changes = applied.changes
+        self._changes, self.by_frame = applied.changes, applied.by_frame
         return applied
 
     @property
@@ -84,12 +87,9 @@ class Kept:
     routes: tuple[str, ...] = ()
 
 
-def through_flow(flow: Flow | None, tolerated: Tolerated | None, given: Kept) -> Kept:
+def through_flow(applied: Applied, tolerated: Tolerated | None, given: Kept) -> Kept:
     """What a pipeline makes of a record depends on nothing but the record and the pipeline. `tolerated`:
     counts those that a stage fails on, where there is a limit."""
-    if flow is None or not len(given.rows):
-        return given
-    applied = flow(given.rows)
     came, rows, failures, routed = given.rows, applied.rows, applied.failures, applied.routed
     if applied.waits:
         first = min(applied.waits, key=lambda wait: wait.offset)

@@ -263,13 +263,15 @@ class World:
 
         made = common.link.batch_frame.pack
 
-        def pack(rows: Any, *how: Any) -> Any:
-            batch = made(rows, *how)
-            if batch is not None and rows.column(0)[0].as_py() % 2 == 0:
-                # As from a replicator of a release that made none.
-                batch = None
-            self.visited("records stayed columns" if batch is None else "small batches became one")
-            return batch
+        def pack(rows: Any, starts: Any, *how: Any) -> Any:
+            batches = made(rows, starts, *how)
+            for number, at in enumerate(starts):
+                if batches[number] is not None and rows.column(0)[at].as_py() % 2 == 0:
+                    # As from a replicator of a release that made none.
+                    batches[number] = None
+                made_none = batches[number] is None
+                self.visited("records stayed columns" if made_none else "small batches became one")
+            return batches
 
         judged = dedup.decide
 

@@ -71,13 +71,14 @@ class Chunk:
     def bytes(self) -> int:
         """Of values, or of batches as they are."""
         if self.rows is not None:
-            return int(_bounds(self.rows)[-1])
+            return int(payload_bounds(self.rows)[-1])
         return sum(header.size for header, _ in self.wholes)
 
 
 @dataclass(slots=True)
 class FrameContents:
-    """A frame's worth: whole batches or rows; the position behind them, and the leader epoch of the last."""
+    """Whole batches for a frame, or rows for some; the position behind them, and the leader epoch of the
+    last."""
 
     next: int
     leader_epoch: int
@@ -104,9 +105,10 @@ class Chunks:
         self._chunks.clear()
         self.count = self.bytes = 0
 
-    def cut(self, most_records: int, most_bytes: int, whole: bool) -> FrameContents:
-        """Take so much from the front, and a record or a whole batch at least. Without `whole`, batches are
-        taken apart. Raises BatchError where that can't be, and then has taken nothing."""
+    def cut(self, most_records: int, most_bytes: int, whole: bool, frames: int = 1) -> FrameContents:
+        """Take so much from the front, and a record or a whole batch at least; the bytes are of each frame.
+        Without `whole`, batches are taken apart; what they were becomes up to so many `frames`. Raises
+        BatchError where that can't be, and then has taken nothing."""
         if not whole or self._chunks[0].apart:
             self._take_apart()
         elif len(self._chunks) > 1:
@@ -114,7 +116,7 @@ class Chunks:
         first = self._chunks[0]
         if first.wholes:
             return self._cut_wholes(most_bytes)
-        return self._cut_rows(most_records, most_bytes)
+        return self._cut_rows(most_records, most_bytes * frames)
 
     def _take_apart(self) -> None:
         """Some batches, one at least, or a part of it: they unpack into much more, and the others wait as
@@ -174,7 +176,7 @@ class Chunks:
             chunk = self._chunks[0]
             rows = chunk.rows
             assert rows is not None
-            bounds = _bounds(rows)
+            bounds = payload_bounds(rows)
             fits = int(np.searchsorted(bounds, most_bytes - size, "right")) - 1
             fits = min(len(rows), most_records - count, max(fits, 0 if parts else 1))
             if not fits:
@@ -198,15 +200,15 @@ def _joined(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
     return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
 
 
-def _bounds(rows: pa.RecordBatch) -> _Ints:
+def payload_bounds(rows: pa.RecordBatch) -> _Ints:
     """How many bytes the keys, values and, on the average, headers of the first 0, 1, 2 ... rows take."""
-    total = sum(_starts(rows.column(at)) for at in (3, 4))
+    total = sum(_bounds_of(rows.column(at)) for at in (3, 4))
     headers = rows.column(5)
     if headers.null_count < len(rows):
         total = total + np.arange(len(rows) + 1) * (headers.nbytes // len(rows))
     return cast("_Ints", total)
 
 
-def _starts(column: pa.Array) -> _Ints:
+def _bounds_of(column: pa.Array) -> _Ints:
     bounds = np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, 4 * column.offset)
     return cast("_Ints", bounds.astype(np.int64) - bounds[0])

@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from common.kafka.wire.protocol import unsigned
-from common.kafka.wire.record_batch import Records, int64
+from common.kafka.wire.record_batch import Records
+from common.kafka.wire.record_by_record import encoded_header, flat_headers, one_by_one
 from common.kafka.wire.records import Header
 
 _FEW = 120
@@ -45,112 +46,38 @@ def encode_records(rows: pa.RecordBatch, most_bytes: int, extra: Header | None =
     """
     count = len(rows)
     if count <= _FEW or most_bytes * count < _FEW_OF_MANY * rows.nbytes:
-        yield from _one_by_one(rows, most_bytes, extra)
-    elif 2 * rows.nbytes + (64 + _size(extra)) * count > _MOST_AT_ONCE:
+        yield from one_by_one(rows, most_bytes, extra)
+    elif _too_many(rows, extra):
         for part in (rows.slice(0, count // 2), rows.slice(count // 2)):
             yield from encode_records(part, most_bytes, extra)
     else:
-        yield from _at_once(rows, most_bytes, extra)
+        try:
+            yield from _at_once(rows, most_bytes, extra)
+        except _TooWide:  # before it has yielded any
+            yield from one_by_one(rows, most_bytes, extra)
+
+
+def encode_sections(rows: pa.RecordBatch, starts: Sequence[int]) -> list[Records]:
+    """The same rows as sections that begin at these of them, the first of which is 0. Raises ValueError where
+    one would be more than a batch can hold."""
+    if len(starts) > 1 and len(rows) > _FEW_OF_MANY * len(starts) and not _too_many(rows, None):
+        with suppress(_TooWide):
+            return list(_at_once(rows, starts, None))
+    parts = [rows.slice(begin, end - begin) for begin, end in pairwise([*starts, len(rows)])]
+    found = [list(encode_records(part, _MOST_AT_ONCE)) for part in parts]
+    if any(len(sections) > 1 for sections in found):
+        raise ValueError("more records than a batch can hold")
+    return [records for sections in found for records in sections]
+
+
+def _too_many(rows: pa.RecordBatch, extra: Header | None) -> bool:
+    size: int = rows.nbytes
+    return 2 * size + (64 + _size(extra)) * len(rows) > _MOST_AT_ONCE
 
 
 def _size(header: Header | None) -> int:
     """About what it takes, and no less."""
     return 0 if header is None else 4 * len(header[0]) + len(header[1] or b"") + 10
-
-
-def _varint(number: int) -> bytes:
-    return unsigned((number << 1) ^ (number >> 63))
-
-
-_NULL = _varint(-1)
-_SMALL = [_varint(number) for number in range(1024)]
-
-
-def _number(number: int) -> bytes:
-    return _SMALL[number] if 0 <= number < 1024 else _varint(number)
-
-
-def _one_by_one(rows: pa.RecordBatch, most_bytes: int, extra: Header | None) -> Iterator[Records]:
-    """For a few records, where the other way would spend its time on beginning; and for whatever it can't
-    do."""
-    timestamps = cast("list[int]", rows.column(1).to_pylist())
-    keys, values, headers = _items(rows.column(3)), _items(rows.column(4)), _header_pieces(rows, extra)
-    sections: list[bytes] = []
-    size = count = base = largest = 0
-    for timestamp, key, value, tail in zip(timestamps, keys, values, headers, strict=True):
-        pieces = [_NULL] if key is None else [_number(len(key)), key]
-        if value is None:
-            pieces.append(_NULL)
-        else:
-            pieces += (_number(len(value)), value)
-        pieces += tail
-        fixed = sum(map(len, pieces))
-        if count:
-            head = b"\0" + _number(int64(timestamp - base)) + _number(count)
-            length = _number(len(head) + fixed)
-            if size + len(length) + len(head) + fixed > most_bytes:
-                yield Records(count, base, largest, pa.py_buffer(b"".join(sections)))
-                sections = []
-                size = count = 0
-        if not count:
-            base = largest = timestamp
-            head = b"\0\0\0"
-            length = _number(len(head) + fixed)
-        sections += (length, head, *pieces)
-        size += len(length) + len(head) + fixed
-        count += 1
-        largest = max(largest, timestamp)
-    if count:
-        yield Records(count, base, largest, pa.py_buffer(b"".join(sections)))
-
-
-def _items(column: pa.Array) -> list[Any]:
-    """A binary column's elements: None, bytes, or views of larger ones."""
-    buffers = column.buffers()
-    if column.null_count == len(column) or buffers[2] is None or buffers[2].size < 4096:
-        return cast("list[Any]", column.to_pylist())
-    bounds = np.frombuffer(buffers[1], np.int32, len(column) + 1, 4 * column.offset).tolist()
-    data = memoryview(buffers[2])
-    found: list[Any] = [data[begin:end] for begin, end in pairwise(bounds)]
-    if column.null_count:
-        valid = column.is_valid().to_pylist()
-        found = [item if ok else None for item, ok in zip(found, valid, strict=True)]
-    return found
-
-
-def _header_pieces(rows: pa.RecordBatch, extra: Header | None) -> list[list[bytes]]:
-    """What stands behind each record's value: the count of headers, and these."""
-    added = [] if extra is None else [_encoded_header(extra[0].encode(), extra[1])]
-    bounds, flat = flat_headers(rows.column(5))
-    if not len(flat):
-        return [[_number(len(added)), *added]] * len(rows)
-    names = flat.field(0).cast(pa.binary()).to_pylist()
-    encoded = list(map(_encoded_header, names, flat.field(1).to_pylist()))
-    return [
-        [_number(end - begin + len(added)), *encoded[begin:end], *added]
-        for begin, end in pairwise(bounds.tolist())
-    ]
-
-
-def _encoded_header(name: bytes, value: bytes | None) -> bytes:
-    rest = _NULL if value is None else _number(len(value)) + value
-    return _number(len(name)) + name + rest
-
-
-def flat_headers(column: pa.Array) -> tuple[_Ints, pa.StructArray]:
-    """All headers one behind the other, and where those of each row begin and end (a bound more than
-    rows)."""
-    count = len(column)
-    if column.null_count == count:
-        return np.zeros(count + 1, np.int64), column.values.slice(0, 0)
-    bounds = np.frombuffer(column.buffers()[1], np.int32, count + 1, 4 * column.offset).astype(np.int64)
-    if column.null_count:
-        lengths = np.diff(bounds)
-        lengths[column.is_null().to_numpy(zero_copy_only=False)] = 0
-        if lengths.sum() != bounds[-1] - bounds[0]:
-            # A null that has elements all the same: Arrow allows it.
-            return np.concatenate([[0], np.cumsum(lengths)]), column.flatten()
-    return bounds - bounds[0], column.values.slice(bounds[0], bounds[-1] - bounds[0])
 
 
 # All at once. A section is a row of pieces: a record's numbers, its key, more numbers, its value, and so on.
@@ -221,28 +148,25 @@ class _Buffers:
         return _Views(low, high)
 
 
-def _at_once(rows: pa.RecordBatch, most_bytes: int, extra: Header | None) -> Iterator[Records]:
+def _at_once(rows: pa.RecordBatch, most: int | Sequence[int], extra: Header | None) -> Iterator[Records]:
+    """`most`: bytes of a section, or at which rows sections begin. Raises _TooWide before there is any."""
     count = len(rows)
     timestamps = rows.column(1).to_numpy()
     keys, values = rows.column(3), rows.column(4)
     key_lengths, value_lengths = _binary_lengths(keys), _binary_lengths(values)
     key_sizes, value_sizes = _payload(key_lengths, keys), _payload(value_lengths, values)
     own = _OwnHeaders(rows.column(5))
-    added = b"" if extra is None else _encoded_header(extra[0].encode(), extra[1])
+    added = b"" if extra is None else encoded_header(extra[0].encode(), extra[1])
     counts = own.counts + (extra is not None)
 
     keyed, valued, counted = _varints(key_lengths), _varints(value_lengths), _varints(counts)
     # What a record takes but for its length and its deltas.
     fixed = 1 + keyed.sizes + key_sizes + valued.sizes + value_sizes + counted.sizes + own.sizes + len(added)
     fixed = np.broadcast_to(np.asarray(fixed, np.int64), count)
-    starts = _starts(fixed, timestamps, most_bytes)
+    starts = _starts(fixed, timestamps, most) if isinstance(most, int) else np.array(most)
     first = np.repeat(starts, np.diff(starts, append=count)) if len(starts) > 1 else 0
     numbers = np.arange(count) - first
-    try:
-        times, places = _varints(timestamps - timestamps[first]), _varints(numbers)
-    except _TooWide:
-        yield from _one_by_one(rows, most_bytes, extra)
-        return
+    times, places = _varints(timestamps - timestamps[first]), _varints(numbers)
     lengths = fixed + times.sizes + places.sizes
     length = _varints(lengths)
 

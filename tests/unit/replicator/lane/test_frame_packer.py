@@ -4,8 +4,10 @@ either."""
 from __future__ import annotations
 
 from dataclasses import astuple
+from itertools import accumulate, pairwise
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +17,14 @@ from common.kafka.wire.records import Rows, crc32, encode_rows
 from common.link import batch_frame
 from common.link.batch_frame import BatchFrame
 from common.link.frame import Frame, decode_rows
-from replicator.lane.frame_packer import PLAIN_BYTES, FramePacker, frame_codec, whole_codecs
+from replicator.lane.frame_packer import (
+    PLAIN_BYTES,
+    FramePacker,
+    Packed,
+    frame_codec,
+    starts,
+    whole_codecs,
+)
 from tests.support.strategies import INT64, Record, chunk_of, records
 
 CONFIGS = st.sampled_from(
@@ -31,7 +40,9 @@ def read(packer: FramePacker, some: list[Record]) -> BatchFrame | Rows:
     """What a deduplicator finds in a frame of these."""
     rows = chunk_of(some).rows
     assert rows is not None
-    value, batches = packer.pack(rows)
+    (packed,) = packer.pack(rows)
+    value, batches = packed.value, packed.sealed
+    assert packed.count == len(some)
     of = Frame("c", "orders", "id", 0, some[0].at, some[-1].at + 1, len(some), "w", batches=batches)
     return (batch_frame.decode if batches else decode_rows)(of, crc32(value), bytes(value))
 
@@ -73,9 +84,39 @@ def test_many_records_too(count: int, at: int, size: int, stamp: int, config: di
     assert isinstance(found, BatchFrame) and told(found.rows()) == known(some)
 
 
+@given(
+    st.lists(st.sampled_from([0, 1, 30, 99, 100, 101, 300]), min_size=1, max_size=40),
+    st.integers(1, 12),
+)
+def test_frames_together_have_no_more_than_each_may_and_are_about_alike(sizes: list[int], most: int) -> None:
+    chunk = chunk_of([Record(at, v=b"x" * size) for at, size in enumerate(sizes)])
+    assert chunk.rows is not None
+    found = starts(chunk.rows, most, 100)
+    assert found[0] == 0 and found == sorted(set(found)) and found[-1] < len(sizes)
+    frames = [sizes[begin:end] for begin, end in pairwise([*found, len(sizes)])]
+    assert all(len(frame) <= most and (sum(frame) <= 100 or len(frame) == 1) for frame in frames)
+    if set(sizes) == {30} and most >= 3:
+        assert max(map(len, frames)) <= 3 and len(frames) <= -(-len(sizes) // 3) + 1
+
+
+@given(
+    st.lists(st.integers(1, 80), min_size=1, max_size=6), st.sets(st.integers(0, 400), max_size=3), CONFIGS
+)
+def test_frames_packed_together_are_those_packed_alone(
+    counts: list[int], missing: set[int], config: dict[str, str]
+) -> None:
+    some = [Record(at, v=b"v%d" % at) for at in range(sum(counts) + len(missing)) if at not in missing]
+    rows = chunk_of(some).rows
+    assert rows is not None
+    begins = [begin for begin in accumulate([0, *counts[:-1]]) if begin < len(some)]
+    packer = FramePacker.of(config, False)
+    parts = [rows.slice(begin, end - begin) for begin, end in pairwise([*begins, len(some)])]
+    assert packer.pack(rows, begins) == [of for part in parts for of in packer.pack(part)]
+
+
 def test_nothing_makes_no_batch() -> None:
     rows = encode_rows([], [], [], [], [], None)
-    assert FramePacker.of({}, False).pack(rows) == (b"", False)
+    assert FramePacker.of({}, False).pack(rows) == [Packed(0, pa.py_buffer(b""), False, rows.nbytes)]
 
 
 @pytest.mark.parametrize(

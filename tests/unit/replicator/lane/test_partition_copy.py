@@ -14,7 +14,7 @@ from common.kafka.wire.records import Rows
 from common.link.frame import COMPRESSED_FROM_BYTES, decode_rows
 from common.link.frame_errors import split
 from common.pipeline.batch import Origin
-from common.pipeline.engine import Engine
+from common.pipeline.engine import Applied, Engine
 from common.pipeline.models import Tolerate
 from common.pipeline.tolerating import Tolerated
 from replicator.lane import partition_copy
@@ -407,8 +407,8 @@ def test_what_a_flow_leaves_out_is_a_gap_and_counted(small: None) -> None:
     copy = flowing({"filter": {"keep": {"a": 1}}})
     take(copy, with_values(*ODD))
     cuts = copy.cut(True)
-    assert ranges(cuts) == [(0, 4, 2), (4, 8, 2), (8, 10, 1)]
-    assert [list(rows(cut).offsets) for cut in cuts] == [[1, 3], [5, 7], [9]]
+    assert ranges(cuts) == [(0, 7, 3), (7, 10, 2)]
+    assert [list(rows(cut).offsets) for cut in cuts] == [[1, 3, 5], [7, 9]]
     take(copy, with_values(b'{"a":0}', b'{"a":0}', start=10))
     cuts += copy.cut(True)
     assert ranges(cuts)[-1] == (10, 12, 0) and cuts[-1].value == b""
@@ -629,3 +629,17 @@ def test_one_that_is_halted_for_a_schema_goes_on_and_one_that_is_turned_back_no_
     copy.status, copy.awaits = Status.HALTED, (".", 7)
     copy.rewind(0)
     assert copy.schema_awaited is None
+
+
+def test_a_flow_gets_what_several_frames_hold_at_once(small: None) -> None:
+    copy = flowing({"mask": {"fields": {"a": "redact"}}})
+    assert copy.flow is not None
+    apply, given_ = copy.flow.apply, []
+
+    def counted(batch: pa.RecordBatch) -> Applied:
+        given_.append(len(batch))
+        return apply(batch)
+
+    copy.flow.apply = counted
+    take(copy, with_values(*ODD))
+    assert [cut.frame.count for cut in copy.cut(True)] == [4, 4, 2] and given_ == [10]
