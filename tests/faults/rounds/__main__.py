@@ -42,8 +42,8 @@ def arguments() -> argparse.Namespace:
     add("--singly", action="store_true", help="one fault a round instead of three or more")
     add(
         "--moves",
-        default=",cutover,failover",
-        help="the ways in which links end, one after the other: by a cutover, by a failover, or just so (all)",
+        default=",cutover,failover,promote",
+        help="the ways in which links end, one after the other: by a cutover, by a failover, going on after a topic was promoted, or just so (all)",
     )
     add("--long", action="store_true", help="also pauses of more than a minute")
     add(

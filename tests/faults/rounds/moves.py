@@ -1,6 +1,6 @@
 """How a link may end: its consumers are moved to the target, by a cutover or, the source being cut off, by a
 failover, while faults befall what is left. Then none of them misses anything, and what the command told is
-so."""
+so. Or one of its topics is promoted: the link goes on with the others."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from typing import Any
 from tests.faults.rounds import checker, groups
 from tests.faults.rounds.checker import Mapped, Partition
 from tests.faults.rounds.groups import Place
+from tests.faults.rounds.proxy import wait_for
 from tests.faults.rounds.world import NODES, OFFSETS, Link, Side
-from tests.support.brokers import Seen, end_offsets, read_all
+from tests.support.brokers import Record, Seen, end_offsets, produce, read_all
 
-CUTOVER, FAILOVER = "cutover", "failover"
-AMID = {
+CUTOVER, FAILOVER, PROMOTE = "cutover", "failover", "promote"
+AMID: dict[str, Sequence[str]] = {
     CUTOVER: (
         "broker/kill-source",
         "broker/kill-source-first",
@@ -54,8 +55,11 @@ AMID = {
         "net/unreachable-target",
     ),
 }
+AMID[PROMOTE] = AMID[CUTOVER]
 """What may befall a link meanwhile: no load is needed for it."""
+FORGOTTEN = b"written where nobody reads any more"
 TRIES = 8
+COPIED_ON_S = 60.0
 GONE_ON_S = 2.0
 """For so long the source still gets records that the link can't see any more."""
 
@@ -72,10 +76,11 @@ class Moved:
         return bool(self.report.get("ok"))
 
 
-def run(link: Link, command: str, tries: int = TRIES) -> Moved:
-    """The command, again and again: whatever it refuses is over some time."""
+def run(link: Link, move: str, topic: str, tries: int = TRIES) -> Moved:
+    """The command, again and again: whatever it refuses is over some time. `topic`: the one to promote."""
     moved = Moved()
-    words = [command, "--output", "json", "--wait", "60s", *(["--quiet", "2s"] if command == CUTOVER else [])]
+    words = [FAILOVER] if move == FAILOVER else [CUTOVER, "--quiet", "2s"]
+    words += [*(["--topic", topic] if move == PROMOTE else []), "--output", "json", "--wait", "60s"]
     for _ in range(tries):
         ended = link.command(*words)
         moved.report = json.loads(ended.stdout or "{}")
@@ -102,6 +107,27 @@ def stop_reading(link: Link) -> None:
     """As an operator does before a failover; one of the two without a chance to say goodbye."""
     link.retire("replicator", gently=False)
     link.retire(OFFSETS, gently=True)
+
+
+def beyond(reached: Mapping[Partition, int], ends: Mapping[Partition, int]) -> bool:
+    if all(reached.get(where, -1) >= end for where, end in ends.items()):
+        return True
+    time.sleep(0.2)
+    return False
+
+
+def promotion_problems(link: Link, source: str, target: str, topics: Sequence[str]) -> list[str]:
+    """Of the first topic, which is promoted, nothing more is copied; of the others all is."""
+    promoted, *others = topics
+    before = end_offsets(target, promoted, "read_uncommitted")
+    for topic in topics:
+        produce(source, topic, [Record(FORGOTTEN, b"key", partition=p) for p in before])
+    ends = {(t, p): end for t in others for p, end in end_offsets(source, t, "read_uncommitted").items()}
+    copied = wait_for(lambda: beyond(link.tail.reached(), ends), COPIED_ON_S)
+    problems = [] if copied else [f"after {promoted} was promoted the others are not copied any more"]
+    if end_offsets(target, promoted, "read_uncommitted") != before:
+        problems.append(f"{promoted} was promoted, and is copied all the same")
+    return problems
 
 
 def failover_problems(

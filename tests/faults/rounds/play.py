@@ -397,6 +397,8 @@ class Player:
         result.records = sum(len(p) for t in topics for p in read_all(source, t))
         result.mappings, result.runs = verdict.mappings, verdict.runs
         result.pipelines = None if known is None else len(known)
+        if move == moves.PROMOTE:
+            result.problems += moves.promotion_problems(link, source, target, topics)
 
     def _hurt(
         self, scene: Scene, steps: list[list[str]], loads: list[Load], result: Result, began: float
@@ -420,7 +422,7 @@ class Player:
         source = self.world.source.direct
         drained = time.monotonic()
         ends = {(t, p): r[-1].offset + 1 for t in topics for p, r in enumerate(read_all(source, t)) if r}
-        if not wait_for(lambda: _beyond(link.tail.reached(), ends), self.drained_s):
+        if not wait_for(lambda: moves.beyond(link.tail.reached(), ends), self.drained_s):
             now = link.tail.reached()
             behind = [
                 f"{t}-{p} {now.get((t, p))} of {end}"
@@ -441,7 +443,7 @@ class Player:
             target=lambda: result.faults.extend(self._together(scene, [amid], began)), daemon=True
         )
         befalls.start()
-        moved = moves.run(scene.link, move)
+        moved = moves.run(scene.link, move, scene.topics[0])
         if moved.ok and move == moves.CUTOVER:
             scene.link.retire(OFFSETS, gently=False)
         befalls.join()
@@ -500,13 +502,6 @@ def _written(loads: Iterable[Load]) -> int:
 
 def _there(reached: Mapping[checker.Partition, int], topics: Sequence[str]) -> bool:
     if {topic for topic, _ in reached} >= set(topics):
-        return True
-    time.sleep(0.2)
-    return False
-
-
-def _beyond(reached: Mapping[checker.Partition, int], ends: Mapping[checker.Partition, int]) -> bool:
-    if all(reached.get(where, -1) >= end for where, end in ends.items()):
         return True
     time.sleep(0.2)
     return False
