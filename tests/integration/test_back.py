@@ -71,6 +71,7 @@ def values(bootstrap: str, topic: str) -> list[bytes | None]:
     return [record.value for partition in read_all(bootstrap, topic) for record in partition]
 
 
+@pytest.mark.whole
 @pytest.mark.timeout(480)
 def test_after_a_cutover_all_goes_back_from_where_the_copies_end_and_each_group_reads_each_record_once(
     source: Kafka, target: Kafka, names: Names, tmp_path: Path
@@ -284,6 +285,7 @@ def lost_and_found(link: Link, cluster: Cluster, topic: str, group: str) -> None
     cluster.restart(1)
 
 
+@pytest.mark.whole
 @pytest.mark.timeout(480)
 def test_after_a_failover_what_was_never_copied_is_told_and_exported_and_stays_below_what_comes_back(
     target: Kafka, names: Names, tmp_path: Path
@@ -354,6 +356,7 @@ def imported(line: dict[str, Any]) -> Record:
     )
 
 
+@pytest.mark.whole
 @pytest.mark.timeout(480)
 def test_topics_that_hold_what_was_never_copied_are_emptied_on_request_and_come_back_whole(
     target: Kafka, names: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

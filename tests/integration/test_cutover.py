@@ -125,6 +125,7 @@ def test_a_group_stopped_in_mid_topic_goes_on_at_the_target_missing_nothing_and_
     assert Counter(here + there) == Counter(written)
 
 
+@pytest.mark.whole
 def test_it_refuses_while_the_source_is_in_use_and_goes_on_from_there_when_it_is_not(
     source: Kafka, target: Kafka, names: Names, tmp_path: Path
 ) -> None:

@@ -90,6 +90,7 @@ def test_whoever_reads_or_fences_waits_for_no_broker_that_is_stopped_and_listed_
         eventually(lambda: len(admin.list_topics(timeout=10).brokers) == 3, "the broker that was paused", 60)
 
 
+@pytest.mark.whole
 @pytest.mark.timeout(400)
 def test_a_partition_that_nobody_leads_holds_up_no_other(three: Cluster, target: Kafka, names: Names) -> None:
     """Promise: a link starts and copies though a partition of the source has no leader; when it has one

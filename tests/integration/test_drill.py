@@ -28,6 +28,7 @@ def drill(link: Link, *args: str, wait_s: float = 60) -> tuple[dict[str, Any], i
     return json.loads(found.stdout), found.exit_code
 
 
+@pytest.mark.whole
 @pytest.mark.timeout(480)
 def test_what_a_drill_says_is_lost_is_what_was_not_copied_and_the_link_goes_on_afterwards(
     behind_a_proxy: Proxy, target: Kafka, names: Names, tmp_path: Path

@@ -27,6 +27,7 @@ def beating(replicator: Running) -> Heartbeat | None:
     return replicator.application.health.heartbeat
 
 
+@pytest.mark.whole
 def test_heartbeats_are_written_where_asked_for_and_copied_and_their_delay_and_the_last_one_are_told(
     source: Kafka, target: Kafka, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:

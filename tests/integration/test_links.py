@@ -64,6 +64,7 @@ def halt(link: Link, topic: str) -> None:
     assert link.halted() == {(topic, 0): "source-lost"}
 
 
+@pytest.mark.whole
 def test_each_link_is_told_by_itself_whatever_becomes_of_the_others(
     guarded: tuple[SecuredCluster, SecuredCluster], names: Names, tmp_path: Path
 ) -> None:

@@ -226,6 +226,7 @@ def test_a_group_before_a_filtered_record_is_cut_over_to_the_next_one_that_was_k
     assert read_all(target.bootstrap_servers, topic)[0][2].key == b"k3"
 
 
+@pytest.mark.whole
 def test_beside_a_running_link_whose_pipeline_changes_verify_finds_nothing_wrong(
     source: Kafka, piped: tuple[Link, str, Path]
 ) -> None:

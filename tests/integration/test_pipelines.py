@@ -299,6 +299,7 @@ def verified(link: Link) -> tuple[int, list[dict[str, Any]]]:
     return done.exit_code, json.loads(done.stdout)["partitions"]
 
 
+@pytest.mark.whole
 def test_records_that_a_stage_fails_on_become_dead_letters_once_whatever_becomes_of_transactions(
     clusters: tuple[str, str, Path], file: Path, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,6 +69,7 @@ def at_work(bootstrap: str, group: str, *topics: str) -> Iterator[Consumer]:
         yield consumer
 
 
+@pytest.mark.whole
 def test_a_topic_goes_to_the_target_under_load_while_the_link_goes_on_with_the_rest(
     source: Kafka, target: Kafka, names: Names, tmp_path: Path
 ) -> None:
@@ -229,6 +230,7 @@ KILLS: dict[str, tuple[str, bool]] = {
 }
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("again", ["another run", pytest.param("back", marks=pytest.mark.whole)])
 def test_killed_between_two_steps_another_run_comes_to_the_same_end_or_the_link_goes_on(
     source: Kafka, target: Kafka, names: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, again: str
@@ -276,6 +278,7 @@ def test_killed_between_two_steps_another_run_comes_to_the_same_end_or_the_link_
         assert_copied(link, topic)
 
 
+@pytest.mark.whole
 def test_a_topic_whose_source_goes_on_meanwhile_stays_with_the_link(
     source: Kafka, target: Kafka, names: Names, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -382,6 +385,7 @@ def test_a_topic_is_given_back_only_where_nothing_stands_behind_the_copies(
         )
 
 
+@pytest.mark.whole
 def test_a_promoted_topic_is_left_alone_by_what_moves_the_rest_of_the_link(
     source: Kafka, target: Kafka, names: Names, tmp_path: Path
 ) -> None:

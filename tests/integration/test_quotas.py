@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import struct
 
+import pytest
+
 from common.app.health import Health
 from common.kafka.wire import protocol
 from common.kafka.wire.broker_connections import BrokerConnections
@@ -47,6 +49,7 @@ def throttled(health: Health) -> dict[str, float]:
     }
 
 
+@pytest.mark.whole
 def test_how_long_quotas_hold_a_link_back_is_told_by_cluster(
     source: Kafka, target: Kafka, names: Names
 ) -> None:

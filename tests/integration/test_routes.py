@@ -100,6 +100,7 @@ def delivered(link: Link, topic: str, count: int) -> Any:
     return all_there
 
 
+@pytest.mark.whole
 def test_records_of_one_topic_lie_in_several_once_whatever_becomes_of_transactions(
     clusters: tuple[str, str], file: Path, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:

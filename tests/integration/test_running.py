@@ -233,6 +233,7 @@ def test_a_limited_topic_keeps_to_its_rate_and_holds_nobody_up(
         assert_copied(link, topic)
 
 
+@pytest.mark.whole
 def test_a_limit_for_all_topics_together_is_shared_by_them(
     source: Kafka, target: Kafka, names: Names
 ) -> None:

@@ -46,6 +46,7 @@ def renewed(client: AdminClient) -> Any:
     return cast(reconnecting_admin.AdminClient, client)._client
 
 
+@pytest.mark.whole
 def test_an_admin_client_that_has_struck_all_brokers_off_asks_on_with_another(
     fenced_at_times: Cluster, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
