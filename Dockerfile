@@ -35,7 +35,7 @@ RUN pip install --no-cache-dir --root-user-action=ignore uv==0.13.9
 WORKDIR /src
 COPY pyproject.toml uv.lock ./
 RUN if [ -z "$UV_DEFAULT_INDEX" ]; then unset UV_DEFAULT_INDEX; fi \
-    && uv sync --locked --no-dev --extra otel --extra validate --extra sql --no-install-project --no-cache
+    && uv sync --locked --no-dev --extra otel --extra validate --extra sql --extra encrypt --no-install-project --no-cache
 COPY common/__init__.py common/errors.py common/
 COPY common/spark/__init__.py common/spark/jars.py common/spark/
 COPY container/fetch_jars.py container/
@@ -62,7 +62,7 @@ COPY k8s/ k8s/
 COPY verbatim/ verbatim/
 COPY verbatim_kafka/ verbatim_kafka/
 RUN if [ -z "$UV_DEFAULT_INDEX" ]; then unset UV_DEFAULT_INDEX; fi \
-    && uv sync --locked --no-dev --extra otel --extra validate --extra sql --no-editable --no-cache
+    && uv sync --locked --no-dev --extra otel --extra validate --extra sql --extra encrypt --no-editable --no-cache
 
 # Half of what a start costs is loading Spark's classes: they are laid by.
 COPY container/lay_by_classes.py container/

@@ -25,6 +25,7 @@ STAGES: dict[str, dict[str, Any]] = {
     "filter, a field in an object": {"filter": {"keep": {"value.address.city": "Berlin"}}},
     "mask, redact one field": {"mask": {"fields": {"email": "redact"}}},
     "mask, hmac of one field": {"mask": {"key": "k", "fields": {"email": "hmac"}}},
+    "mask, encrypt of one field": {"mask": {"key": "k", "fields": {"email": "encrypt"}}},
     "mask, three fields": {
         "mask": {"fields": {"email": "redact", "phone": {"partial": {"last": 4}}, "address.street": "redact"}}
     },
@@ -80,7 +81,7 @@ def main() -> None:
     for name, stage in STAGES.items():
         flows = [{"topics": ["t"], "value": "json", "stages": [stage]}]
         text = json.dumps({"version": 1, "keys": {"k": "file:/none"}, "flows": flows})
-        flow = Engine(loading.parse(text, Path("bench")), {"k": b"0123456789abcdef"}).flow_of("t")
+        flow = Engine(loading.parse(text, Path("bench")), {"k": b"0123456789abcdef" * 4}).flow_of("t")
         assert flow is not None
         origin = Origin("link", "t", 0)
         took = []

@@ -214,7 +214,7 @@ def _made(
     if stage.filter is not None:
         return filtering(stage.filter, flow)
     if stage.mask is not None:
-        return masking(stage.mask, flow, keys)
+        return masking(stage.mask, flow, keys, f"{where} (mask)")
     if stage.schema_ids is not None:
         assert flow.wire is not None
         return mapping_ids(stage.schema_ids, flow.wire, targets)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from itertools import compress, pairwise
 from typing import cast
 
@@ -19,10 +20,11 @@ from common.kafka.wire.records import Item
 from common.pipeline.batch import Batch, Done, Run, flags
 from common.pipeline.columns import Edit, Flags
 from common.pipeline.conditions import Formats
+from common.pipeline.encrypting import TEXT, Cipher
 from common.pipeline.json_fields import Shape
 from common.pipeline.judging import text_of
 from common.pipeline.paths import SIDES, Path, Side, parse
-from common.pipeline.stages import Mask, Method, Partial, PartialMethod
+from common.pipeline.stages import KEYED, Mask, Method, Partial, PartialMethod
 
 NO_SCALAR = "is neither text nor a number nor a boolean"
 REDACTED = b"***"
@@ -66,48 +68,64 @@ def partial(options: Partial) -> Hide:
     return hide
 
 
-def hiding(method: Method, key: bytes | None) -> Hide:
+@dataclass(frozen=True)
+class Key:
+    """Bytes of a key as its file has them, and what an error calls it."""
+
+    bytes: bytes
+    label: str
+
+
+def hiding(method: Method, key: Key | None) -> Hide:
+    """Raises SettingsError."""
     if isinstance(method, PartialMethod):
         return partial(method.partial)
-    if method == "hmac":
+    if method in KEYED:
         assert key is not None
-        return hmac(key)
+        if method == "hmac":
+            return hmac(key.bytes)
+        encrypt = Cipher(key.bytes, key.label).encrypt
+        return lambda text: encrypt(TEXT + text)
     hidden = REDACTED if method == "redact" else None
     return lambda text: hidden
 
 
-def in_json(hide: Hide, method: Method) -> Callable[[bytes], bytes]:
-    """The same of a value's JSON. Raises Unmaskable."""
+def in_json(method: Method, key: Key | None) -> Callable[[bytes], bytes]:
+    """The same of a value's JSON. Raises Unmaskable, and SettingsError at once."""
     if method in ("redact", "null"):
         constant = b"null" if method == "null" else b'"%b"' % REDACTED
         return lambda json: constant
+    of_text = of_other = hiding(method, key)
+    if method == "encrypt" and key is not None:
+        of_other = Cipher(key.bytes, key.label).encrypt
 
     def hidden(json: bytes) -> bytes:
         first = json[:1]
-        if first == b'"':
-            json = json[1:-1] if b"\\" not in json else text_of(json).encode()
-        elif first in (b"{", b"["):
+        if first in (b"{", b"["):
             raise Unmaskable(NO_SCALAR)
-        found = cast("bytes", hide(json))
-        return b'"%b"' % found if method == "hmac" else msgspec.json.encode(found.decode())
+        if first == b'"':
+            found = of_text(json[1:-1] if b"\\" not in json else text_of(json).encode())
+        else:
+            found = of_other(json)
+        assert found is not None
+        return b'"%b"' % found if method in KEYED else msgspec.json.encode(found.decode())
 
     return hidden
 
 
-def masking(options: Mask, formats: Formats, keys: Mapping[str, bytes]) -> Run:
-    key = keys[options.key] if options.key is not None else None
+def masking(options: Mask, formats: Formats, keys: Mapping[str, bytes], stage: str) -> Run:
+    """`stage`: for messages. Raises SettingsError."""
+    key = None if options.key is None else Key(keys[options.key], f"{stage}: key {options.key}")
     methods = {parse(text, options.side): method for text, method in options.fields.items()}
     runs: list[_Part] = []
     for side in SIDES:
         of_side = {path: method for path, method in methods.items() if path.root == side}
         if not of_side:
             continue
-        hides = [hiding(method, key) for method in of_side.values()]
         if formats.kind(next(iter(of_side))) == "json":
-            made = [in_json(hide, method) for hide, method in zip(hides, of_side.values(), strict=True)]
-            runs.append(_json_mask(side, list(of_side), made))
+            runs.append(_json_mask(side, list(of_side), [in_json(how, key) for how in of_side.values()]))
         else:
-            runs.append(_whole_mask(side, hides[0]))
+            runs.append(_whole_mask(side, hiding(next(iter(of_side.values())), key)))
     for path, method in methods.items():
         if path.root == "header":
             runs.append(_header_mask(cast("str", path.steps[0]), hiding(method, key)))

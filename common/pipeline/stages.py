@@ -82,28 +82,23 @@ class PartialMethod(Model):
 
 
 Method = Annotated[
-    Annotated[PartialMethod, Tag("map")] | Annotated[Literal["redact", "null", "hmac"], Tag("other")],
+    Annotated[PartialMethod, Tag("map")]
+    | Annotated[Literal["redact", "null", "hmac", "encrypt"], Tag("other")],
     Discriminator(is_map),
 ]
+KEYED = ("hmac", "encrypt")
+"""Methods that take a key. What was different stays so."""
 
 
 class Mask(Model):
     """Hides fields."""
 
     fields: dict[PathText, Method] = Field(min_length=1)
-    """path: `redact` (`***`), `null`, `hmac` (HMAC-SHA256, in hex) or `partial`"""
+    """path: `redact` (`***`), `null`, `hmac` (HMAC-SHA256, in hex), `encrypt` (AES-SIV) or `partial`"""
     key: str | None = None
-    """which of the file's keys `hmac` takes"""
+    """which of the file's keys `hmac` and `encrypt` take"""
     side: Side = "value"
     """where paths lie that don't say so"""
-
-    @field_validator("fields", mode="before")
-    @classmethod
-    def _not_built(cls, given: Any) -> Any:
-        for path, method in given.items() if isinstance(given, dict) else ():
-            if method == "encrypt":
-                raise wrong("encrypt is not built yet", path)
-        return given
 
     def check(self, formats: Formats) -> None:
         paths = _separate("fields", self.fields, self.side)
@@ -111,8 +106,9 @@ class Mask(Model):
             with located("fields", text):
                 if formats.kind(path) == "number":
                     raise wrong(f"{path} can't be masked")
-        if "hmac" in self.fields.values() and self.key is None:
-            raise wrong("hmac takes a key: say which one of keys", "fields")
+        for method in KEYED if self.key is None else ():
+            if method in self.fields.values():
+                raise wrong(f"{method} takes a key: say which one of keys", "fields")
 
 
 def _separate(option: str, texts: Any, side: Side) -> dict[str, Path]:

@@ -20,6 +20,7 @@ from confluent_kafka import Producer
 from common.app.health import Health
 from common.errors import LinkRefused, UncleanTransaction
 from common.link.halt_reasons import HaltReason
+from common.pipeline.encrypting import Cipher, Opener
 from deduplicator.lane.fencing import FencingProducer
 from deduplicator.lane.transaction import Transaction
 from offsets.group_offsets import GroupKey
@@ -35,7 +36,7 @@ from verbatim.main import cli
 from verbatim.verify.pipeline import definition as second
 from verbatim.verify.pipeline.records import Record as Given
 
-KEY = "0123456789abcdef0123456789abcdef"
+KEY = "0123456789abcdef" * 4
 SECRET, OPEN = b"born-in-1970-at-the-sea", b"rather-likes-green-tea"
 ASKED_FOR = b"let-me-see-what-it-was"
 FIRST = """\
@@ -46,7 +47,7 @@ flows:
     value: json
     stages:
       - filter: {keep: {kind: {in: [order, refund]}}}
-      - mask: {key: pii, fields: {email: hmac, 'notes[*].secret': redact}}
+      - mask: {key: pii, fields: {email: hmac, 'notes[*].secret': encrypt}}
       - headers: {remove: ['x-.*'], set: {origin: '{topic}/{partition}@{offset}'}}
 """
 SECOND = FIRST.replace("[order, refund]", "[order, other]").replace("email: hmac", "email: redact")
@@ -185,6 +186,11 @@ def test_a_pipeline_that_changes_while_records_flow(
     there, here = (batches_of(at, plain, 3000) for at in (link.source, link.target))
     wholes = [batch for header, batch in there if header.size >= 64 << 10]
     assert wholes and set(wholes) <= {batch for _, batch in here}, "batches of a topic that no flow takes"
+    opener = Opener([Cipher(KEY.encode(), "pii")])
+    copies = [seen for records in read_all(link.target, customers) for seen in records]
+    for seen in copies:
+        assert json.loads(opener.open(seen.value or b""))["notes"] == [{"secret": SECRET.decode()}]
+    assert opener.opened == len(copies) > 0
     folder = clusters[2]
     assert {customers, f"{name}.staging"} <= {log.rpartition("-")[0] for log in logs_hold(folder, OPEN)}
     for hidden in (SECRET, KEY.encode()):

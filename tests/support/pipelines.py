@@ -22,7 +22,7 @@ from verbatim.verify.pipeline.records import Record
 from verbatim.verify.pipeline.schema_ids import Ids
 
 ORIGIN = Origin("link", "orders", 3)
-KEYS = {"k1": b"0123456789abcdef"}
+KEYS = {"k1": b"0123456789abcdef" * 4}
 FIRST_OFFSET = 40
 FEW = settings(max_examples=40)
 """An example of these is a batch of documents, and takes its time to be thought of."""

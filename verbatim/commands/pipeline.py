@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 import yaml
@@ -21,6 +21,7 @@ from common.config.loading import NO_SOURCE
 from common.errors import SettingsError
 from common.log_lines import setup_logging
 from common.pipeline import definition, loading
+from common.pipeline.encrypting import Opener
 from common.pipeline.engine import Engine
 from common.pipeline.models import Pipeline
 from common.pipeline.schema_ids import Targets, unknown
@@ -28,6 +29,7 @@ from verbatim.commands.failover import utc
 from verbatim.commands.top import printable
 from verbatim.pipeline import examples
 from verbatim.pipeline.beginnings import beginnings
+from verbatim.pipeline.keys import ciphers
 from verbatim.pipeline.link_versions import numbered, versions
 from verbatim.pipeline.newest_records import newest_records
 from verbatim.pipeline.trying import Pair, TopicTried, Tried, differing, lines, record_lines, tried
@@ -35,8 +37,8 @@ from verbatim.pipeline.trying import Pair, TopicTried, Tried, differing, lines, 
 if TYPE_CHECKING:
     from common.config.settings import Settings
 
-FAILED = 1
-"""Exit code."""
+FAILED, PARTLY = 1, 3
+"""Exit codes."""
 SAMPLE = 100
 
 
@@ -234,7 +236,8 @@ def _keys(made: Pipeline) -> dict[str, bytes]:
 
 
 def _made_up(name: str) -> bytes:
-    return hashlib.sha256(name.encode()).digest()
+    """One that fits `encrypt` too."""
+    return hashlib.sha512(name.encode()).hexdigest().encode()
 
 
 @pipeline.command()
@@ -282,6 +285,33 @@ def history(settings: Settings, partitions: bool, output: str) -> None:
             click.echo(
                 f"version {version.number}: {place.topic}/{place.partition} from offset {place.offset}"
             )
+
+
+@pipeline.command()
+@click.option(
+    "-f",
+    "--file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    required=True,
+    help="A pipeline's file: its keys are taken, those that can be read here.",
+)
+@click.argument("given", type=click.File("rb"), default="-")
+@click.pass_context
+def decrypt(context: click.Context, file: Path, given: BinaryIO) -> None:
+    """Copy a file, or what comes in, to the output, and put back what the mask `encrypt` has encrypted,
+    wherever it stands: JSON in JSON, else the text that there was. Connects to nothing.
+
+    Exit code: 0 all was put back, 3 some is as it was, since its key is not there, or does not open it.
+    """
+    opener = Opener(ciphers(loading.load(file), file))
+    for line in given:
+        click.echo(opener.open(line), nl=False)
+    click.echo(f"{opener.opened:,} put back", err=True)
+    for key_id, count in opener.unknown.items():
+        click.echo(f"{count:,} not: no key that can be read here has the id {key_id}", err=True)
+    if opener.changed:
+        click.echo(f"{opener.changed:,} not: made with another key, or changed since", err=True)
+    context.exit(PARTLY if opener.unknown or opener.changed else 0)
 
 
 @pipeline.command()

@@ -11,6 +11,8 @@ from common.errors import SettingsError
 
 if TYPE_CHECKING:
     from common.config.settings import Settings
+    from common.pipeline.encrypting import Cipher
+    from common.pipeline.models import Pipeline
 
 
 def keys_of(settings: Settings) -> dict[str, bytes]:
@@ -18,10 +20,26 @@ def keys_of(settings: Settings) -> dict[str, bytes]:
     no good."""
     if settings.pipeline is None:
         return {}
-    from common.pipeline import definition, loading
+    from common.pipeline import loading
 
-    made, found = loading.load(Path(settings.pipeline)), dict[str, bytes]()
+    return _readable(loading.load(Path(settings.pipeline)))
+
+
+def _readable(made: Pipeline) -> dict[str, bytes]:
+    from common.pipeline import definition
+
+    found = dict[str, bytes]()
     for name, where in made.keys.items():
         with suppress(SettingsError):
             found |= definition.read_keys(made.model_copy(update={"keys": {name: where}}), os.environ)
+    return found
+
+
+def ciphers(made: Pipeline, file: Path) -> list[Cipher]:
+    """Of those keys that can be read here and fit `encrypt`. Raises SettingsError where there are none."""
+    from common.pipeline.encrypting import Cipher, is_key
+
+    found = [Cipher(key, f"key {name}") for name, key in _readable(made).items() if is_key(key)]
+    if not found:
+        raise SettingsError(f"{file}: none of its keys that can be read here is one for encrypt")
     return found

@@ -14,7 +14,7 @@ from common.pipeline.models import Flow
 from common.pipeline.paths import parse
 from common.pipeline.select_tree import SelectTree
 from common.pipeline.selecting import CODE
-from common.pipeline.stages import Stage
+from common.pipeline.stages import KEYED, Stage
 from replicator.driver.pipeline_file import Configured
 
 State = Literal["new", "same", "changed", "gone"]
@@ -138,10 +138,11 @@ def _runs(stage: dict[str, Any], name: str) -> bool:
 
 
 def _changes_keys(stage: Stage) -> bool:
-    """Whether two keys may become one, or one two. Under `hmac` they stay as different as they were."""
+    """Whether two keys may become one, or one two. Under a method with a key they stay as different as they
+    were."""
     if stage.mask is not None:
         return any(
-            parse(path, stage.mask.side).root == "key" and method != "hmac"
+            parse(path, stage.mask.side).root == "key" and method not in KEYED
             for path, method in stage.mask.fields.items()
         )
     if stage.sql is not None:

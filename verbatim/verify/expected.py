@@ -132,10 +132,8 @@ class Pipelines:
         flow = pipeline.flow_of(topic)
         if flow is None:
             return None
-        stages = flow["stages"]
-        if any("validate" in s for s in stages) and importlib.util.find_spec("jsonschema") is None:
-            return Rules(number, why="its stage validate needs the extra `validate`")
-        if (why := missing(flow, pipeline.definition.get("code", {}))) is not None:
+        why = _lacking(flow["stages"]) or missing(flow, pipeline.definition.get("code", {}))
+        if why is not None:
             return Rules(number, why=why)
         try:
             masked = masked_parts(flow, pipeline.keys)
@@ -144,6 +142,16 @@ class Pipelines:
                 number, why="what was masked with a key that is not given decides what becomes of records"
             )
         return Rules(number, pipeline, flow, frozenset(_put_together(flow)), masked)
+
+
+def _lacking(stages: list[Json]) -> str | None:
+    """What they need that is not installed here."""
+    if any("validate" in s for s in stages) and importlib.util.find_spec("jsonschema") is None:
+        return "its stage validate needs the extra `validate`"
+    encrypts = any("encrypt" in s.get("mask", {"fields": {}})["fields"].values() for s in stages)
+    if encrypts and importlib.util.find_spec("cryptography") is None:
+        return "its method encrypt needs the extra `encrypt`"
+    return None
 
 
 def _put_together(flow: Json) -> set[str]:

@@ -3,7 +3,6 @@ would have it. JSON that a stage has changed is compared as a tree, all else to 
 
 from __future__ import annotations
 
-import hmac
 import json
 import re
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ from typing import Any
 from verbatim.verify.pipeline.json_tree import Bad, same, tree
 from verbatim.verify.pipeline.records import Item, Json, Record, Tree, holds
 from verbatim.verify.pipeline.schema_ids import Ids, Waits, mapped
-from verbatim.verify.pipeline.stages import STAGES, filled
+from verbatim.verify.pipeline.stages import STAGES, filled, key_id
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ class Pipeline:
     def of(cls, definition: bytes, keys: Mapping[str, bytes], ids: Ids | None = None) -> Pipeline:
         """`keys`: by name; one that has another id than the definition says is not its own."""
         told = json.loads(definition)
-        own = {name: key for name, key in keys.items() if told["keys"].get(name) == _key_id(key)}
+        own = {name: key for name, key in keys.items() if told["keys"].get(name) == key_id(key)}
         return cls(told, own, {} if ids is None else ids)
 
     def flow_of(self, topic: str) -> Json | None:
@@ -94,10 +93,6 @@ class Pipeline:
                 return Result("left-out", record, number)
             record = after
         return Result("tombstone" if had_value and record.value is None else "kept", record)
-
-
-def _key_id(key: bytes) -> str:
-    return hmac.digest(key, b"verbatim pipeline key", "sha256")[:8].hex()
 
 
 def _takes(flow: Json, topic: str) -> bool:

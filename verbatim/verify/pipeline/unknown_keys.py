@@ -23,7 +23,8 @@ def masked_parts(flow: Json, keys: Container[str]) -> frozenset[str]:
             options = stage["mask"]
             if options.get("key") not in keys:
                 side = options.get("side", "value")
-                masked |= {_place(text, side) for text, how in options["fields"].items() if how == "hmac"}
+                keyed = [text for text, how in options["fields"].items() if how in ("hmac", "encrypt")]
+                masked |= {_place(text, side) for text in keyed}
         elif "fields" in stage:
             # Whatever it has moved.
             side = stage["fields"].get("side", "value")

@@ -39,8 +39,8 @@ FILE = Path("pipeline.yaml")
     [
         ("mask:", "maks:", 9, "flow 1, stage 2, maks: there is no maks here; did you mean mask?"),
         ("redact", "redcat", 9, "flow 1, stage 2, mask.fields.cards[*].iban: input should be"),
-        ("email: hmac", "email: encrypt", 9, "mask.fields.email: encrypt is not built yet"),
         ("key: pii, f", "f", 9, "mask.fields: hmac takes a key"),
+        ("key: pii, fields: {email: hmac", "fields: {email: encrypt", 9, "mask.fields: encrypt takes a key"),
         ("key: pii, f", "key: other, f", 9, "mask.key: there is no key other"),
         ("phone:", "email.x:", 9, "mask.fields.email.x: email.x and email lie in one another"),
         ("last: 4", "last: -4", 9, "partial.last: input should be greater than or equal to 0"),

@@ -101,6 +101,7 @@ methods = st.sampled_from(
         "redact",
         "null",
         "hmac",
+        "encrypt",
         {"partial": {"last": 2}},
         {"partial": {"first": 1, "last": 1, "with": '"'}},
         {"partial": {}},
@@ -122,6 +123,21 @@ def test_mask(chosen: list[str], data: st.DataObject, records: Any) -> None:
     more = data.draw(st.sampled_from([[], ["key"], ["header.x-a"], ["key.a", "header.x-b"]]))
     fields = {path: data.draw(methods) for path in (*chosen, *more)}
     judged_alike(pipeline({"mask": {"key": "k1", "fields": fields}}, **JSON), records)
+
+
+SCALARS = [
+    b'{"a":%b, "b":[{"id" : %b}]}' % (text, text)
+    for text in (b"5", b'"5"', b"-1.10e0", b"true", b'"true"', b"null", b'""', rb'"\u00e9\/"', b"[5]", b"{}")
+]
+
+
+@pytest.mark.parametrize("method", ["hmac", "encrypt", {"partial": {"last": 1}}])
+@FEW
+@given(records=batches)
+def test_mask_of_each_kind_of_scalar(method: Any, records: Any) -> None:
+    fields = dict.fromkeys(["a", "b[*].id", "header.x-a", "key"], method)
+    given = [(b"5", value, [("x-a", b"5"), ("x-a", b"\xff")], 7) for value in SCALARS]
+    judged_alike(pipeline({"mask": {"key": "k1", "fields": fields}}, key="bytes"), [*given, *records])
 
 
 @FEW

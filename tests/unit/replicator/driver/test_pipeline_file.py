@@ -210,7 +210,8 @@ def test_a_file_that_becomes_no_good_is_one_warning_and_the_old_one_stays(
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
-        ("email: hmac", "email: encrypt", r"pipeline\.yaml:7: flow 1, stage 1, mask.fields.email: encrypt is not"),
+        ("email: hmac", "email: encrypts", r"pipeline\.yaml:7: flow 1, stage 1, mask.fields.email: input should"),
+        ("email: hmac", "email: encrypt", r"flow 1, stage 1 \(mask\): key pii is none for encrypt: 64, 96 or 128 hex"),
         ("value: json", "value: json\n    onError: {tolerate: {records: 9, per: 9}}", r"yaml:6: .*per: is no more than rec"),
         ("file:key", "file:nowhere", "key pii: can't read nowhere"),
         ("file:key", "env:NOT_THERE", "key pii: the environment has no NOT_THERE"),

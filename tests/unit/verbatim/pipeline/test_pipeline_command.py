@@ -9,6 +9,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from common.errors import SettingsError
+from common.kafka.wire.records import encode_rows
+from common.pipeline import loading
+from common.pipeline.batch import Origin
+from common.pipeline.engine import Engine
 from verbatim.main import cli
 
 TEXT = """\
@@ -132,3 +136,50 @@ def test_a_wrong_file_is_an_error_of_settings(tmp_path: Path) -> None:
 def test_the_schema_is_printed() -> None:
     result = CliRunner().invoke(cli, ["pipeline", "schema"])
     assert result.exit_code == 0 and "flows" in json.loads(result.stdout)["properties"]
+
+
+ENCRYPTING = """\
+version: 1
+keys: {k: env:PII, hmac: env:SHORT, gone: env:NOT_THERE}
+flows: [{topics: [t], value: json, stages: [{mask: {key: k, fields: {email: encrypt, n: encrypt}}}]}]
+"""
+ITS_KEY = "0123456789abcdef" * 8
+
+
+def decrypt(tmp_path: Path, given: bytes, text: str = ENCRYPTING, key: str = ITS_KEY) -> Result:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(text)
+    env = {"PII": key, "SHORT": "0123456789abcdef"}
+    return CliRunner().invoke(cli, ["pipeline", "decrypt", "-f", str(file)], input=given, env=env)
+
+
+def test_what_was_encrypted_is_put_back_by_who_has_the_key(tmp_path: Path) -> None:
+    values = [b'{"email":"a@b.org","n": 1.10,"x":"y"}', b'{"email":null}', b"\xff no json"]
+    flow = Engine(loading.parse(ENCRYPTING, tmp_path), {"k": ITS_KEY.encode()}).flow_of("t")
+    assert flow is not None
+    rows = encode_rows(range(3), [0] * 3, [1] * 3, [None] * 3, values, [None] * 3)
+    hidden = flow.apply(rows, Origin("link", "t", 0)).rows.column(4).to_pylist()
+    given = b"\n".join([*hidden, values[2]])
+    assert b"a@b.org" not in given and b"1.10" not in given
+    done = decrypt(tmp_path, given)
+    assert (done.exit_code, done.stdout_bytes) == (0, b"\n".join(values)), done.output
+    assert done.stderr == "2 put back\n"
+    other = decrypt(tmp_path, given, key="f" * 64)
+    assert (other.exit_code, other.stdout_bytes) == (3, given)
+    assert other.stderr.startswith("0 put back\n2 not: no key that can be read here has the id ")
+    flipped = given.replace(b'","n"', b'A","n"')
+    assert decrypt(tmp_path, flipped).exit_code == 3
+    assert "1 not: made with another key, or changed since" in decrypt(tmp_path, flipped).stderr
+
+
+def test_without_a_key_nothing_can_be_put_back(tmp_path: Path) -> None:
+    done = decrypt(tmp_path, b"x", key="short")
+    assert isinstance(done.exception, SettingsError) and done.stdout_bytes == b""
+    assert "none of its keys that can be read here is one for encrypt" in str(done.exception)
+
+
+def test_a_test_of_a_file_that_encrypts_has_a_made_up_key(tmp_path: Path) -> None:
+    tests = (
+        "tests: [{given: {topic: t, value: {email: a}}, expect: {value: {email: {matches: 'siv1[.].*'}}}}]\n"
+    )
+    assert run(tmp_path, ENCRYPTING + tests).exit_code == 0

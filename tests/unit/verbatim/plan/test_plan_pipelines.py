@@ -89,6 +89,7 @@ def test_each_topic_has_the_first_flow_that_takes_it_and_what_it_is_beside_the_n
         ({"mask": {"fields": {"key.a": {"partial": {"last": 2}}}}}, ["stage 1 (mask) makes other keys"], []),
         ({"mask": {"side": "key", "fields": {"a": "null"}}}, ["stage 1 (mask) makes other keys"], []),
         ({"mask": {"key": "k1", "fields": {"key": "hmac"}}}, [], []),
+        ({"mask": {"key": "k1", "fields": {"key.a": "encrypt"}}}, [], []),
         ({"mask": {"fields": {"a": "redact"}}}, [], []),
         ({"key": "value.id"}, ["stage 1 (key) makes other keys"], []),
         ({"fields": {"side": "key", "drop": ["a"]}}, ["stage 1 (fields) makes other keys"], []),

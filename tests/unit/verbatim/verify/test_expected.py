@@ -37,6 +37,7 @@ TOPIC, LINK = "orders", "link"
 OWN = "tests.support.own_stages"
 FILTER = pipeline({"filter": {"drop": {"value.a": 1}}})
 HMAC = pipeline({"mask": {"key": "k1", "fields": {"email": "hmac"}}})
+ENCRYPT = pipeline({"mask": {"key": "k1", "fields": {"email": "encrypt"}}})
 MANY = pipeline(
     {"when": {"value.a": {"exists": True}}, "fields": {"drop": ["b"], "set": {"id": "{topic}@{offset}"}}},
     {"headers": {"remove": ["x-a"], "set": {"of": "{link}"}}},
@@ -304,14 +305,24 @@ def test_what_no_stage_touches_is_compared_to_the_byte_also_in_a_flow_that_chang
     assert found(checked(link.altered(1, value=b'{"id":2,"n":1.0}'))) == {"altered": (1, 1, 1, 1)}
 
 
-def test_without_its_key_all_but_what_is_masked_is_compared_and_that_is_said() -> None:
-    link = copied(RECORDS, [(6, 1)], {1: HMAC})
+@pytest.mark.parametrize("made", [HMAC, ENCRYPT])
+def test_without_its_key_all_but_what_is_masked_is_compared_and_that_is_said(made: Pipeline) -> None:
+    link = copied(RECORDS, [(6, 1)], {1: made})
     assert checked(link).notes == []
     report = checked(link, {})
     assert found(report) == {} and "6 records were compared without their value" in report.notes[0]
     assert found(checked(link.altered(2, value=b"other"), {})) == {}
     assert found(checked(link.altered(2, timestamp=7), {})) == {"altered": (1, 2, 2, 1)}
     assert found(checked(link._replace(destination=link.destination[:-1]), {}))["lost"] == (1, 5, None, 1)
+
+
+def test_without_the_extra_what_was_encrypted_is_not_compared_and_that_is_said(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    link = copied(RECORDS, [(6, 1)], {1: ENCRYPT})
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    report = checked(link)
+    assert (found(report), report.equal) == ({}, 0) and "needs the extra `encrypt`" in report.notes[0]
 
 
 def test_where_what_is_masked_decides_nothing_is_compared_without_the_key_but_what_other_versions_made() -> (

@@ -23,6 +23,7 @@ def flow(*stages: dict[str, Any]) -> dict[str, Any]:
         ([{"filter": {"keep": {"value.email": "a"}}}, HMAC], {"value"}),
         ([ON_KEY], {"key"}),
         ([{"mask": {"key": "k", "fields": {"header.x": "hmac", "a": "redact"}}}], {"header"}),
+        ([{"mask": {"key": "k", "fields": {"header.x": "encrypt", "a": "redact"}}}], {"header"}),
         ([HMAC, {"filter": {"keep": {"value.phone": "a"}}}], {"value"}),
         ([HMAC, {"key": "value.email"}], {"key", "value"}),
         ([HMAC, {"key": "value.id"}], {"value"}),
