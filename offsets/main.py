@@ -3,6 +3,7 @@ elsewhere."""
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING
@@ -127,6 +128,7 @@ def _fail_back(settings: Settings, dry_run: bool) -> None:
         )
 
 
+NEVER = ("several-sources", "repartitioned")
 MEANINGS_BACK = {
     "active": "active: the group has members at the source; left alone",
     "target-ahead": "source-ahead: the source's group is ahead; never moved back",
@@ -151,9 +153,9 @@ def _summarise(rows: list[Row], unmoved: list[Unmoved]) -> None:
     written = sum(row.record.outcome == "written" and not row.doubt for row in rows)
     inexact = sum(row.record.offset is not None and not row.record.exact for row in rows)
     groups = len({row.key.group for row in rows})
-    shared = sum(row.record.outcome == "several-sources" for row in rows)
+    never = Counter(row.record.outcome for row in rows if row.record.outcome in NEVER)
     failed = sum(_failed(row) for row in rows)
-    more = f", {shared} never translated (several-sources)" if shared else ""
+    more = "".join(f", {count} never translated ({outcome})" for outcome, count in never.items())
     more += f", {failed} failed" if failed else ""
     more += f", {len(unmoved)} groups not moved" if unmoved else ""
     click.echo(

@@ -269,7 +269,9 @@ class Survey(Translations):
             for route in ("", *self.routes(at)):
                 known = self.partition(at, route)
                 if known is not None:
-                    wanted[at, route] = known.destination
+                    # There may be fewer partitions than at the source; none is one of the group's.
+                    spread = self.is_spread(at[0], route)
+                    wanted[at, route] = Destination(route, 0) if spread else known.destination
         names = sorted({to.topic for to in wanted.values()})
         there = topics.describe(self.target_admin, names, deadline) if names else {}
         return {
@@ -318,6 +320,8 @@ class Survey(Translations):
             outcome, found = "several-targets", Translation(None, False, "several-targets")
         elif self.meets_others(known):
             outcome, found = "several-sources", Translation(None, False, "several-sources")
+        elif self.is_spread(key.topic, key.route):
+            outcome, found = "repartitioned", Translation(None, False, "repartitioned")
         elif beyond:
             outcome, found = "beyond-source", Translation(None, False, "beyond-source")
         elif refused is not None:

@@ -363,9 +363,11 @@ class Index:
         if partition is None:
             partition = self.partitions[key] = PartitionIndex(to, self._ends.get(to))
             self.topics.setdefault(mapping.topic, set()).add(mapping.topic_id)
-        for one in mapping.routed:
+        # What is spread by keys has no position that is one of the partition.
+        kept = [one for one in mapping.routed if one.partition is None]
+        for one in kept:
             partition.route(one.topic, self._ends.get(Destination(one.topic, to.partition)))
-        places = mapping.places
+        places = {to.topic: mapping.runs} | {one.topic: one.runs for one in kept}
         its = {to.topic: partition} | partition.routes
         for topic, of in its.items():
             entries = len(of)

@@ -59,7 +59,8 @@ class Frame:
     partition on a link, `gap` a loss that an operator accepted, with its `reason`. `batches`: its value is
     record batches as they were at the source. `pipeline`: the number of the pipeline that has decided what it
     holds, 0 where the link never had one. `failed`: what else it holds, which `count` does not count.
-    `routes`: the topics that some of its records go to instead of the link's own destination.
+    `routes`: the topics that some of its records go to instead of the link's own destination, or partitions
+    of these (common/pipeline/route_names.py).
     """
 
     cluster: str
@@ -142,7 +143,7 @@ def encode_headers(frame: Frame, value: pa.Buffer | bytes) -> list[Header]:
     if frame.failed is not None:
         headers.append(("failed", frame.failed.to_json()))
     if frame.routes:
-        headers.append(("routes", frame_routes.to_json(frame.routes)))
+        headers.append((frame_routes.header(frame.routes), frame_routes.to_json(frame.routes)))
     return headers
 
 
@@ -159,7 +160,7 @@ def decode_headers(headers: Sequence[Header] | None) -> tuple[Frame, int]:
     if (version := fields.get("v")) not in _VERSIONS:
         raise FrameError(f"staging record of frame version {version!r}; this release reads {_VERSIONS}")
     try:
-        routes = frame_routes.from_json(fields["routes"]) if "routes" in fields else ()
+        routes = frame_routes.from_headers(fields)
         has_failed = version == FAILED_VERSION or (bool(routes) and "failed" in fields)
         flags = set(filter(None, fields.get("flags", b"").split(b",")))
         frame = Frame(

@@ -8,7 +8,7 @@ them the same when they come again, and halts the partition by name.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,9 +16,9 @@ import numpy.typing as npt
 import orjson
 import pyarrow as pa
 
-from common.config.topic_names import check_topic_name
 from common.kafka.wire.records import ROWS, Rows
 from common.link.frame_errors import ROWS_AND_FAILED
+from common.pipeline.route_names import topic_and_partition
 
 ROWS_AND_ROUTES = ROWS_AND_FAILED.append(pa.field("route", pa.int16()))
 """Schema of such a frame's value: `error` as in frame_errors, `route` a place in the header's topics, null
@@ -26,6 +26,8 @@ for the link's own destination, and for what a stage failed on."""
 _ERROR, _ROUTE = len(ROWS), len(ROWS) + 1
 MARK = b"routes1\n"
 """No message of Arrow begins so; eight bytes, so that what follows stays aligned."""
+ROUTES, PLACES = "routes", "places"
+"""Headers: of topics, to whose partitions of the same number records go; of topics and partitions."""
 MOST = 1 << 15
 """Topics of a frame."""
 T = TypeVar("T")
@@ -35,12 +37,26 @@ def to_json(topics: Sequence[str]) -> bytes:
     return orjson.dumps(topics)
 
 
-def from_json(text: bytes) -> tuple[str, ...]:
+def header(routes: Sequence[str]) -> str:
+    """The frame's header that names them. A release that knows no partitions of them does not know the name
+    of theirs, and halts at the mark."""
+    return PLACES if any(topic_and_partition(route)[1] is not None for route in routes) else ROUTES
+
+
+def from_headers(fields: Mapping[str, bytes]) -> tuple[str, ...]:
     """Raises ValueError or TypeError for what no writer would say."""
-    topics: Any = orjson.loads(text)
-    if not isinstance(topics, list) or not 0 < len(topics) < MOST or len({*topics}) < len(topics):
+    named = [name for name in (ROUTES, PLACES) if name in fields]
+    if not named:
+        return ()
+    routes: Any = orjson.loads(fields[named[0]])
+    if not isinstance(routes, list) or not 0 < len(routes) < MOST or len({*routes}) < len(routes):
         raise ValueError("topics of routes that are none, or not different ones")
-    return tuple(check_topic_name(topic) for topic in topics)
+    for route in routes:
+        if not isinstance(route, str):
+            raise TypeError(f"{route!r} is no topic")
+    if named != [header(routes)]:
+        raise ValueError("routes in a header that is for others")
+    return tuple(routes)
 
 
 def with_routes(

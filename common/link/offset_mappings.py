@@ -14,13 +14,15 @@ from typing import Any, TypeVar
 import orjson
 
 from common.errors import StateError
-from common.partitions import PartitionId
+from common.partitions import PartitionId, PartitionName
 
 VERSION = 1
 ROUTED_VERSION = 2
 """Of a mapping whose records lie in several topics: a release that knows no routes would take those in the
 others for left out."""
-_VERSIONS = (VERSION, ROUTED_VERSION)
+SPREAD_VERSION = 3
+"""Of one whose records lie in other partitions than that of the source's number."""
+_VERSIONS = (VERSION, ROUTED_VERSION, SPREAD_VERSION)
 T = TypeVar("T")
 
 
@@ -37,10 +39,11 @@ class Letters:
 @dataclass(frozen=True, slots=True)
 class Routed:
     """Where those records of a range lie that a stage took to another topic: to the partition there that has
-    the number of the source's. Runs as in Mapping."""
+    the number of the source's, or to this one, by their keys. Runs as in Mapping."""
 
     topic: str
     runs: list[list[int]]
+    partition: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +73,21 @@ class Mapping:
     routed: tuple[Routed, ...] = ()
 
     @property
-    def places(self) -> dict[str, list[list[int]]]:
-        """Topic -> the runs there."""
-        return {self.destination_topic: self.runs} | {one.topic: one.runs for one in self.routed}
+    def places(self) -> dict[PartitionName, list[list[int]]]:
+        """Topic and partition -> the runs there."""
+        own, found = (
+            self.destination_partition,
+            {(self.destination_topic, self.destination_partition): self.runs},
+        )
+        for one in self.routed:
+            found[one.topic, own if one.partition is None else one.partition] = one.runs
+        return found
 
 
 def encode(mapping: Mapping) -> tuple[bytes, bytes]:
     """Key and value of the record."""
     value: dict[str, Any] = {
-        "v": ROUTED_VERSION if mapping.routed else VERSION,
+        "v": _version(mapping),
         "cluster": mapping.cluster,
         "topic": mapping.topic,
         "topic_id": mapping.topic_id,
@@ -99,8 +108,19 @@ def encode(mapping: Mapping) -> tuple[bytes, bytes]:
     if mapping.dead_letters:
         value["dead_letters"] = mapping.dead_letters
     if mapping.routed:
-        value["routed"] = mapping.routed
+        value["routed"] = [_routed(one) for one in mapping.routed]
     return orjson.dumps({"topic": mapping.topic, "partition": mapping.partition}), orjson.dumps(value)
+
+
+def _version(mapping: Mapping) -> int:
+    if any(one.partition is not None for one in mapping.routed):
+        return SPREAD_VERSION
+    return ROUTED_VERSION if mapping.routed else VERSION
+
+
+def _routed(one: Routed) -> dict[str, Any]:
+    told: dict[str, Any] = {"topic": one.topic, "runs": one.runs}
+    return told if one.partition is None else told | {"partition": one.partition}
 
 
 def decode(value: bytes | None) -> Mapping:
@@ -142,7 +162,7 @@ def _mapping(r: dict[str, Any]) -> Mapping:
         r["runs"],
         r.get("pipeline", 0),
         Letters(**r["dead_letters"]) if "dead_letters" in r else None,
-        tuple(Routed(**one) for one in r["routed"]) if r["v"] == ROUTED_VERSION else (),
+        tuple(Routed(**one) for one in r["routed"]) if r["v"] != VERSION else (),
     )
     _check(mapping)
     return mapping
@@ -176,6 +196,7 @@ def _check(m: Mapping) -> None:
         runs = m.runs + m.dead_letters.runs
     for routed in m.routed:
         _must_be_texts(routed.topic)
+        numbers += [] if routed.partition is None else [routed.partition]
         runs = runs + routed.runs
     if len(m.places) <= len(m.routed):
         raise ValueError("runs of one topic at two places")

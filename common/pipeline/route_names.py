@@ -9,8 +9,10 @@ from typing import Any
 
 import orjson
 
-from common.config.topic_names import is_name
+from common.config.topic_names import check_topic_name, is_name
 
+MOST_PLACES = (1 << 15) - 1
+"""That records of a flow may go to."""
 PLACES = ("topic", "link")
 """What a name may have in braces: what is the same for all records of a source topic."""
 
@@ -28,18 +30,36 @@ def filled(template: str, topic: str, link: str) -> str:
     return template.format(topic=topic, link=link)
 
 
-def routed_topics(definition: str, topic: str, link: str) -> frozenset[str]:
+def place(topic: str, partition: int | None) -> str:
+    """A topic, or one of its partitions, as one text: no topic has a slash."""
+    return topic if partition is None else f"{topic}/{partition}"
+
+
+def topic_and_partition(place: str) -> tuple[str, int | None]:
+    """Raises ValueError for a text that stands for none."""
+    topic, slash, partition = place.partition("/")
+    if slash and re.fullmatch(r"0|[1-9][0-9]{0,8}", partition) is None:
+        raise ValueError(f"{place!r} is no partition")
+    return check_topic_name(topic), int(partition) if slash else None
+
+
+def routed_topics(definition: str, topic: str, link: str) -> dict[str, int | None]:
     """Where a pipeline of this definition may take records of a source topic instead of the link's own
-    destination."""
+    destination; of each, over how many partitions by their keys, None: to those of the same number."""
     flow: dict[str, Any] = next(
         (flow for flow in orjson.loads(definition)["flows"] if takes(flow["topics"], topic)), {"stages": []}
     )
-    return frozenset(
-        filled(template, topic, link)
+    return {
+        filled(template, topic, link): _count(stage["route"])
         for stage in flow["stages"]
         if "route" in stage
         for template in _templates(stage["route"])
-    )
+    }
+
+
+def _count(route: dict[str, Any]) -> int | None:
+    how = route.get("partition")
+    return how["hash"] if isinstance(how, dict) else None
 
 
 def has_stage(definition: str, name: str) -> bool:

@@ -23,7 +23,7 @@ from common.pipeline.options import (
     wrong,
 )
 from common.pipeline.paths import EACH, Path, Side, parse
-from common.pipeline.route_names import PLACES, filled
+from common.pipeline.route_names import MOST_PLACES, PLACES, filled
 from common.pipeline.wire import SchemaIds
 
 
@@ -235,8 +235,16 @@ class Case(Model):
     """where these go"""
 
 
+class Hash(Model):
+    """The partition that Kafka's default partitioner chooses: murmur2 of the key. Of a record without a key,
+    that of the source's partition, modulo their number."""
+
+    hash: int = Field(ge=1, le=10_000)
+    """so many partitions has each of the topics"""
+
+
 class Route(Model):
-    """Says which topic at the target records go to: to the partition of the same number."""
+    """Says which topic at the target records go to, and to which partition there."""
 
     topic: RouteTopic | None = None
     """where all go; `{topic}` stands for the source topic, `{link}` for the link"""
@@ -244,21 +252,33 @@ class Route(Model):
     """or: the first one that holds decides"""
     rest: RouteTopic | None = Field(None, alias="else")
     """where those go for which none holds; without it, to the link's own destination of their topic"""
-    partition: Literal["same"] = "same"
-    """which partition there: the one of the same number"""
+    partition: Annotated[
+        Annotated[Hash, Tag("map")] | Annotated[Literal["same"], Tag("other")], Discriminator(is_map)
+    ] = "same"
+    """which partition there: `same`, the one of the same number, or `{hash: 6}`, that of the key among so
+    many"""
 
     @field_validator("partition", mode="before")
     @classmethod
-    def _not_built(cls, given: Any) -> Any:
+    def _of_how_many(cls, given: Any) -> Any:
         if given == "hash":
-            raise wrong("hash is not built yet")
+            raise wrong("say of how many partitions: {hash: 6}")
         return given
+
+    @property
+    def topics(self) -> list[str]:
+        """All that it names, by the numbers of its cases."""
+        if self.topic is not None:
+            return [self.topic]
+        return [case.topic for case in self.cases or ()] + ([] if self.rest is None else [self.rest])
 
     def check(self, formats: Formats) -> None:
         if (self.topic is None) == (self.cases is None):
             raise wrong("give topic or cases")
         if self.topic is not None and self.rest is not None:
             raise wrong("stands beside cases", "else")
+        if isinstance(self.partition, Hash) and len(self.topics) * self.partition.hash > MOST_PLACES:
+            raise wrong(f"more than {MOST_PLACES} partitions of all topics", "partition")
         for number, case in enumerate(self.cases or ()):
             with located("cases", number):
                 check_conditions(case.when, formats, "when")

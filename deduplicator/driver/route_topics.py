@@ -5,7 +5,8 @@ wait for it."""
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka.admin import AdminClient
 
@@ -29,6 +30,15 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CALL_S = 30.0
+
+
+class _Due(NamedTuple):
+    """A topic that is to be looked at. `source`: with the partitions that are needed there; `spread`: over
+    how many of them the newest version that names it takes records by their keys."""
+
+    source: SourceTopic
+    name: str
+    spread: int | None
 
 
 class RouteTopics:
@@ -69,11 +79,17 @@ class RouteTopics:
         while waiting:
             # Not two of one name: the second has to know what was decided on the first.
             together: dict[str, SourceTopic] = {}
-            left: list[tuple[SourceTopic, str]] = []
-            for source, name in waiting:
-                if len(together) == MOST_TOGETHER or together.setdefault(name, source) is not source:
-                    left.append((source, name))
-            self._record(self.verdicts.on(together))
+            spread: dict[str, int] = {}
+            left: list[_Due] = []
+            for due in waiting:
+                if (
+                    len(together) == MOST_TOGETHER
+                    or together.setdefault(due.name, due.source) is not due.source
+                ):
+                    left.append(due)
+                elif due.spread is not None:
+                    spread[due.name] = due.spread
+            self._record(self.verdicts.on(together, spread))
             waiting = left
 
     def _have_routes(self) -> bool:
@@ -84,21 +100,29 @@ class RouteTopics:
                     self._routing[number] = version.definition
         return bool(self._routing)
 
-    def _due(self, again: bool) -> list[tuple[SourceTopic, str]]:
+    def _due(self, again: bool) -> list[_Due]:
         """Of any version, and of topics that are gone from the source too: frames of theirs may be on their
         way. What the newest version does not name is not looked at again."""
-        state, found = self.control.state, dict[tuple[str, str], tuple[SourceTopic, str]]()
+        state, found = self.control.state, list[_Due]()
         present = state.present()
         for source in state.topics.copy().values():
             if source.topic in state.steering.promotions:
                 continue
             there = source.topic_id in present
-            for number, definition in self._routing.items():
-                for name in routed_topics(definition, source.topic, self.settings.application_name):
-                    look = again and there and number == state.pipeline
-                    if not self._is_own(source, name) and self._needs_a_look(source, name, there, look):
-                        found[source.topic_id, name] = (source, name)
-        return [*found.values()]
+            named: dict[str, tuple[int, int | None, int]] = {}
+            for number, definition in sorted(self._routing.items()):
+                routed = routed_topics(definition, source.topic, self.settings.application_name)
+                for name, count in routed.items():
+                    # As many as any version needs: frames of an earlier one may be on their way.
+                    needs = source.partitions if count is None else count
+                    most = max(named[name][2] if name in named else 0, needs)
+                    named[name] = (number, count, most)
+            for name, (number, count, most) in named.items():
+                wanted = source if most == source.partitions else replace(source, partitions=most)
+                look = again and there and number == state.pipeline
+                if not self._is_own(source, name) and self._needs_a_look(wanted, name, there, look):
+                    found.append(_Due(wanted, name, count))
+        return found
 
     def _is_own(self, source: SourceTopic, name: str) -> bool:
         """Whether it is the link's own destination, which others look after."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
@@ -77,17 +78,20 @@ class Verdicts:
         bound = self._bound.get(destination, set()) - {source.topic}
         return self.control.state.others_into(destination, source.topic) | bound
 
-    def on(self, together: Mapping[str, SourceTopic]) -> list[tuple[SourceTopic, Destination]]:
+    def on(
+        self, together: Mapping[str, SourceTopic], spread: Mapping[str, int] = MappingProxyType({})
+    ) -> list[tuple[SourceTopic, Destination]]:
         """On source topics by their destinations: all at once, or where that fails half of them at a time, so
-        that what is wrong with one is told of that one."""
+        that what is wrong with one is told of that one. `spread`: those that are to have so many partitions,
+        no more."""
         if not together:
             return []
         try:
-            return self._fit(together)
+            return self._fit(together, spread)
         except (LinkRefused, KafkaException) as error:
             items = list(together.items())
             if (half := len(items) // 2) > 0:
-                return self.on(dict(items[:half])) + self.on(dict(items[half:]))
+                return self.on(dict(items[:half]), spread) + self.on(dict(items[half:]), spread)
             ((name, source),) = items
             is_gone = isinstance(error, Gone)
             words = gone(name) if is_gone else f"destination topic {name}: {error}"
@@ -118,12 +122,18 @@ class Verdicts:
                     f"heartbeats ({beats}) have a destination of their own; change KAFKA_CLUSTERS_DESTINATION_TOPIC"
                 )
 
-    def _fit(self, together: Mapping[str, SourceTopic]) -> list[tuple[SourceTopic, Destination]]:
+    def _fit(
+        self, together: Mapping[str, SourceTopic], spread: Mapping[str, int]
+    ) -> list[tuple[SourceTopic, Destination]]:
         deadline = Deadline(2 * CALL_S)
         for name, source in together.items():
             self._check_name(source, name)
         there = topics.describe(self.admin, list(together), deadline)
         for name, source in together.items():
+            if name in spread and (count := max(source.partitions, *_partitions(there, name))) > spread[name]:
+                raise LinkRefused(
+                    f"it has, or is to have, {count} partitions, and a stage spreads keys over {spread[name]}: say {{hash: {count}}}"
+                )
             self._check_made_by_hand(source, name, there)
             self._check_consent(source, name, there.get(name), deadline)
         made = self._make({name: source for name, source in together.items() if name not in there}, deadline)
@@ -236,6 +246,10 @@ class Verdicts:
             raise LinkRefused(
                 f"it has {there[name].partitions} partitions, its source {source.partitions}, and CREATE_TOPICS is false: add them"
             )
+
+
+def _partitions(there: Mapping[str, TopicInfo], name: str) -> tuple[int]:
+    return (there[name].partitions if name in there else 0,)
 
 
 def no_right(name: str) -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from common.partitions import PartitionName
+
 FIRST_ASK_AGAIN_S = 5.0
 LAST_ASK_AGAIN_S = 600.0
 
@@ -17,7 +19,7 @@ class BlockedPartition:
     """`held` is the staging offset of the first frame skipped and `held_start` where that frame begins at the
     source; `held_end` is where the skipped frames end; `until` the staging position that must be reached
     again before they may be trimmed; `returning` says that they are being read again, and must be once more
-    after a recovery. `to`: the topic for which it stands still, where that is known."""
+    after a recovery. `to`: the topic and partition for which it stands still, where that is known."""
 
     reason: str
     held: int
@@ -25,7 +27,7 @@ class BlockedPartition:
     held_end: int
     until: int = 0
     returning: bool = False
-    to: str | None = None
+    to: PartitionName | None = None
     ask_at: float = 0.0
     pause_s: float = FIRST_ASK_AGAIN_S
 

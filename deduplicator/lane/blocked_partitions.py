@@ -16,7 +16,7 @@ from common import ports
 from common.app.lane_term import LaneTerm
 from common.kafka.client import clients
 from common.link.control_kinds import Halted, Resend, Resumed
-from common.link.control_records import DEDUPLICATOR, Request
+from common.link.control_records import DEDUPLICATOR, Destination, Request
 from common.link.frame import Frame
 from common.link.halt_reasons import AT_THE_DESTINATION, HaltReason
 from common.link.partitioning import staging_partition
@@ -65,10 +65,10 @@ class BlockedPartitions:
         reason: str,
         detail: str,
         available: int | None = None,
-        to: str | None = None,
+        to: PartitionName | None = None,
     ) -> None:
-        """Leave a frame out: hold it, and ask the replicator or tell the operator. `to`: the topic for
-        which."""
+        """Leave a frame out: hold it, and ask the replicator or tell the operator. `to`: the topic and the
+        partition for which."""
         trouble = self.stuck.get(key)
         now = ports.monotonic()
         if trouble is None or (trouble.reason != reason and reason != HaltReason.MISSING):
@@ -170,26 +170,33 @@ class BlockedPartitions:
         if reason == HaltReason.DEAD_LETTERS:
             at = self.letter_topic.at
             return at[0] if at is not None and self.letter_topic.refusal() is None else None
-        destination = self.term.state.destination_of(key[0], self.stuck[key].to)
+        destination, to = self._for_which(key)
         if reason not in (HaltReason.REFUSED, HaltReason.NO_KEY, *AT_THE_DESTINATION) or destination is None:
             return None
         if reason == HaltReason.NO_KEY and destination.compacted:
             return None
-        aside = (destination.topic, key[1]) in self._unavailable.aside
+        aside = to in self._unavailable.aside
         return None if aside or destination.refused is not None else destination.topic
+
+    def _for_which(self, key: PartitionId) -> tuple[Destination | None, PartitionName]:
+        """The destination for which a partition stands still, as it is by now, and the partition there."""
+        to = self.stuck[key].to
+        found = self.term.state.destination_of(key[0], None if to is None else to[0])
+        name = "" if found is None else found.topic
+        return found, to if to is not None and to[0] == name else (name, key[1])
 
     def stay(self, partitions: Collection[PartitionName]) -> None:
         """These destination partitions are set aside: what was being read again for them need not be, before
         they take records again."""
         for key, trouble in self.stuck.items():
-            destination = self.term.state.destination_of(key[0], trouble.to)
-            if destination is None or (destination.topic, key[1]) not in partitions:
+            _, to = self._for_which(key)
+            if to not in partitions:
                 continue
             # Of one that was inherited it is not known yet how far the skipped frames reach: they are read
             # all the same.
             if trouble.returning and trouble.held_end > self.state.next.get(key, -1):
                 trouble.returning = False
-                trouble.reason = self._unavailable.aside[destination.topic, key[1]].reason
+                trouble.reason = self._unavailable.aside[to].reason
 
     def first_returning(self, position: int) -> int:
         """Where to read from, so that what is being read again is: `position`, or below it.

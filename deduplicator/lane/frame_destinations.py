@@ -13,7 +13,7 @@ from common.link.control_state import Control
 from common.link.frame import Frame
 from common.link.halt_reasons import HaltReason
 from common.partitions import PartitionId
-from common.pipeline.route_names import routed_topics
+from common.pipeline.route_names import place, routed_topics, topic_and_partition
 from common.ports import Deadline
 from deduplicator.lane.blocked_partitions import BlockedPartitions
 from deduplicator.lane.hanging import Unsettled
@@ -23,6 +23,8 @@ from deduplicator.lane.unavailable import Unavailable, Waiting
 log = logging.getLogger(__name__)
 
 CALL_S = 30.0
+To = tuple[Destination, int | None]
+"""Where records go; None: to the partition that has the number of the source's."""
 
 
 class FrameDestinations:
@@ -36,13 +38,14 @@ class FrameDestinations:
         self._transaction = transaction
         self._blocked = blocked
         self._unavailable = unavailable
-        self._named: dict[tuple[int, str], frozenset[str]] = {}
-        """By the number of a pipeline and a source topic, where its stages take records of the topic."""
+        self._named: dict[tuple[int, str], dict[str, int | None]] = {}
+        """By the number of a pipeline and a source topic, where its stages take records of the topic, and
+        over how many partitions by their keys."""
 
     def own(self, key: PartitionId, frame: Frame, offset: int) -> Destination | None:
         """The link's own destination; None: the frame is left out, or held."""
         destination = self._term.state.destinations.get(frame.topic_id)
-        if destination is not None and not self._takes(key, frame, offset, destination):
+        if destination is not None and not self._takes(key, frame, offset, destination, frame.partition):
             return None
         if destination is None or frame.partition >= destination.partitions:
             if _described(self._term, frame):
@@ -58,34 +61,43 @@ class FrameDestinations:
             return None
         return self._with_room(destination)
 
-    def routes(
-        self, key: PartitionId, frame: Frame, offset: int, own: Destination
-    ) -> list[Destination] | None:
-        """Of each of the frame's routes the destination: `own`, where that is called so. None: the frame is
-        held. Raises FrameError where no pipeline could have made it."""
-        found: list[Destination] = []
-        for name in frame.routes:
+    def routes(self, key: PartitionId, frame: Frame, offset: int, own: Destination) -> list[To] | None:
+        """Of each of the frame's routes the destination: `own`, where that is called so; and the partition
+        there. None: the frame is held. Raises FrameError where no pipeline could have made it."""
+        found: list[To] = []
+        for route in frame.routes:
+            try:
+                name, partition = topic_and_partition(route)
+            except ValueError as error:
+                raise FrameError(f"frame of {_where(frame)}: {error}") from None
             if name == own.topic:
-                found.append(own)
+                # Which has the source's partitions, and no others.
+                found.append((own, None))
                 continue
-            self._must_be_named(frame, name)
+            count = self._count(frame, name, partition)
             destination = self._term.state.routes.get((frame.topic_id, name))
-            if destination is not None and not self._takes(key, frame, offset, destination):
+            at = frame.partition if partition is None else partition
+            if destination is not None and not self._takes(key, frame, offset, destination, at):
                 return None
-            if destination is None or frame.partition >= destination.partitions:
+            if destination is None or max(at, (count or 0) - 1) >= destination.partitions:
                 raise Waiting
-            found.append(self._with_room(destination))
+            if count is not None and count < destination.partitions:
+                self._of_fewer(key, frame, offset, count, destination)
+                return None
+            found.append((self._with_room(destination), partition))
         return found
 
-    def _takes(self, key: PartitionId, frame: Frame, offset: int, destination: Destination) -> bool:
+    def _takes(
+        self, key: PartitionId, frame: Frame, offset: int, destination: Destination, partition: int
+    ) -> bool:
         name = destination.topic
+        at = (name, partition)
         if destination.refused is not None:
             reason = HaltReason.GONE if destination.gone else HaltReason.REFUSED
-            self._blocked.skip(key, frame, offset, reason, destination.refused, to=name)
+            self._blocked.skip(key, frame, offset, reason, destination.refused, to=at)
             return False
-        at = (name, frame.partition)
         if aside := self._unavailable.aside.get(at):
-            self._blocked.skip(key, frame, offset, aside.reason, aside.detail, to=name)
+            self._blocked.skip(key, frame, offset, aside.reason, aside.detail, to=at)
             return False
         if (unsettled := self._unavailable.unsettled.get(at)) is not None:
             raise Unsettled(at, unsettled)
@@ -96,22 +108,42 @@ class FrameDestinations:
             raise Again(f"{destination.topic} takes only smaller batches")
         return destination
 
-    def _must_be_named(self, frame: Frame, name: str) -> None:
-        """Otherwise it would be waited for in vain."""
+    def _of_fewer(
+        self, key: PartitionId, frame: Frame, offset: int, count: int, destination: Destination
+    ) -> None:
+        """The topic has more partitions by now than the frame's version spreads keys over: its records would
+        lie where no producer puts their keys. The newest version makes them again. Raises Waiting."""
+        if frame.pipeline >= self._term.state.pipeline:
+            raise Waiting
+        why = f"a frame of pipeline {frame.pipeline} spreads keys over {count} of {destination.partitions} partitions of {destination.topic}"
+        self._blocked.skip(key, frame, offset, HaltReason.MISSING, why)
+
+    def _count(self, frame: Frame, name: str, partition: int | None) -> int | None:
+        """Over how many partitions the frame's version spreads keys there; None: it does not. Raises
+        FrameError where it takes none of its records there: they would be waited for in vain."""
         at = (frame.pipeline, frame.topic)
         if at not in self._named:
             version = self._term.state.pipelines.get(frame.pipeline)
             if version is None:
                 version = self._term.control.refresh(Deadline(CALL_S)).pipelines.get(frame.pipeline)
-            named = frozenset[str]()
+            named = dict[str, int | None]()
             if version is not None:
                 named = routed_topics(version.definition, frame.topic, self._transaction.plan.link)
             self._named[at] = named
-        if name not in self._named[at]:
-            where = f"{frame.topic}-{frame.partition} [{frame.start}, {frame.next})"
+        count = self._named[at].get(name)
+        if (
+            name not in self._named[at]
+            or (count is None) != (partition is None)
+            or (partition or 0) >= (count or 1)
+        ):
             raise FrameError(
-                f"frame of {where} holds records for {name}, and pipeline {frame.pipeline} takes none there"
+                f"frame of {_where(frame)} holds records for {place(name, partition)}, and pipeline {frame.pipeline} takes none there"
             )
+        return count
+
+
+def _where(frame: Frame) -> str:
+    return f"{frame.topic}-{frame.partition} [{frame.start}, {frame.next})"
 
 
 def _described(term: LaneTerm, frame: Frame) -> bool:

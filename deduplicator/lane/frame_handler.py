@@ -26,7 +26,7 @@ from common.link.halt_reasons import HaltReason
 from common.partitions import PartitionId
 from deduplicator.lane.blocked_partitions import BlockedPartitions
 from deduplicator.lane.dedup import Action, Decision, decide
-from deduplicator.lane.frame_destinations import FrameDestinations
+from deduplicator.lane.frame_destinations import FrameDestinations, To
 from deduplicator.lane.letting_go import LettingGo
 from deduplicator.lane.moved import Moved
 from deduplicator.lane.partition_state import StagingPartitionState
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 Bad = tuple[int, str, str, str]
 """A record that can't be delivered: source offset, reason, detail, and the topic that does not take it."""
-Parts = list[tuple[Destination, Rows | BatchFrame]]
+Parts = list[tuple[To, Rows | BatchFrame]]
 """What goes where."""
 
 
@@ -191,9 +191,7 @@ class FrameHandler:
         if trace is not None:
             trace.produced(len(message))
 
-    def _all_take(
-        self, key: PartitionId, frame: Frame, offset: int, own: Destination
-    ) -> list[Destination] | None:
+    def _all_take(self, key: PartitionId, frame: Frame, offset: int, own: Destination) -> list[To] | None:
         """The link's own destination, and those of the frame's routes; None: one of them, or the topic of
         dead letters, takes nothing, and the frame is held."""
         routes = self._destinations.routes(key, frame, offset, own)
@@ -202,7 +200,7 @@ class FrameHandler:
         if frame.failed is not None and (no := self._blocked.letter_topic.refusal(frame)) is not None:
             self._blocked.skip(key, frame, offset, HaltReason.DEAD_LETTERS, no)
             return None
-        return [own, *routes]
+        return [(own, None), *routes]
 
     def _refuse(self, frame: Frame, crc: int, offset: int, error: FrameError) -> None:
         """Ask for a frame again that can't be read; where the same has come again, it would for ever, and the
@@ -267,7 +265,7 @@ class FrameHandler:
         frame: Frame,
         rows: Rows | BatchFrame,
         decision: Decision,
-        destinations: list[Destination],
+        destinations: list[To],
         offset: int,
     ) -> None:
         """`destinations`: the link's own, and those of the frame's routes."""
@@ -288,7 +286,7 @@ class FrameHandler:
             moved = self._transaction.moved.get(key)
             if moved is None:
                 start = self.state.next.get(key, frame.start)
-                moved = self._transaction.moved[key] = Moved(frame, start, reached, destinations[0])
+                moved = self._transaction.moved[key] = Moved(frame, start, reached, destinations[0][0])
             moved.next = reached
             moved.records += count
             if bad is None:
@@ -301,11 +299,11 @@ class FrameHandler:
                 self.state.pipelines[key] = frame.pipeline
             for to, part in parts:
                 if part.count:
-                    self._transaction.produce(moved, part, to)
+                    self._transaction.produce(moved, part, *to)
             if failed is not None:
                 self._transaction.produce_letters(moved, frame, failed, self._blocked.letter_topic.found())
         if bad is not None:
-            self._blocked.skip(key, frame, offset, bad[1], bad[2], bad[0] + 1, bad[3])
+            self._blocked.skip(key, frame, offset, bad[1], bad[2], bad[0] + 1, (bad[3], frame.partition))
         elif frame.gap and key in self._blocked.stuck:
             trouble = self._blocked.stuck[key]
             trouble.until = max(trouble.until, offset)
@@ -318,13 +316,13 @@ class FrameHandler:
             self._close_gap(key)
 
     def _deliverable(
-        self, key: PartitionId, frame: Frame, rows: Rows, destinations: list[Destination]
+        self, key: PartitionId, frame: Frame, rows: Rows, destinations: list[To]
     ) -> tuple[Parts, Rows | None, Bad | None]:
         """The rows up to the first one that can't be delivered, those that a stage failed on by themselves,
         and why that one can't."""
         own, *routes = destinations
         (parts, failed), bad = _parts(rows, own, routes), self._transaction.bad.get(key)
-        found = [one for to, part in parts if (one := _missing_key(frame, part, to)) is not None]
+        found = [one for to, part in parts if (one := _missing_key(frame, part, to[0])) is not None]
         bad = min([*found, *([] if bad is None else [bad])], default=None)
         if bad is None or not rows.offsets or bad[0] > rows.offsets[-1] or bad[0] < rows.offsets[0]:
             return [*parts], failed, None
@@ -350,9 +348,7 @@ def _needed(plan: DeduplicatorPlan, state: StagingPartitionState, frame: Frame) 
     return ours and MAX_RECORDS < frame.rows <= frame.next - frame.start
 
 
-def _parts(
-    rows: Rows, own: Destination, routes: list[Destination]
-) -> tuple[list[tuple[Destination, Rows]], Rows | None]:
+def _parts(rows: Rows, own: To, routes: list[To]) -> tuple[list[tuple[To, Rows]], Rows | None]:
     """What goes where, and those that a stage failed on."""
     if routes and rows.count:
         return parted(rows, own, routes), failed_of(rows)

@@ -24,6 +24,7 @@ from common.link import offset_mappings
 from common.link.control_state import Control
 from common.link.partitioning import partitions_of
 from common.partitions import PartitionName
+from common.pipeline.route_names import routed_topics
 from common.ports import Deadline
 from deduplicator.lane.fencing import FencingProducer
 from deduplicator.lane.recovery import Recovered, read_mappings
@@ -54,16 +55,37 @@ def own_destinations(
     """Where a staging partition's records go, its dead letters too, and whether something may have been
     delivered there."""
     topics, origins, own = state.topics.copy(), state.origins.copy(), dict[PartitionName, bool]()
+
+    def delivered(topic_id: str, number: int) -> bool:
+        key = (topic_id, number)
+        origin = origins[key].offset if key in origins else -1
+        return not found.complete or found.next.get(key, -1) > origin
+
     for topic_id, destination in state.all_destinations():
         source, partitions = topics[topic_id].topic, destination.partitions
+        is_route = (topic_id, destination.topic) in state.routes
+        if count := _spread_over(state, plan.link, source, destination.topic) if is_route else 0:
+            # From each partition of the source into each of these.
+            mine = partitions_of(source, topics[topic_id].partitions, partition, plan.staging_partitions)
+            any_delivered = any(delivered(topic_id, number) for number in mine)
+            for number in range(max(count, partitions)) if mine else ():
+                own[destination.topic, number] = own.get((destination.topic, number), False) or any_delivered
         for number in partitions_of(source, partitions, partition, plan.staging_partitions):
-            at, key = (destination.topic, number), (topic_id, number)
-            origin = origins[key].offset if key in origins else -1
-            delivered = not found.complete or found.next.get(key, -1) > origin
-            own[at] = own.get(at, False) or delivered
+            at = (destination.topic, number)
+            own[at] = own.get(at, False) or delivered(topic_id, number)
     if state.dead_letters is not None:
         own[state.dead_letters.topic, partition] = True
     return own
+
+
+def _spread_over(state: Control, link: str, source: str, destination: str) -> int:
+    """Over how many partitions of a destination a version of the pipeline takes records by their keys, now or
+    before; 0: none does."""
+    counts = [
+        routed_topics(version.definition, source, link).get(destination)
+        for version in state.pipelines.copy().values()
+    ]
+    return max([0, *(count for count in counts if count is not None)])
 
 
 def close_hanging(
@@ -161,7 +183,7 @@ def last_begins(mappings: Collection[offset_mappings.Mapping]) -> dict[Partition
     found: dict[PartitionName, frozenset[int]] = {}
     of: dict[PartitionName, int] = {}
     for m in mappings:
-        wrote = {(topic, m.destination_partition): runs for topic, runs in m.places.items()}
+        wrote = m.places
         if m.dead_letters is not None:
             wrote[m.dead_letters.topic, m.dead_letters.partition] = m.dead_letters.runs
         for at, runs in wrote.items():

@@ -227,19 +227,25 @@ class Transaction:
             and all(header.size <= destination.max_message_bytes for _, header in wholes.batches)
         )
 
-    def produce(self, moved: Moved, rows: Rows | BatchFrame, to: Destination | None = None) -> None:
+    def produce(
+        self,
+        moved: Moved,
+        rows: Rows | BatchFrame,
+        to: Destination | None = None,
+        partition: int | None = None,
+    ) -> None:
         """Produce records of a source partition to the same partition of its destination, or of another topic
-        that a stage takes them to."""
+        that a stage takes them to, or to this `partition` there."""
         assert self._producer is not None
         if isinstance(rows, BatchFrame):
             self._produce_wholes(self._producer, moved, rows)
         else:
-            self._produce_batches(moved, rows, to or moved.destination)
+            self._produce_batches(moved, rows, to or moved.destination, partition)
 
-    def _produce_batches(self, moved: Moved, rows: Rows, to: Destination) -> None:
-        topic, its = to.topic, moved.runs_in(to.topic)
-        batches = encode_records(rows.batch, 1 if topic in self._alone else self.batch_bytes, self._mark)
-        at, most_bytes = (topic, moved.frame.partition), to.max_message_bytes
+    def _produce_batches(self, moved: Moved, rows: Rows, to: Destination, partition: int | None) -> None:
+        place, most_bytes = (to.topic, partition), to.max_message_bytes
+        its, at = moved.runs_in(place), moved.partition(place)
+        batches = encode_records(rows.batch, 1 if to.topic in self._alone else self.batch_bytes, self._mark)
         for records, runs in self._sent(at, rows.offsets, batches, most_bytes):
             self._stamps.append((records.max_timestamp, records.count))
             its += runs
@@ -355,8 +361,8 @@ class Transaction:
     def _remember_ends(self) -> None:
         """Behind the last record of each destination partition stands the transaction's marker."""
         for moved in self.moved.values():
-            for topic in moved.routed:
-                self._ends.pop((topic, moved.frame.partition), None)
+            for place in moved.routed:
+                self._ends.pop(moved.partition(place), None)
             if moved.runs:
                 last = moved.runs[-1]
                 assert last.first is not None

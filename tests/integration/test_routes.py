@@ -75,8 +75,8 @@ def places(link: Link, topic: str) -> dict[tuple[str, int], dict[int, int]]:
     for partition, mappings in link.mappings(topic).items():
         assert all(a.next == b.start for a, b in pairwise(mappings))
         for mapping in mappings:
-            for name, runs in mapping.places.items():
-                its = found.setdefault((name, partition), {})
+            for at, runs in mapping.places.items():
+                its = found.setdefault(at, {})
                 its |= {s + i: d + i for s, d, n in runs for i in range(n)}
         of = [offset for (_, p), its in found.items() if p == partition for offset in its]
         assert len(of) == len(set(of)), "an offset is in two topics"

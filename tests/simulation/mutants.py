@@ -605,7 +605,7 @@ MUTANTS = [
         _TAKES_NOTHING,
         (
             "deduplicator.lane.frame_destinations:FrameDestinations._takes",
-            "self._blocked.skip(key, frame, offset, aside.reason, aside.detail, to=name)",
+            "self._blocked.skip(key, frame, offset, aside.reason, aside.detail, to=at)",
             "pass",
         ),
     ),
@@ -789,8 +789,8 @@ MUTANTS = [
         0,
         (
             "deduplicator.lane.frame_handler:FrameHandler._deliver",
-            "self._transaction.produce(moved, part, to)",
-            "[self._transaction.produce(moved, part, one) for one in {to.topic: to, moved.destination.topic: moved.destination}.values()]",
+            "self._transaction.produce(moved, part, *to)",
+            "[self._transaction.produce(moved, part, one) for one in {to[0].topic: to[0], moved.destination.topic: moved.destination}.values()]",
         ),
     ),
     _routed(
@@ -848,8 +848,8 @@ MUTANTS = [
         _ROUTED_HANG,
         (
             "deduplicator.lane.hanging:last_begins",
-            "m.places.items()",
-            "{m.destination_topic: m.runs}.items()",
+            "wrote = m.places",
+            "wrote = {(m.destination_topic, m.destination_partition): m.runs}",
         ),
     ),
 ]

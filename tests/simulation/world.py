@@ -620,7 +620,7 @@ class World:
             raise Wrong(f"{key}: a mapping begins at {m.start}, the last one ended at {before}")
         if m.next < m.start or (m.next == m.start and before is not None):
             raise Wrong(f"{key}: a mapping that goes nowhere: {m}")
-        mapped = {topic: self._mapped(m, key, topic, runs) for topic, runs in m.places.items()}
+        mapped = {topic: self._mapped(m, key, topic, runs) for (topic, _), runs in m.places.items()}
         inside = [
             o
             for o, _ in self.records.get(key, [])

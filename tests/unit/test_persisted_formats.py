@@ -112,6 +112,12 @@ ROUTED_MAPPINGS = [
     )
     for of in (*MAPPINGS, DEAD_LETTER_MAPPINGS[0])
 ]  # fmt: skip
+SPREAD_MAPPINGS = [
+    dataclasses.replace(
+        of, pipeline=2, routed=(offset_mappings.Routed("orders.de", [[27, 3, 2]], 0), offset_mappings.Routed("orders.de", [[29, 0, 1]], 5))
+    )
+    for of in (*MAPPINGS, DEAD_LETTER_MAPPINGS[0])
+]  # fmt: skip
 POSITIONS = [positions.Position(40, 7, 13), positions.Position(41, None, -1)]
 TOLERATED_POSITIONS = [positions.Position(43, 7, 13, 3, (40, 42))]
 GROUPS = [
@@ -172,6 +178,9 @@ ROUTED_FRAMES = [
     (dataclasses.replace(FAILED_FRAMES[2][0], routes=ROUTED_ROWS[1][1]), ROUTED_ROWS[1][0]),
 ]
 """Records for three topics, and one beside two on which a stage failed."""
+SPREAD_ROWS = with_routes(_ROWS, _ROWS.column(0), ("b/0", "b/1", "b/2"), np.array([2, -1, 0], np.int16))
+SPREAD_FRAMES = [(dataclasses.replace(FRAMES[0], pipeline=12, routes=SPREAD_ROWS[1]), SPREAD_ROWS[0])]
+"""Records for two partitions of a topic."""
 
 
 def _plain(value: Any) -> Any:
@@ -257,6 +266,7 @@ WRITTEN: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "mappings-pipeline": lambda: _mapping_lines(PIPELINE_MAPPINGS),
     "mappings-dead-letters": lambda: _mapping_lines(DEAD_LETTER_MAPPINGS),
     "mappings-routed": lambda: _mapping_lines(ROUTED_MAPPINGS),
+    "mappings-spread": lambda: _mapping_lines(SPREAD_MAPPINGS),
     "positions": lambda: _position_lines(POSITIONS),
     "positions-tolerated": lambda: _position_lines(TOLERATED_POSITIONS),
     "group-offsets": lambda: [
@@ -282,6 +292,7 @@ WRITTEN: dict[str, Callable[[], list[dict[str, Any]]]] = {
     ],
     "frames-3": lambda: [_frame_line(of, frame.pack(rows).to_pybytes()) for of, rows in FAILED_FRAMES],
     "frames-routed": lambda: [_frame_line(of, frame.pack(rows).to_pybytes()) for of, rows in ROUTED_FRAMES],
+    "frames-spread": lambda: [_frame_line(of, frame.pack(rows).to_pybytes()) for of, rows in SPREAD_FRAMES],
     "counters": _counters,
 }  # fmt: skip
 
@@ -334,8 +345,8 @@ def test_each_kind_of_golden_control_record_is_read_as_what_was_written() -> Non
 
 def test_golden_mappings_positions_and_group_offsets_are_read() -> None:
     lines = [*_golden("mappings"), *_golden("mappings-pipeline"), *_golden("mappings-dead-letters")]
-    lines += _golden("mappings-routed")
-    written = MAPPINGS + PIPELINE_MAPPINGS + DEAD_LETTER_MAPPINGS + ROUTED_MAPPINGS
+    lines += [*_golden("mappings-routed"), *_golden("mappings-spread")]
+    written = MAPPINGS + PIPELINE_MAPPINGS + DEAD_LETTER_MAPPINGS + ROUTED_MAPPINGS + SPREAD_MAPPINGS
     assert [offset_mappings.decode(line["value"].encode()) for line in lines] == written
     lines = [*_golden("positions"), *_golden("positions-tolerated")]
     found = [positions.decode(line["key"].encode(), line["value"].encode()) for line in lines]
@@ -364,8 +375,8 @@ def test_golden_frames_are_read() -> None:
 
 
 def test_golden_frames_with_records_that_a_stage_failed_on_or_has_routed_are_read() -> None:
-    lines = [*_golden("frames-3"), *_golden("frames-routed")]
-    for line, (wanted, there) in zip(lines, FAILED_FRAMES + ROUTED_FRAMES, strict=True):
+    lines = [*_golden("frames-3"), *_golden("frames-routed"), *_golden("frames-spread")]
+    for line, (wanted, there) in zip(lines, FAILED_FRAMES + ROUTED_FRAMES + SPREAD_FRAMES, strict=True):
         found, crc = frame.decode_headers([(name, bytes.fromhex(what)) for name, what in line["headers"]])
         assert found == wanted
         rows = frame.decode_rows(found, crc, bytes.fromhex(line["value"]))

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 CALL_S = 30.0
 
 
-NOT_APPLIED = frozenset({"active", "failed", "several-targets", "several-sources", "beyond-source"})
+NOT_APPLIED = frozenset(
+    {"active", "failed", "several-targets", "several-sources", "repartitioned", "beyond-source"}
+)
 """Outcomes of groups that can't go on at the target, until something is done."""
 
 

@@ -77,7 +77,7 @@ def _judge_row(
     name = f"{row.key.topic}-{row.key.partition}"
     if outcome == "active":
         verdict.stop("target")
-    elif outcome.startswith("several-"):
+    elif outcome.startswith("several-") or outcome == "repartitioned":
         verdict.never.append(f"{name}: {outcome}: {MEANINGS[outcome]}")
     elif active:
         return  # where it will have stopped is not known yet

@@ -15,7 +15,7 @@ def look(report: PlanReport, state: Control, link: str, action: Callable[[str], 
     if (version := state.pipelines.get(state.pipeline)) is None:
         return
     for plan in report.topics:
-        for name in sorted(routed_topics(version.definition, plan.topic, link)):
+        for name, count in sorted(routed_topics(version.definition, plan.topic, link).items()):
             verdict = state.routes.get((plan.topic_id, name))
             if verdict is None or name == plan.destination:
                 continue
@@ -24,6 +24,10 @@ def look(report: PlanReport, state: Control, link: str, action: Callable[[str], 
                 report.failures.append(f"topic {plan.topic}, records that are routed: {verdict.refused}")
                 continue
             plan.routes.append(RoutePlan(name, action(name)))
+            if count is not None:
+                report.warnings.append(
+                    f"topic {plan.topic}: a stage spreads records over {count} partitions of {name} by their keys: consumer groups are never translated there"
+                )
             if verdict.compacted:
                 report.warnings.append(
                     f"topic {plan.topic}: a stage routes to {name}, which is compacted: of a key whose later records go elsewhere an older one stays"

@@ -27,6 +27,7 @@ from verbatim.verify.pipeline.json_tree import Bad, tree, written
 from verbatim.verify.pipeline.own_code import missing
 from verbatim.verify.pipeline.records import Item, Json, Record, Tree, is_json, path
 from verbatim.verify.pipeline.schema_ids import Ids
+from verbatim.verify.pipeline.stages import hashed
 from verbatim.verify.pipeline.unknown_keys import masked_parts
 from verbatim.verify.provenance import Headers
 from verbatim.verify.versions import Versions
@@ -114,7 +115,8 @@ class Pipelines:
         return any(rules is not None and rules.drops for n in self._all for rules in [self.rules(topic, n)])
 
     def targets(self, topic: str) -> set[str]:
-        """Where versions may take records of the topic instead of the link's own destination."""
+        """Where versions may take records of the topic instead of the link's own destination: topics, or
+        partitions of such, as `topic/partition`."""
         return set[str]().union(*(pipeline.targets(topic, self.link) for pipeline in self._all.values()))
 
     def rules(self, topic: str, number: int) -> Rules | None:
@@ -169,7 +171,8 @@ def _put_together(flow: Json) -> set[str]:
 @dataclass(frozen=True)
 class Place:
     """The partition that is read. `next`: where its mappings end; what lies behind is of the newest
-    version. `routed_to`: the topic that is looked at, where it is not the `own` destination."""
+    version. `routed_to`: the topic that is looked at, or `topic/partition`, where it is not the
+    `own` destination."""
 
     topic: str
     partition: int
@@ -257,12 +260,25 @@ class Expected:
                 return self._stopped(offset, rules, result, record)
             if arrived:
                 self._letters.must_not_be(offset)
-        to = None if result.record.to == place.own else result.record.to
+        to = None if result.record.to == place.own else self._target(offset, result.record)
         if goes_on and to == place.routed_to:
             return self._goes_on(offset, rules, result, record)
         self._routed += arrived and place.routed_to is None
         self._leave_out(offset)
         return None
+
+    def _target(self, offset: int, made: Record) -> str | None:
+        """Where it goes, as `targets` has it."""
+        if made.to is None or made.among is None:
+            return made.to
+        if not isinstance(made.key, Tree):
+            return f"{made.to}/{hashed(made.key, made.partition, made.among)}"
+        # JSON that a stage has changed is known as a tree, not to the byte: the mapping tells.
+        here, runs = self._place.routed_to, self._runs
+        mine = here is not None and here.partition("/")[0] == made.to and runs is not None
+        if mine and runs is not None and runs.destination_of(np.array([offset]))[0] >= 0:
+            return here
+        return f"{made.to}/"
 
     def _stopped(self, offset: int, rules: Rules, result: Result, given: Record) -> bytes | None:
         """A stage fails on it, leaves it out, or waits with it."""

@@ -17,7 +17,7 @@ from verbatim.verify.comparison import PartitionReport
 from verbatim.verify.control import Said
 from verbatim.verify.expected import Pipelines
 from verbatim.verify.letters import Letters, expired
-from verbatim.verify.link_mappings import Mappings, Topics, read_mappings
+from verbatim.verify.link_mappings import Mappings, Topics, place_of, read_mappings
 from verbatim.verify.partition_check import LinkContext, Pair, check_partition
 from verbatim.verify.pipeline.schema_ids import SchemaMap, ask_for_ids
 from verbatim.verify.reading import Cluster, TopicState
@@ -68,19 +68,20 @@ def verify_link(settings: Settings, options: Options) -> LinkReport:
         names = _select(settings, options, source)
         source_name = settings.source_name or cluster_id
         to = {name: settings.destination_topic(name, source_name) for name in names}
-        several = settings.several_sources == "merge"
-        if not several:
+        merge = settings.several_sources == "merge"
+        if not merge:
             _refuse_shared(to)
         states = {name: state for name in names if (state := source.topic(name)) is not None}
         said, ids = Said(settings.application_name), SchemaMap()
         hear = partial(_read_on, destination, settings, said, ids)
         hear()
         pipelines, topics = _versions(settings, options, said, ids, states, to)
-        together = settings.by_destination(source.topic_names() if several else (), source_name)
+        together = settings.by_destination(source.topic_names() if merge else (), source_name)
         with ExitStack() as opened:
             while True:
+                several = merge or any("/" in target for target in _all_targets(topics))
                 # Before the mappings are read: so each record below is in one of them.
-                ends = _ends(destination, sorted(_all_targets(topics) | {*to.values()})) if several else {}
+                ends = _ends(destination, _all_topics(topics, to)) if several else {}
                 mappings = opened.enter_context(Mappings(cluster_id, topics, several))
                 read_mappings(destination, settings.mappings_topic, mappings)
                 hear()
@@ -88,7 +89,7 @@ def verify_link(settings: Settings, options: Options) -> LinkReport:
                 pipelines, topics = _versions(settings, options, said, ids, states, to)
                 if topics == known:
                     break
-            for name, (_, targets) in topics.items() if several else ():
+            for name, (_, targets) in topics.items() if merge else ():
                 for target in targets:
                     together.setdefault(target, set()).add(name)
             letters = Letters(settings.application_name, cluster_id)
@@ -138,9 +139,17 @@ def _versions(
     """The pipelines that there were, and where these take the records of each topic."""
     pipelines = Pipelines(said.pipelines, options.keys, settings.application_name, ids.ids)
     return pipelines, {
-        name: (state.topic_id, (to[name], *sorted(pipelines.targets(name) - {to[name]})))
+        name: (state.topic_id, (to[name], *sorted(_elsewhere(pipelines.targets(name), to[name]))))
         for name, state in states.items()
     }
+
+
+def _elsewhere(targets: set[str], own: str) -> set[str]:
+    return {target for target in targets if place_of(target, 0)[0] != own}
+
+
+def _all_topics(topics: Topics, to: dict[str, str]) -> list[str]:
+    return sorted({place_of(target, 0)[0] for target in _all_targets(topics)} | {*to.values()})
 
 
 def _all_targets(topics: Topics) -> set[str]:
@@ -228,8 +237,9 @@ def _pairs(states: dict[str, TopicState], link: LinkContext, destination: Cluste
         found += [Pair(name, partition, state, own, there) for partition in range(count)]
         for target in routes:
             # Where the link was never let in, whatever is there is somebody else's.
-            let_in = (state.topic_id, target) in link.said.let_in
-            there = destination.topic(target) if let_in else None
+            topic = place_of(target, 0)[0]
+            let_in = (state.topic_id, topic) in link.said.let_in
+            there = destination.topic(topic) if let_in else None
             found += [Pair(name, p, state, target, there, own) for p in range(state.partitions)]
     return found
 

@@ -21,9 +21,21 @@ from verbatim.verify.reading import Cluster
 from verbatim.verify.versions import Versions
 
 Topics = dict[str, tuple[str, tuple[str, ...]]]
-"""Source topic -> its current topic id, and where its records go: its destination first."""
+"""Source topic -> its current topic id, and where its records go: its destination first; `topic/partition`
+where keys are spread over partitions."""
 _SPILL_RUNS = 1_000_000
 _LONGEST_TRANSACTION_MS = 120_000
+
+
+def place_of(target: str, partition: int) -> PartitionName:
+    """A topic, or `topic/partition`, as the partition that records of a source partition of this number go
+    to."""
+    topic, _, number = target.partition("/")
+    return topic, int(number) if number else partition
+
+
+def _text(topic: str, partition: int | None) -> str:
+    return topic if partition is None else f"{topic}/{partition}"
 
 
 @dataclass
@@ -81,7 +93,9 @@ class Mappings:
         if "dead_letters" in m:
             self.with_letters.append({k: m[k] for k in ("topic", "topic_id", "partition", "dead_letters")})
         runs = {m["destination_topic"]: m["runs"]}
-        runs |= {routed["topic"]: routed["runs"] for routed in m.get("routed", ())}
+        runs |= {
+            _text(routed["topic"], routed.get("partition")): routed["runs"] for routed in m.get("routed", ())
+        }
         known = self._topics.get(m["topic"])
         for target in known[1] if known is not None else ():
             self._add_own(m, target, runs.get(target), first_of_log)
@@ -90,11 +104,11 @@ class Mappings:
                 self._add_of_several(m, target, runs[target], time_ms)
 
     def _add_of_several(self, m: dict[str, Any], target: str, runs: list[list[int]], time_ms: int) -> None:
-        at, topic_id = (target, m["destination_partition"]), plain_id(m["topic_id"])
+        at, topic_id = place_of(target, m["destination_partition"]), plain_id(m["topic_id"])
         known = self._topics.get(m["topic"])
         if known is None or known[0] != topic_id or target not in known[1]:
             # No topic is called so: its name has a character that none has.
-            place = f"{m['topic']}~{topic_id}~{at[0]}", m["partition"]
+            place = f"{m['topic']}~{topic_id}~{target}", m["partition"]
             entry = self._partitions.setdefault(place, PartitionMappings(start=0))
             self._others.setdefault(at, {})[place] = m["topic"]
             self._add_runs(entry, runs)
@@ -113,6 +127,14 @@ class Mappings:
         return {
             topic for at, places in self._others.items() if at[0] == destination for topic in places.values()
         }
+
+    def all_into(self, topic: str, target: str) -> list[Runs]:
+        """The runs of each partition of a source topic into one of the topics it goes to."""
+        name = self._place(topic, 0, target)[0]
+        found = (
+            self.runs(topic, partition, target) for at, partition in sorted(self._partitions) if at == name
+        )
+        return [runs for runs in found if runs is not None]
 
     def known_from(self, destination: str, partition: int) -> int | None:
         """The offset of a destination partition from which on no mapping has expired; None where that is not
@@ -173,7 +195,7 @@ class Mappings:
         entry.columns = array("q"), array("q"), array("q")
 
     def _file(self, place: PartitionName, column: str) -> Path:
-        return Path(self._directory.name) / f"{place[0]}.{place[1]}.{column}"
+        return Path(self._directory.name) / f"{place[0].replace('/', '~~~')}.{place[1]}.{column}"
 
     def of(self, topic: str, partition: int, target: str | None = None) -> PartitionMappings:
         """Of a source partition and one of the topics it goes to; None: its destination."""

@@ -16,7 +16,7 @@ from verbatim.verify.control import Said, report_halts
 from verbatim.verify.expected import Expected, Pipelines, Place
 from verbatim.verify.gone import Gone
 from verbatim.verify.letters import Letters, PartitionLetters
-from verbatim.verify.link_mappings import Mappings, PartitionMappings
+from verbatim.verify.link_mappings import Mappings, PartitionMappings, place_of
 from verbatim.verify.mappings import MappingCheck, Runs, check_shape
 from verbatim.verify.partition import Comparison
 from verbatim.verify.provenance import Provenance, every
@@ -28,8 +28,9 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True)
 class Pair:
-    """A source partition and where it goes; `target_state` None: no such topic. `own`: the link's own
-    destination, where a stage of the pipeline takes records to this one instead."""
+    """A source partition and where it goes, a topic, or `topic/partition`; `target_state` None: no such
+    topic. `own`: the link's own destination, where a stage of the pipeline takes records to this one
+    instead."""
 
     topic: str
     partition: int
@@ -44,12 +45,12 @@ class Pair:
 
     @property
     def to(self) -> PartitionName:
-        return self.target, self.partition
+        return place_of(self.target, self.partition)
 
     @property
     def is_there(self) -> bool:
         """Whether the destination has the partition."""
-        return self.target_state is not None and self.partition < self.target_state.partitions
+        return self.target_state is not None and self.to[1] < self.target_state.partitions
 
 
 @dataclass
@@ -92,8 +93,13 @@ class LinkContext:
 
     def others(self, pair: Pair) -> set[str]:
         """Other source topics that meet there."""
-        found = self.together.get(pair.target, set()) | self.mappings.topics_in(pair.target)
+        found = self.together.get(pair.target, set()) | self.mappings.topics_in(pair.to[0])
         return found - {pair.topic}
+
+    def is_spread(self, topic: str) -> bool:
+        """Whether records of several source partitions meet in the partitions of a topic, by their keys."""
+        each = {target for targets in self.destinations.values() for target in targets}
+        return any("/" in target and place_of(target, 0)[0] == topic for target in each)
 
 
 def check_partition(link: LinkContext, pair: Pair) -> PartitionReport:
@@ -141,13 +147,13 @@ class _PartitionCheck:
 
     def _compared(self) -> None:
         link, pair, report = self._link, self._pair, self._report
-        report_halts(link.said.halts(pair.state.topic_id, pair.partition, pair.target), report)
+        report_halts(link.said.halts(pair.state.topic_id, pair.partition, pair.to[0]), report)
         if self._runs is not None and check_shape(self._runs, report):
             self._sound = self._runs
         _note_mappings(self._entry, report)
-        if link.mappings.several and (others := link.others(pair)):
+        if link.mappings.several and (link.is_spread(pair.to[0]) or link.others(pair)):
             self._claims = Claims([] if self._runs is None else [self._runs])
-            self._among_others(others)
+            self._among_others(link.others(pair))
         if (end := link.copies_end(pair)) is not None:
             report.note(f"promoted: what others have written there, from offset {end} on, is not compared")
         if self._sound:
@@ -180,7 +186,7 @@ class _PartitionCheck:
         link, report, runs, topic = self._link, self._report, self._runs, self._pair.topic
         earlier = link.said.topic_ids.get(topic, set()) | self._entry.other_topic_ids
         earlier = earlier - {self._pair.state.topic_id}
-        accepted = self._pair.target in link.said.accepted
+        accepted = self._pair.to[0] in link.said.accepted
         plan = common_part(
             report, ours, theirs, self._entry, self._origin(), link.from_earliest, earlier, accepted
         )
@@ -262,15 +268,27 @@ class _PartitionCheck:
         """Notes what the comparison goes by, and looks once in each destination partition for records that
         are nobody's."""
         link, (target, partition), report = self._link, self._pair.to, self._report
-        report.note(
-            f"meets {', '.join(sorted(others))} in its destination: which record is whose, the mappings tell"
+        if others:
+            report.note(
+                f"meets {', '.join(sorted(others))} in its destination: which record is whose, the mappings tell"
+            )
+        here = [
+            (topic, text) for topic, to in link.destinations.items() for text in to
+            if text in (target, f"{target}/{partition}")
+        ]  # fmt: skip
+        # Of several source partitions the first.
+        first = next(
+            ((topic, 0, text) for topic, text in here if "/" in text), (here[0][0], partition, here[0][1])
         )
-        compared = [topic for topic, to in link.destinations.items() if target in to]
-        if compared[0] != self._pair.topic or (target, partition) not in link.ends:
+        pair = (self._pair.topic, self._pair.partition, self._pair.target)
+        if pair != first or (target, partition) not in link.ends:
             return
-        runs = [
-            found for topic in compared if (found := link.mappings.runs(topic, partition, target)) is not None
-        ]
+        runs: list[Runs] = []
+        for topic, text in here:
+            if "/" in text:
+                runs += link.mappings.all_into(topic, text)
+            elif (found := link.mappings.runs(topic, partition, text)) is not None:
+                runs.append(found)
         claims = Claims(runs + link.mappings.others(target, partition))
         claims.check_apart(report)
         if link.sample is not None:

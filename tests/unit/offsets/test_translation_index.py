@@ -444,6 +444,15 @@ def test_missing_mappings_never_pass_a_record_of_a_route(
             check_never_past(its[topic], partition)
 
 
+def test_what_is_spread_by_keys_has_no_position_and_disturbs_none() -> None:
+    found = Index(10**6, 10**9)
+    spread = (Routed("de", [[50, 0, 1]], 5), Routed("de", [[51, 7, 1], [53, 8, 1]], 0))
+    found.add(dataclasses.replace(mapping(50, 60, [[52, 20, 1]]), routed=spread), 0)
+    of = found.partitions[KEY]
+    assert of.routes == {} and found.copied_ends() == {(TO.topic, TO.partition): 21}
+    assert of.translate(50, 50) == Translation(20, True) and of.translate(53, 50) == Translation(21, True)
+
+
 def test_what_was_translated_to_a_route_is_known_when_its_mappings_are_gone() -> None:
     found = Index(10**6, 10**9)
     found.seed("orders", KEY, TO, [Point(40, 9, True)])

@@ -63,12 +63,19 @@ class Pipeline:
         return next((flow for flow in self.definition["flows"] if _takes(flow, topic)), None)
 
     def targets(self, topic: str, link: str) -> set[str]:
-        """Where its stages may take records of a source topic instead of the link's own destination."""
+        """Where its stages may take records of a source topic instead of the link's own destination: topics,
+        or, as `topic/partition`, partitions over which keys are spread."""
         flow, place = self.flow_of(topic), Record(topic, 0, 0, 0, None, None, link=link)
         routes = [stage["route"] for stage in (flow or {"stages": []})["stages"] if "route" in stage]
-        templates = {route[name] for route in routes for name in ("topic", "else") if name in route}
-        templates |= {case["topic"] for route in routes for case in route.get("cases", ())}
-        return {filled(template, place) for template in templates}
+        found: set[str] = set()
+        for route in routes:
+            templates = {route[name] for name in ("topic", "else") if name in route}
+            templates |= {case["topic"] for case in route.get("cases", ())}
+            names, how = {filled(template, place) for template in templates}, route.get("partition")
+            found |= (
+                {f"{n}/{p}" for n in names for p in range(how["hash"])} if isinstance(how, dict) else names
+            )
+        return found
 
     def apply(self, record: Record) -> Result:
         flow = self.flow_of(record.topic)

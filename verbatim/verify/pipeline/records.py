@@ -43,6 +43,8 @@ class Record:
     link: str = ""
     size: int = 0
     to: str | None = None
+    among: int | None = None
+    """Over how many partitions of `to` keys are spread; None: it keeps its own."""
 
     def side(self, root: str) -> Item:
         return self.key if root == "key" else self.value

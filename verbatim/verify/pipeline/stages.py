@@ -6,6 +6,7 @@ import base64
 import hashlib
 import hmac
 import re
+import struct
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -313,7 +314,27 @@ def _route(options: Json, record: Record, flow: Json, keys: Keys) -> Record:
     held = [case["topic"] for case in options.get("cases", ()) if holds(case["when"], record, flow)]
     # Whatever is named is looked up, also where an earlier case decides.
     template = [*held, options.get("topic", options.get("else"))][0]
-    return replace(record, to=None if template is None else filled(template, record))
+    if template is None:
+        return replace(record, to=None)
+    how = options.get("partition")
+    return replace(record, to=filled(template, record), among=how["hash"] if isinstance(how, dict) else None)
+
+
+def hashed(key: bytes | None, partition: int, among: int) -> int:
+    """Where Kafka's default partitioner takes a key: murmur2. Without one it is the source's partition that
+    counts."""
+    if key is None:
+        return partition % among
+    m, word = 0x5BD1E995, 0xFFFFFFFF
+    h = 0x9747B28C ^ len(key)
+    whole = len(key) - len(key) % 4
+    for (k,) in struct.iter_unpack("<I", key[:whole]):
+        k = k * m & word
+        h = h * m & word ^ (k ^ k >> 24) * m & word
+    if whole < len(key):
+        h = (h ^ int.from_bytes(key[whole:], "little")) * m & word
+    h = (h ^ h >> 13) * m & word
+    return ((h ^ h >> 15) & 0x7FFFFFFF) % among
 
 
 STAGES: dict[str, Callable[[Any, Record, Json, Keys], Record | None]] = {

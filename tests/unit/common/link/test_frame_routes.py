@@ -90,6 +90,43 @@ def test_a_frame_all_of_whose_records_stay_is_one_without_routes() -> None:
     assert made.routes == () and value == bytes(pack(rows_of(SOME)))
 
 
+def test_partitions_of_topics_are_told_in_a_header_that_an_earlier_release_does_not_know() -> None:
+    """Promise: that release halts the partition by name, as one without routes does, and delivers nothing."""
+    rows, routes = with_routes(
+        rows_of(SOME), rows_of(SOME).column(0), ("a/0", "a/1", "b"), np.array([1, 0, -1, 1], np.int16)
+    )
+    assert routes == ("a/0", "a/1")
+    made = Frame("c", "orders", "id", 3, 5, 9, 4, "w", pipeline=7, routes=routes)
+    value = bytes(pack(rows, None))
+    told = encode_headers(made, value)
+    found, crc = decode_headers(told)
+    assert found == made and dict(told)["places"] == b'["a/0","a/1"]' and "routes" not in dict(told)
+    parts = parted(decode_rows(found, crc, value), "own", routes)
+    assert {name: list(part.offsets) for name, part in parts} == {"a/0": [6], "a/1": [5, 8], "own": [7]}
+    old, crc = decode_headers([one for one in told if one[0] != "places"])
+    with pytest.raises(FrameError, match="does not decode"):
+        decode_rows(old, crc, value)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        [("places", b'["a"]')],
+        [("places", b'["a/x"]')],
+        [("places", b'["a/01"]')],
+        [("places", b'["a/-1"]')],
+        [("places", b'["a/"]')],
+        [("routes", b'["a/1"]')],
+        [("routes", b'["a"]'), ("places", b'["a/1"]')],
+    ],
+)
+def test_partitions_that_no_writer_would_name_are_refused(more: list[tuple[str, bytes]]) -> None:
+    made, value = frame_of(SOME, TO, set())
+    told = [one for one in encode_headers(made, value) if one[0] != "routes"]
+    with pytest.raises(FrameError, match="missing or ill-formed"):
+        decode_headers([*told, *more])
+
+
 @pytest.mark.parametrize("bad", [set(), {7}])
 def test_a_release_that_knows_no_routes_reads_the_header_and_can_not_read_the_rows(bad: set[int]) -> None:
     """Promise: it finds the frame the same when it comes again, so it halts the partition by name
@@ -108,7 +145,8 @@ def test_a_release_that_knows_no_routes_reads_the_header_and_can_not_read_the_ro
     [
         (b"[]", "none, or not different"),
         (b'["a","a"]', "none, or not different"),
-        (b'["a/b"]', "legal name"),
+        (b'["a/b"]', "no partition"),
+        (b'["a b"]', "legal name"),
         (b'"a"', "none, or not different"),
         (b"[1]", "ill-formed"),
         (b"{", "ill-formed"),

@@ -64,8 +64,8 @@ READERS = pytest.mark.parametrize("read", [offset_mappings.decode, offset_mappin
 
 @READERS
 def test_another_version_is_refused(read: Callable[[bytes | None], object]) -> None:
-    with pytest.raises(StateError, match="version 3"):
-        read(orjson.dumps({**orjson.loads(offset_mappings.encode(SOME)[1]), "v": 3}))
+    with pytest.raises(StateError, match="version 4"):
+        read(orjson.dumps({**orjson.loads(offset_mappings.encode(SOME)[1]), "v": 4}))
 
 
 def test_one_with_routes_has_a_version_that_an_earlier_release_refuses() -> None:
@@ -73,8 +73,20 @@ def test_one_with_routes_has_a_version_that_an_earlier_release_refuses() -> None
     some = dataclasses.replace(SOME, routed=(Routed("de", [[7, 0, 1]]),))
     value = orjson.loads(offset_mappings.encode(some)[1])
     assert value["v"] == 2 and offset_mappings.decode(orjson.dumps(value)) == some
-    assert some.places == {"copy": some.runs, "de": [[7, 0, 1]]}
+    own = some.destination_partition
+    assert some.places == {("copy", own): some.runs, ("de", own): [[7, 0, 1]]}
     del value["routed"]
+    with pytest.raises(StateError):
+        offset_mappings.decode(orjson.dumps(value))
+
+
+def test_one_whose_records_are_in_other_partitions_has_a_version_of_its_own_too() -> None:
+    some = dataclasses.replace(SOME, routed=(Routed("de", [[7, 0, 1]], 5), Routed("de", [[6, 4, 1]], 0)))
+    value = orjson.loads(offset_mappings.encode(some)[1])
+    assert value["v"] == 3 and offset_mappings.decode(orjson.dumps(value)) == some
+    own = some.destination_partition
+    assert some.places == {("copy", own): some.runs, ("de", 5): [[7, 0, 1]], ("de", 0): [[6, 4, 1]]}
+    value["routed"][0]["partition"] = -1
     with pytest.raises(StateError):
         offset_mappings.decode(orjson.dumps(value))
 

@@ -192,6 +192,10 @@ def test_the_topics_of_routes_are_told_by_the_definition_alone() -> None:
     cases = [{"when": {"size": 1}, "topic": "a.{link}"}, {"when": {"size": 2}, "topic": "b"}]
     stage = {"route": {"cases": cases, "else": "{topic}.rest"}}
     told = definition(pipeline({"headers": {"remove": ["x"]}}, stage, topics=["o.*"]), KEYS).decode()
-    assert has_stage(told, "route") and routed_topics(told, "orders", "l") == {"a.l", "b", "orders.rest"}
-    assert routed_topics(told, "returns", "l") == frozenset()
+    assert has_stage(told, "route") and routed_topics(told, "orders", "l") == dict.fromkeys(
+        ["a.l", "b", "orders.rest"]
+    )
+    assert routed_topics(told, "returns", "l") == {}
+    spread = definition(pipeline({"route": {"topic": "{topic}.k", "partition": {"hash": 6}}}), KEYS).decode()
+    assert routed_topics(spread, "orders", "l") == {"orders.k": 6}
     assert not has_stage(definition(pipeline(*STAGES), KEYS).decode(), "route")

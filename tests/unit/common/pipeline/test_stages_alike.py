@@ -79,8 +79,8 @@ routes = st.fixed_dictionaries(
             st.fixed_dictionaries({"when": conditions, "topic": routed_to}), min_size=1, max_size=3
         )
     },
-    optional={"else": routed_to, "partition": st.just("same")},
-) | st.fixed_dictionaries({"topic": routed_to})
+    optional={"else": routed_to, "partition": st.sampled_from(["same", {"hash": 1}, {"hash": 7}])},
+) | st.fixed_dictionaries({"topic": routed_to}, optional={"partition": st.just({"hash": 3})})
 
 
 @FEW

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 from common.config import loading
@@ -32,9 +32,10 @@ class Log:
     def refresh(self, _: Any) -> Control:
         return self.state
 
-    def pipeline(self, *names: str, topics: str = ".*") -> None:
-        """Another version, which routes to these."""
-        stages = [{"route": {"cases": [{"when": {"size": 1}, "topic": name} for name in names]}}]
+    def pipeline(self, *names: str, topics: str = ".*", count: int | None = None) -> None:
+        """Another version, which routes to these; `count`: to so many partitions, by their keys."""
+        route: dict[str, Any] = {"cases": [{"when": {"size": 1}, "topic": name} for name in names]}
+        stages = [{"route": route | ({"partition": {"hash": count}} if count else {})}]
         told = json.dumps({"flows": [{"topics": [topics], "stages": stages}] if names else []})
         self.append_all([kinds.Pipeline(self.state.pipeline + 1, told, "")])
 
@@ -56,8 +57,11 @@ def route_topics(log: Log, refused: Mapping[str, str] | None = None) -> tuple[Ro
     made = RouteTopics(settings, link, log, admin=object())  # type: ignore[arg-type]
     looked: Looked = []
 
-    def on(together: Mapping[str, SourceTopic]) -> list[tuple[SourceTopic, Destination]]:
+    def on(
+        together: Mapping[str, SourceTopic], spread: Mapping[str, int] = MappingProxyType({})
+    ) -> list[tuple[SourceTopic, Destination]]:
         looked.extend((source.topic_id, name) for name, source in together.items())
+        spreads.append((dict(spread), {name: source.partitions for name, source in together.items()}))
         return [
             (source, Destination(name, source.partitions, 9, (refused or {}).get(name)))
             for name, source in together.items()
@@ -65,6 +69,28 @@ def route_topics(log: Log, refused: Mapping[str, str] | None = None) -> tuple[Ro
 
     made.verdicts.on = on  # type: ignore[method-assign]
     return made, looked
+
+
+spreads: list[tuple[dict[str, int], dict[str, int]]] = []
+"""What was asked of topics: how many partitions they are to have, no more; and how many they need."""
+
+
+def test_a_topic_over_whose_partitions_keys_are_spread_has_as_many_as_the_versions_say() -> None:
+    log = Log()
+    made, looked = route_topics(log)
+    log.topic("a", partitions=8)
+    log.pipeline("one", count=3)
+    spreads.clear()
+    assert settled(made, looked) == [("a", "one")] and settled(made, looked) == []
+    log.pipeline("one", count=6)
+    assert settled(made, looked) == [("a", "one")] and log.state.routes["a", "one"].partitions == 6
+    log.pipeline("one", count=4)
+    assert settled(made, looked, again=True) == [("a", "one")]
+    log.pipeline("one")
+    assert settled(made, looked, again=True) == [("a", "one")]
+    assert spreads == [
+        ({"one": 3}, {"one": 3}), ({"one": 6}, {"one": 6}), ({"one": 4}, {"one": 6}), ({}, {"one": 8}),
+    ]  # fmt: skip
 
 
 def settled(made: RouteTopics, looked: Looked, again: bool = False) -> Looked:
@@ -161,9 +187,9 @@ def test_two_topics_that_go_to_one_are_judged_one_after_the_other() -> None:
     judged: list[int] = []
     on: Any = made.verdicts.on
 
-    def counted(together: Mapping[str, SourceTopic]) -> Any:
+    def counted(together: Mapping[str, SourceTopic], spread: Mapping[str, int] = MappingProxyType({})) -> Any:
         judged.append(len(together))
-        return on(together)
+        return on(together, spread)
 
     made.verdicts.on = counted  # type: ignore[method-assign]
     assert settled(made, looked) == [("a", "one"), ("b", "one")] and judged == [1, 1]

@@ -145,7 +145,7 @@ def test_what_stands_still_for_a_route_goes_on_once_that_is_fit_and_not_before(i
     route_to(blocked, "de", refused="it is full")
     if inherited:
         blocked.skip(KEY, frame(10, 15), 31, HaltReason.REFUSED, "it is full")
-    blocked.skip(KEY, frame(10, 15), 31, HaltReason.REFUSED, "it is full", to="de")
+    blocked.skip(KEY, frame(10, 15), 31, HaltReason.REFUSED, "it is full", to=("de", 0))
     blocked.go_back_where_cleared()
     route_to(blocked, "de")
     blocked._unavailable.aside["de", 0] = SimpleNamespace(reason="x")  # type: ignore[assignment]
@@ -160,7 +160,7 @@ def test_a_record_without_a_key_stands_still_until_its_route_is_not_compacted() 
     blocked, _, _ = troubles(31, 10)
     go_to(blocked, "copy")
     route_to(blocked, "de", compacted=True)
-    blocked.skip(KEY, frame(10, 15), 31, HaltReason.NO_KEY, "no key", to="de")
+    blocked.skip(KEY, frame(10, 15), 31, HaltReason.NO_KEY, "no key", to=("de", 0))
     blocked.go_back_where_cleared()
     route_to(blocked, "de", compacted=False)
     with pytest.raises(Again, match="de: fit again"):

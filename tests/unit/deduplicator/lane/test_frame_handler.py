@@ -22,6 +22,7 @@ from common.link.frame import Frame, encode_headers, pack
 from common.link.frame_errors import merged
 from common.link.frame_routes import with_routes
 from common.link.halt_reasons import HaltReason
+from common.pipeline.route_names import place
 from deduplicator.lane.frame_handler import CommitFirst, FrameHandler
 from deduplicator.lane.hanging import Unsettled
 from deduplicator.lane.letter_topic import LetterTopic
@@ -73,7 +74,7 @@ class Recorder:
         self.trace = None
         self.produced: list[tuple[str, list[int]]] = []
         self.skipped: list[tuple[str, int | None]] = []
-        self.told: list[tuple[str, str | None]] = []
+        self.told: list[tuple[str, tuple[str, int] | None]] = []
         self.plan = SimpleNamespace(link="link")
         self.stuck: dict[Any, Any] = {}
 
@@ -86,9 +87,11 @@ class Recorder:
     def takes_whole(self, wholes: Any, destination: Any) -> bool:
         return not destination.compacted
 
-    def produce(self, moved: Any, rows: Rows | BatchFrame, to: Destination) -> None:
+    def produce(
+        self, moved: Any, rows: Rows | BatchFrame, to: Destination, partition: int | None = None
+    ) -> None:
         offsets = list(rows.offsets) if isinstance(rows, Rows) else []
-        self.produced.append((to.topic, offsets))
+        self.produced.append((place(to.topic, partition), offsets))
 
     def produce_letters(self, _: Any, __: Frame, failed: Rows, topic: DeadLetters) -> None:
         self.produced.append((topic.topic, list(failed.offsets)))
@@ -101,7 +104,7 @@ class Recorder:
         reason: str,
         detail: str,
         available: int | None = None,
-        to: str | None = None,
+        to: tuple[str, int] | None = None,
     ) -> None:
         self.skipped.append((reason, available))
         self.told.append((detail, to))
@@ -440,12 +443,18 @@ class WithRoutes(Message):
         self._headers = encode_headers(self.frame, self._value)
 
 
-def routed_to(control: Control, *names: str, **more: Any) -> None:
-    """A pipeline that names these, and what was found of each."""
+def versioned(control: Control, number: int, *names: str, count: int | None = None) -> None:
+    """A pipeline that names these; `count`: over so many partitions by their keys."""
     cases = [{"when": {"size": 1}, "topic": name} for name in names]
-    flows = [{"topics": [".*"], "onError": "dead-letter", "stages": [{"route": {"cases": cases}}]}]
+    route: dict[str, Any] = {"cases": cases} | ({"partition": {"hash": count}} if count else {})
+    flows = [{"topics": [".*"], "onError": "dead-letter", "stages": [{"route": route}]}]
     definition = orjson.dumps({"flows": flows}).decode()
-    control.apply(control.position, encode("pipeline", n=1, definition=definition, sha256=""))
+    control.apply(control.position, encode("pipeline", n=number, definition=definition, sha256=""))
+
+
+def routed_to(control: Control, *names: str, count: int | None = None, **more: Any) -> None:
+    """A first pipeline, and what was found of each."""
+    versioned(control, 1, *names, count=count)
     for name in names:
         go_by_route(control, name, **more)
 
@@ -496,7 +505,7 @@ def test_a_frame_waits_for_the_topics_of_its_routes_and_is_held_where_one_is_ref
         take(judge, frame)
     go_by_route(control, "fr", refused="it is full")
     take(judge, frame)
-    assert recorder.skipped == [(HaltReason.REFUSED, None)] and recorder.told == [("it is full", "fr")]
+    assert recorder.skipped == [(HaltReason.REFUSED, None)] and recorder.told == [("it is full", ("fr", 0))]
     go_by_route(control, "fr", refused="it was deleted", gone=True)
     take(judge, WithRoutes(1, 0, ["de", None, "fr"]))
     assert recorder.skipped[1:] == [(HaltReason.GONE, None)]
@@ -504,7 +513,7 @@ def test_a_frame_waits_for_the_topics_of_its_routes_and_is_held_where_one_is_ref
     unavailable: Any = judge._destinations._unavailable
     unavailable.aside["fr", 0] = SimpleNamespace(reason="no-leader", detail="none")
     take(judge, WithRoutes(2, 0, ["fr"]))
-    assert recorder.skipped[2:] == [("no-leader", None)] and recorder.told[2:] == [("none", "fr")]
+    assert recorder.skipped[2:] == [("no-leader", None)] and recorder.told[2:] == [("none", ("fr", 0))]
     take(judge, WithRoutes(3, 0, ["de", None]))
     assert recorder.produced == [("de", [0]), ("copy", [1])], "what does not go there goes on"
     unavailable.aside.clear()
@@ -514,6 +523,55 @@ def test_a_frame_waits_for_the_topics_of_its_routes_and_is_held_where_one_is_ref
     unavailable.unsettled.clear()
     take(judge, WithRoutes(4, 2, ["fr"]))
     assert recorder.produced[2:] == [("fr", [2])]
+
+
+def test_records_go_to_the_partitions_that_their_frame_says_if_its_version_has_so_many() -> None:
+    judge, recorder, control = judgement()
+    go_to(control, "copy")
+    routed_to(control, "de", count=3, partitions=3)
+    take(judge, WithRoutes(0, 0, ["de/2", "de/0", None, "de/2", "copy/7"]))
+    assert sorted(recorder.produced) == [("copy", [2, 4]), ("de/0", [1]), ("de/2", [0, 3])]
+    for at, wrong in enumerate(("de/3", "de", "fr/0"), 1):
+        take(judge, WithRoutes(at, 5, [wrong] * at))
+    assert recorder.skipped == [(HaltReason.MISSING, None)] * 3 and len(recorder.produced) == 3
+    assert all("pipeline 1 takes none there" in why for why, _ in recorder.told)
+
+
+def test_a_partition_that_takes_nothing_keeps_back_what_goes_there_and_nothing_else() -> None:
+    judge, recorder, control = judgement()
+    go_to(control, "copy")
+    routed_to(control, "de", count=3, partitions=3)
+    unavailable: Any = judge._destinations._unavailable
+    unavailable.aside["de", 2] = SimpleNamespace(reason="no-leader", detail="none")
+    take(judge, WithRoutes(0, 0, ["de/0", "de/1"]))
+    take(judge, WithRoutes(1, 2, ["de/0", "de/2"]))
+    assert recorder.produced == [("de/0", [0]), ("de/1", [1])]
+    assert recorder.told == [("none", ("de", 2))]
+
+
+def test_a_frame_waits_until_its_topic_has_all_partitions_of_its_version() -> None:
+    """Also for those that are there: while they are few, keys would lie where nobody looks for them."""
+    judge, recorder, control = judgement()
+    go_to(control, "copy")
+    routed_to(control, "de", count=6, partitions=3)
+    with pytest.raises(Waiting):
+        take(judge, WithRoutes(0, 0, ["de/1"]))
+    go_by_route(control, "de", partitions=6)
+    take(judge, WithRoutes(0, 0, ["de/1"]))
+    assert recorder.produced == [("de/1", [0])]
+
+
+def test_a_frame_of_an_earlier_version_is_asked_for_again_once_its_topic_has_grown() -> None:
+    """Promise: no record lies where the newest version would not put its key."""
+    judge, recorder, control = judgement()
+    go_to(control, "copy")
+    routed_to(control, "de", count=3, partitions=6)
+    with pytest.raises(Waiting):
+        take(judge, WithRoutes(0, 0, ["de/1"]))
+    versioned(control, 2, "de", count=6)
+    take(judge, WithRoutes(0, 0, ["de/1"]))
+    assert recorder.produced == [] and recorder.skipped == [(HaltReason.MISSING, None)]
+    assert "pipeline 1 spreads keys over 3 of 6 partitions of de" in recorder.told[0][0]
 
 
 def test_a_partition_that_came_later_waits_until_the_topic_of_its_route_has_grown() -> None:
@@ -541,7 +599,7 @@ def test_a_record_without_a_key_stops_at_a_route_that_is_compacted_and_names_it(
     routed_to(control, "de", compacted=True)
     take(judge, WithRoutes(0, 0, ["de", None, "", "de", "de"], no_key=(1, 3)))
     assert sorted(recorder.produced) == [("copy", [1]), ("de", [0]), ("dead", [2])]
-    assert recorder.skipped == [(HaltReason.NO_KEY, 4)] and recorder.told[0][1] == "de"
+    assert recorder.skipped == [(HaltReason.NO_KEY, 4)] and recorder.told[0][1] == ("de", 0)
     assert judge.state.next[KEY] == 3
 
 

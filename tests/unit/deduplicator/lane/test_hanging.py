@@ -3,6 +3,7 @@ Owners that change: tests/simulation."""
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,10 +12,14 @@ from confluent_kafka import KafkaError
 
 from common.kafka.client import clients
 from common.kafka.wire.open_transactions import OpenTransactions
+from common.link.control_state import Control
 from common.link.offset_mappings import Mapping
+from common.link.partitioning import partitions_of
 from common.ports import Deadline
 from deduplicator.lane import hanging
-from deduplicator.lane.hanging import WATCH_S, Watch, close_hanging, last_begins
+from deduplicator.lane.hanging import WATCH_S, Watch, close_hanging, last_begins, own_destinations
+from deduplicator.lane.recovery import Recovered
+from tests.support.control_json import encode
 
 ONE, TWO, THREE = ("orders", 1), ("orders", 2), ("orders", 3)
 FIRST, SPARE, FOREIGN = 7, 8, 99
@@ -141,3 +146,31 @@ def test_what_an_owner_wrote_to_is_looked_at_until_nothing_of_its_own_is_open_th
     assert watch.hangs((), now + WATCH_S) is None
     assert watch.hangs([THREE], now + 2 * WATCH_S) == ONE
     assert asked == [{ONE, TWO}, {ONE, THREE}, {ONE}]
+
+
+def test_what_hangs_may_hang_in_each_partition_over_which_a_version_has_spread_keys() -> None:
+    """Promise: an owner asks for all of them, whichever version it was, and knows of each whether something
+    may have been delivered there; of what keeps its partition it asks for its own."""
+    state = Control(link="link")
+
+    def said(kind: str, **more: Any) -> None:
+        state.apply(state.position, encode(kind, **more))
+
+    said("topic", topic="orders", topic_id="id", partitions=4, config={})
+    for number, (topic, count) in enumerate((("de", 6), ("de", 3), ("fr", None)), 1):
+        route = {"topic": topic} | ({} if count is None else {"partition": {"hash": count}})
+        definition = json.dumps({"flows": [{"topics": ["orders"], "stages": [{"route": route}]}]})
+        said("pipeline", n=number, definition=definition, sha256="")
+    of = {"topic": "orders", "topic_id": "id", "max_message_bytes": 1}
+    said("destination", **of, destination="orders", partitions=4)
+    said("route", **of, destination="de", partitions=3)
+    said("route", **of, destination="fr", partitions=4)
+    plan: Any = SimpleNamespace(link="link", staging_partitions=2)
+    mine = [0, 2] if 0 in partitions_of("orders", 4, 0, 2) else [1, 3]
+    found = Recovered({("id", mine[1]): 5}, {}, True, None, 0, 0)
+    own = own_destinations(plan, 0, state, found)
+    assert own == {
+        **{(topic, number): number == mine[1] for topic in ("orders", "fr") for number in mine},
+        **{("de", number): True for number in range(6)},
+    }
+    assert not any(own_destinations(plan, 0, state, Recovered({}, {}, True, None, 0, 0)).values())

@@ -411,6 +411,20 @@ def test_records_of_routes_go_with_the_transaction_and_its_mapping_tells_where_t
     assert told.routed == (Routed("de", [[6, 8, 1]]), Routed("fr", [[3, 5, 2], [7, 7, 1]]))
 
 
+def test_records_of_one_source_partition_go_to_several_of_a_topic_and_the_mapping_tells_which() -> None:
+    broker = Broker()
+    transaction, moved = second(broker)
+    transaction.produce(moved, rows([3, 7]), to("de"), 4)
+    transaction.produce(moved, rows([4, 6]), to("de"), 0)
+    assert transaction.written() == {("orders", 0), ("de", 4), ("de", 0)}
+    transaction.commit()
+    (told,) = broker.mappings[1:]
+    assert told.runs == [[2, 3, 1], [5, 4, 1]]
+    assert [(one.topic, one.partition, [s for s, _, _ in one.runs]) for one in told.routed] == [
+        ("de", 0, [4, 6]), ("de", 4, [3, 7]),
+    ]  # fmt: skip
+
+
 def test_a_routed_record_that_is_not_acknowledged_is_an_unclean_end() -> None:
     broker = Broker(error=KafkaError.NOT_ENOUGH_REPLICAS)
     transaction, moved = begun(broker)

@@ -121,6 +121,17 @@ def test_where_a_record_is_routed_to_can_be_expected(tmp_path: Path) -> None:
     assert result.exit_code == 1 and "topic: null does not match" in result.stdout
 
 
+def test_the_partition_of_a_key_can_be_expected(tmp_path: Path) -> None:
+    text = """\
+version: 1
+flows: [{topics: [events], stages: [{route: {topic: '{topic}.k', partition: {hash: 6}}}]}]
+tests: [{given: {topic: events, key: foobar, value: x}, expect: {topic: events.k/0}}]
+"""
+    assert run(tmp_path, text).exit_code == 0
+    result = run(tmp_path, text.replace("hash: 6", "hash: 5"))
+    assert result.exit_code == 1 and 'topic: expected "events.k/0", found "events.k/1"' in result.stdout
+
+
 def test_the_same_as_json(tmp_path: Path) -> None:
     result = run(tmp_path, TEXT.replace("last: 4", "last: 3"), "--output", "json")
     told = json.loads(result.stdout)

@@ -191,6 +191,14 @@ def test_a_plan_names_where_records_are_routed_to_and_what_is_refused_there() ->
     assert report.failures == ["topic orders, records that are routed: it is full"]
     (warning,) = report.warnings
     assert "routes to it, which is compacted" in warning
+    spread = {"cases": cases, "partition": {"hash": 6}}
+    told = definition(pipeline({"route": spread}, topics=["orders"]), {}).decode()
+    state.apply(state.position, encode("pipeline", n=2, definition=told, sha256=""))
+    report = PlanReport("l", topics=[TopicPlan("orders", "id", 1, "own", "there")])
+    look(report, state, "link", lambda _: "there")
+    assert report.warnings[0] == (
+        "topic orders: a stage spreads records over 6 partitions of de by their keys: consumer groups are never translated there"
+    )
     report = PlanReport("l", topics=[TopicPlan("orders", "id", 1, "own", "there")])
     look(report, Control(), "link", lambda _: "make")
     assert report.topics[0].routes == []

@@ -21,15 +21,16 @@ from common.pipeline.batch import Origin
 from common.pipeline.definition import definition
 from common.pipeline.engine import Engine
 from common.pipeline.models import Pipeline
+from common.pipeline.route_names import topic_and_partition
 from tests.support.control_json import encode
 from tests.support.pipelines import FEW, KEYS, Given, pipeline
 from tests.support.pipelines import batches as some_records
-from verbatim.verify.comparison import Batch, PartitionReport
+from verbatim.verify.comparison import Batch, PartitionReport, as_it_is
 from verbatim.verify.control import Said
 from verbatim.verify.expected import Pipelines
 from verbatim.verify.letters import Letters
 from verbatim.verify.link import _pairs
-from verbatim.verify.link_mappings import Mappings
+from verbatim.verify.link_mappings import Mappings, place_of
 from verbatim.verify.partition_check import LinkContext, check_partition
 from verbatim.verify.reading import TopicState
 
@@ -52,7 +53,14 @@ REST = pipeline(
     {**routing(({"value.a": 1}, "fr"), **{"else": "rest"}), "when": {"key": {"exists": True}}},
     onError="skip",
 )
-VERSIONS = {1: ALL, 2: BY_A, 3: REST}
+SPREAD = pipeline(
+    {
+        **routing(({"value.a": 1}, "de"), **{"else": "keyed"}, partition={"hash": 3}),
+        "when": {"value.b": {"exists": False}},
+    },
+    onError="skip",
+)
+VERSIONS = {1: ALL, 2: BY_A, 3: REST, 4: SPREAD}
 
 
 @dataclass
@@ -73,19 +81,29 @@ class FakeCluster:
         self.topics = topics
 
     def topic(self, name: str) -> TopicState | None:
+        if any(one.startswith(f"{name}/") for one in self.topics):
+            return TopicState("id", 3, False, True)
         return STATE if name in self.topics else None
 
-    def bounds(self, topic: str, _: int) -> tuple[int, int]:
-        return 0, len(self.topics.get(topic, ()))
+    def _of(self, topic: str, partition: int) -> Sequence[Given]:
+        """What stands under the topic's name is in its first partition."""
+        first = self.topics.get(topic, ()) if partition == 0 else ()
+        return [*first, *self.topics.get(f"{topic}/{partition}", ())]
+
+    def bounds(self, topic: str, partition: int) -> tuple[int, int]:
+        return 0, len(self._of(topic, partition))
+
+    def high_watermark(self, topic: str, partition: int) -> int:
+        return len(self._of(topic, partition))
 
     def settled(self, topic: str, partition: int, _: int) -> tuple[int, int]:
         return self.bounds(topic, partition)
 
     def records(
-        self, topic: str, partition: int, begin: int, end: int, prepare: Any, judge: Any
+        self, topic: str, partition: int, begin: int, end: int, prepare: Any = None, judge: Any = as_it_is
     ) -> Iterator[Batch]:
         for offset in range(begin, end):
-            key, value, headers, timestamp = self.topics[topic][offset]
+            key, value, headers, timestamp = self._of(topic, partition)[offset]
             if (found := judge(offset, timestamp, key, value, headers)) is not None:
                 yield [offset], [found]
 
@@ -117,10 +135,13 @@ def copied(records: Sequence[Given], stretches: Sequence[tuple[int, int]]) -> Co
         contents = zip(*columns, headers_of(rows), rows.column(1).to_pylist(), strict=True)
         for offset, topic, content in zip(rows.column(0).to_pylist(), to, contents, strict=True):
             its = link.there.setdefault(topic or OWN, [])
-            runs.setdefault(topic or OWN, []).append([offset, len(its), 1])
+            # What an earlier version took to the topic is in its first partition.
+            before = len(link.there.get("de", ())) if topic == "de/0" else 0
+            runs.setdefault(topic or OWN, []).append([offset, before + len(its), 1])
             its.append(content)
         own = runs.pop(OWN)
-        routed = tuple(Routed(topic, its) for topic, its in runs.items())
+        places = [(*topic_and_partition(topic), its) for topic, its in runs.items()]
+        routed = tuple(Routed(topic, its, partition) for topic, partition, its in places)
         link.mappings.append(
             offset_mappings.Mapping(
                 "c", OWN, "id", 0, start, end, OWN, 0, 1, len(rows), 0, 0, own, version, routed=routed
@@ -136,14 +157,15 @@ def checked(
     definitions = {n: definition(made, KEYS).decode() for n, made in link.versions.items()}
     pipelines = Pipelines(definitions, KEYS, LINK)
     targets = (OWN, *sorted(pipelines.targets(OWN) - {OWN}))
+    ends = {place_of(name, 0): len(its) for name, its in link.there.items() if "/" in name}
     said = Said(LINK, pipelines=definitions)
-    for name in link.there if let_in is None else let_in:
+    for name in {topic_and_partition(name)[0] for name in link.there} if let_in is None else let_in:
         of = {"topic": OWN, "topic_id": "id", "destination": name, "partitions": 1, "max_message_bytes": 1}
         said.add(0, encode("route", **of))
     letters = Letters(LINK, "c")
     for letter in link.letters:
         letters.add(*letter)
-    with Mappings("c", {OWN: ("id", targets)}) as mappings:
+    with Mappings("c", {OWN: ("id", targets)}, several=True) as mappings:
         for mapping in link.mappings:
             mappings.add(offset_mappings.encode(mapping)[1], first_of_log=mapping.start == 0)
         clusters: Any = {"source": FakeCluster({OWN: link.source}), "destination": FakeCluster(link.there)}
@@ -156,7 +178,7 @@ def checked(
             from_earliest=True,
             clusters=None,
             sample=sample,
-            ends={},
+            ends=ends,
             pipelines=pipelines,
             letters=letters,
             together={},
@@ -184,7 +206,7 @@ LINKED = [(len(SOME), 2)]
 
 
 @FEW
-@given(some_records, st.lists(st.integers(0, 3), min_size=1, max_size=3))
+@given(some_records, st.lists(st.integers(0, 4), min_size=1, max_size=3))
 def test_what_the_engine_makes_of_any_records_is_right_in_each_topic(
     records: Any, versions: list[int]
 ) -> None:
@@ -196,6 +218,49 @@ def test_what_the_engine_makes_of_any_records_is_right_in_each_topic(
     own = reports[OWN]
     assert own.source_records == len(records) and all(report.behind == 0 for report in reports.values())
     assert own.routed == sum(r.destination_records for topic, r in reports.items() if topic != OWN)
+
+
+MANY = orders(*"12121212121212")
+KEYED = [(len(MANY), 4)]
+
+
+def test_of_keys_that_are_spread_each_partition_is_compared() -> None:
+    reports = checked(copied(MANY, KEYED))
+    assert found(reports) == {}
+    assert reports.keys() >= {"de/0", "de/1", "de/2", "keyed/0", "keyed/1", "keyed/2"}
+    assert (
+        sum(r.equal for t, r in reports.items() if t.startswith("keyed/"))
+        == 7
+        == sum(r.equal for t, r in reports.items() if t.startswith("de/"))
+    )
+    assert reports[OWN].routed == 14
+
+
+def test_a_record_in_another_partition_than_its_keys_is_found_though_its_mapping_leads_there() -> None:
+    link = copied(MANY, KEYED)
+    (name,) = [name for name in ("keyed/0", "keyed/1", "keyed/2") if len(link.there.get(name, ())) >= 2][:1]
+    other = next(one for one in ("keyed/0", "keyed/1", "keyed/2") if one != name)
+    moved = link.there[name].pop()
+    there = link.there.setdefault(other, [])
+    there.append(moved)
+    at, runs = (
+        topic_and_partition(name)[1],
+        {one.partition: one for one in link.mappings[0].routed if one.topic == "keyed"},
+    )
+    offset = runs[at].runs.pop()[0]
+    of = topic_and_partition(other)[1]
+    routed = [one for one in link.mappings[0].routed if (one.topic, one.partition) != ("keyed", of)]
+    its = sorted([*(runs[of].runs if of in runs else []), [offset, len(there) - 1, 1]])
+    link.mappings[0] = replace(link.mappings[0], routed=(*routed, Routed("keyed", its, of)))
+    wrong = found(checked(link))
+    assert wrong.keys() == {name, other} and "lost" in wrong[name]
+
+
+def test_what_nobody_has_mapped_into_a_partition_of_keys_is_found_once() -> None:
+    link = copied(MANY, KEYED)
+    name = next(name for name in link.there if name.startswith("keyed/"))
+    link.there[name].append((b"stray", b"x", None, 5))
+    assert found(checked(link)) == {name: {"foreign": (1, None, len(link.there[name]) - 1)}}
 
 
 def test_what_was_counted_is_told_of_each_topic() -> None:
@@ -244,6 +309,7 @@ def test_records_of_a_topic_in_another_order_are_found() -> None:
 
 def test_a_mapping_that_does_not_tell_of_one_topic_is_found() -> None:
     link = copied(SOME, LINKED)
+    link.versions = {2: BY_A}
     link.mappings = [replace(link.mappings[0], routed=link.mappings[0].routed[1:])]
     assert found(checked(link)) == {"de": {"mapping": (3, 0, None)}}
 

@@ -52,6 +52,13 @@ def test_where_it_decides_nothing_is_known(stage: dict[str, Any]) -> None:
     assert masked_parts(flow(stage, HMAC), {}) == {"value"}
 
 
+def test_a_key_that_chooses_the_partition_decides() -> None:
+    spread = {"route": {"topic": "a", "partition": {"hash": 2}}}
+    with pytest.raises(LookupError):
+        masked_parts(flow(ON_KEY, spread), {})
+    assert masked_parts(flow(HMAC, spread), {}) == {"value"}
+
+
 def test_a_field_may_have_been_moved() -> None:
     asked = {"filter": {"keep": {"value.mail": {"prefix": "a"}}}}
     assert masked_parts(flow(HMAC, asked), {}) == {"value"}
