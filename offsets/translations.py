@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from common.kafka.client import clients
 from common.link.control_log import ControlLog
 from common.partitions import PartitionName
-from common.pipeline.route_names import routed_topics
+from common.pipeline.route_names import spread_over
 from common.ports import Deadline
 from offsets import two_way
 from offsets.held_ends import HeldEnds
@@ -75,11 +75,9 @@ class Translations:
     def is_spread(self, topic: str, route: str) -> bool:
         """Whether a version of the pipeline takes records of a topic to partitions of another by their keys,
         now or before."""
-        link = self.settings.application_name
         versions = self.control.state.pipelines.copy().values() if route else ()
-        return any(
-            routed_topics(version.definition, topic, link).get(route) is not None for version in versions
-        )
+        definitions = (version.definition for version in versions)
+        return spread_over(definitions, topic, self.settings.application_name, route) > 0
 
     def partition(self, at: PartitionName, route: str = "") -> PartitionIndex | None:
         """What is known of a source partition, under its topic's present id; None if it is not copied yet.

@@ -4,7 +4,8 @@ which takes its time to be imported. Pure."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -43,7 +44,8 @@ def topic_and_partition(place: str) -> tuple[str, int | None]:
     return check_topic_name(topic), int(partition) if slash else None
 
 
-def routed_topics(definition: str, topic: str, link: str) -> dict[str, int | None]:
+@lru_cache(maxsize=4096)
+def routed_topics(definition: str, topic: str, link: str) -> Mapping[str, int | None]:
     """Where a pipeline of this definition may take records of a source topic instead of the link's own
     destination; of each, over how many partitions by their keys, None: to those of the same number."""
     flow: dict[str, Any] = next(
@@ -55,6 +57,12 @@ def routed_topics(definition: str, topic: str, link: str) -> dict[str, int | Non
         if "route" in stage
         for template in _templates(stage["route"])
     }
+
+
+def spread_over(definitions: Iterable[str], topic: str, link: str, destination: str) -> int:
+    """Over how many partitions of a destination these versions take records of a source topic by their keys,
+    at most; 0: none does."""
+    return max((routed_topics(each, topic, link).get(destination) or 0 for each in definitions), default=0)
 
 
 def _count(route: dict[str, Any]) -> int | None:

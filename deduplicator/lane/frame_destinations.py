@@ -5,6 +5,7 @@ stage of the pipeline takes some to. Makes nothing and writes nothing: the drive
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 from common.app.lane_term import LaneTerm
 from common.errors import FrameError
@@ -38,7 +39,7 @@ class FrameDestinations:
         self._transaction = transaction
         self._blocked = blocked
         self._unavailable = unavailable
-        self._named: dict[tuple[int, str], dict[str, int | None]] = {}
+        self._named: dict[tuple[int, str], Mapping[str, int | None]] = {}
         """By the number of a pipeline and a source topic, where its stages take records of the topic, and
         over how many partitions by their keys."""
 
@@ -126,7 +127,7 @@ class FrameDestinations:
             version = self._term.state.pipelines.get(frame.pipeline)
             if version is None:
                 version = self._term.control.refresh(Deadline(CALL_S)).pipelines.get(frame.pipeline)
-            named = dict[str, int | None]()
+            named: Mapping[str, int | None] = {}
             if version is not None:
                 named = routed_topics(version.definition, frame.topic, self._transaction.plan.link)
             self._named[at] = named

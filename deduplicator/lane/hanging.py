@@ -24,7 +24,7 @@ from common.link import offset_mappings
 from common.link.control_state import Control
 from common.link.partitioning import partitions_of
 from common.partitions import PartitionName
-from common.pipeline.route_names import routed_topics
+from common.pipeline.route_names import spread_over
 from common.ports import Deadline
 from deduplicator.lane.fencing import FencingProducer
 from deduplicator.lane.recovery import Recovered, read_mappings
@@ -61,10 +61,11 @@ def own_destinations(
         origin = origins[key].offset if key in origins else -1
         return not found.complete or found.next.get(key, -1) > origin
 
+    versions = [version.definition for version in state.pipelines.copy().values()]
     for topic_id, destination in state.all_destinations():
         source, partitions = topics[topic_id].topic, destination.partitions
         is_route = (topic_id, destination.topic) in state.routes
-        if count := _spread_over(state, plan.link, source, destination.topic) if is_route else 0:
+        if count := spread_over(versions, source, plan.link, destination.topic) if is_route else 0:
             # From each partition of the source into each of these.
             mine = partitions_of(source, topics[topic_id].partitions, partition, plan.staging_partitions)
             any_delivered = any(delivered(topic_id, number) for number in mine)
@@ -76,16 +77,6 @@ def own_destinations(
     if state.dead_letters is not None:
         own[state.dead_letters.topic, partition] = True
     return own
-
-
-def _spread_over(state: Control, link: str, source: str, destination: str) -> int:
-    """Over how many partitions of a destination a version of the pipeline takes records by their keys, now or
-    before; 0: none does."""
-    counts = [
-        routed_topics(version.definition, source, link).get(destination)
-        for version in state.pipelines.copy().values()
-    ]
-    return max([0, *(count for count in counts if count is not None)])
 
 
 def close_hanging(

@@ -39,14 +39,8 @@ COUNTRIES = ("DE", "FR", "IT", "DE")
 
 @pytest.fixture(scope="module")
 def clusters() -> Iterator[tuple[str, str]]:
-    source, target = Cluster(), Cluster()
-    try:
-        source.start()
-        target.start()
+    with Cluster() as source, Cluster() as target:
         yield source.bootstrap_servers, target.bootstrap_servers
-    finally:
-        target.stop()
-        source.stop()
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from confluent_kafka import Producer
 from common.link.halt_reasons import HaltReason
 from offsets.group_offsets import GroupKey
 from tests.conftest import Names
+from tests.integration import test_routes
 from tests.integration.test_offsets import commit, committed, group_offsets, once, run
 from tests.integration.test_pipelines import dies_in_transactions, verified
 from tests.integration.test_routes import delivered
@@ -31,19 +33,12 @@ flows:
       - filter: {drop: {test: true}}
       - route: {cases: [{when: {country: DE}, topic: '{topic}.de'}], else: '{topic}.rest', partition: {hash: 6}}
 """
-COUNTRIES = ("DE", "FR", "IT", "DE")
 
 
 @pytest.fixture(scope="module")
 def clusters() -> Iterator[tuple[str, str]]:
-    source, target = Cluster(), Cluster()
-    try:
-        source.start()
-        target.start()
+    with Cluster() as source, Cluster() as target:
         yield source.bootstrap_servers, target.bootstrap_servers
-    finally:
-        target.stop()
-        source.stop()
 
 
 @pytest.fixture
@@ -58,12 +53,9 @@ def link_of(clusters: tuple[str, str], name: str, file: Path, **more: str) -> Li
 
 
 def event(number: int, partition: int) -> Record:
-    """Each seventh is left out, each eleventh no JSON; each thirteenth has no key."""
-    value = b'{"n":%d,"country":"%s","test":%s}' % (
-        number, COUNTRIES[number % 4].encode(), b"true" if number % 7 == 0 else b"false",
-    )  # fmt: skip
+    """As test_routes has them, with keys that come again; each thirteenth has none."""
     key = None if number % 13 == 0 else b"key-%d" % (number % 40)
-    return Record(b"{" if number % 11 == 0 else value, key, partition, headers=[("h", b"1")])
+    return replace(test_routes.event(number, partition), key=key)
 
 
 def chosen(server: str, topic: str, keys: set[bytes], partitions: int) -> dict[bytes, int]:
