@@ -40,6 +40,9 @@ def entry(
     except click.Abort:
         _fail("interrupted", INTERRUPTED)
     except Exception as error:
+        if isinstance(error, SystemError) and isinstance(error.__cause__, KeyboardInterrupt):
+            # In the middle of one of the client library's calls: common.ports.pending.
+            _fail("interrupted", INTERRUPTED)
         if not _from_kafka(error):
             raise
         # A cluster's word, not a bug; where it came up is for who looks for one.

@@ -16,8 +16,9 @@ from contextvars import copy_context
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import Consumer
 
+from common.ports.pending import as_raised
 from common.ports.reconnecting_admin import AdminClient
 
 __all__ = [
@@ -40,20 +41,11 @@ Condition = threading.Condition
 
 
 class Producer(confluent_kafka.Producer):
-    """The client's, of which what ends it comes as the same KafkaException from every call.
-
-    confluent_kafka 2.16 leaves that exception pending while `flush` hands out the reports that come after it:
-    Python then takes the first callback for a function that returned a result and an exception, and raises
-    SystemError because of the first.
-    """
+    """The client's, of which what ends it comes as the same KafkaException from every call."""
 
     def flush(self, *args: Any) -> int:
-        try:
+        with as_raised():
             return super().flush(*args)
-        except SystemError as error:
-            if isinstance(error.__cause__, KafkaException):
-                raise error.__cause__ from None
-            raise
 
 
 def thread(target: Callable[[], None], name: str) -> threading.Thread:

@@ -18,6 +18,8 @@ from typing import Any
 import confluent_kafka.admin
 from confluent_kafka import KafkaError, KafkaException
 
+from common.ports.pending import as_raised
+
 log = logging.getLogger(__name__)
 
 UNANSWERED_S = 8.0
@@ -80,7 +82,8 @@ class AdminClient:
             client, answers = self._current()
             asked = time.monotonic()
             try:
-                answer = getattr(client, name)(*args, **options)
+                with as_raised():
+                    answer = getattr(client, name)(*args, **options)
             except KafkaException as error:
                 answers.heard(asked, time.monotonic(), error)
                 raise

@@ -13,18 +13,22 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 
+from common.kafka.wire.batch_consumer import BatchConsumer
 from common.link.control_kinds import Identity, Leader, SourceTopic, encode
 from common.link.control_records import DEDUPLICATOR, REPLICATOR
 from common.link.lane_counters import Counters
 from common.link.lane_work import Work
 from common.link.link_status import SILENT_MS
+from common.ports import Deadline
 from tests.conftest import Kafka, Names
 from tests.support.brokers import Record, create_topic, delete_records, produce, read_all
 from tests.support.guarded import variables
 from tests.support.harness import Link, eventually
 from tests.support.secured import Right, SecuredCluster
 from verbatim.commands.links import WIDTH
+from verbatim.links import tails
 from verbatim.main import cli
 
 TARGET_ONLY = "KAFKA_CLUSTERS_DESTINATION_"
@@ -201,8 +205,10 @@ def test_links_whose_topics_have_other_names_are_read_or_at_least_named(
 
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize(("many", "turns"), [pytest.param(50, 200, marks=pytest.mark.whole), (10, 20)])
-def test_many_links_are_read_in_a_few_seconds(target: Kafka, names: Names, many: int, turns: int) -> None:
-    """Promise: control topics are read side by side, not one after the other."""
+def test_many_links_are_read_within_one_calls_time(
+    target: Kafka, names: Names, many: int, turns: int
+) -> None:
+    """Promise: many links are seen by one call, which tells of each whose end it did not reach in time."""
     at = target.bootstrap_servers
 
     def make(number: int) -> str:
@@ -230,12 +236,35 @@ def test_many_links_are_read_in_a_few_seconds(target: Kafka, names: Names, many:
 
     with ThreadPoolExecutor(4) as pool:
         made = list(pool.map(make, range(many)))
-    begun = time.monotonic()
     found = rows(at, names)
-    took_s = time.monotonic() - begun
-    print(f"{many} links in {took_s:.2f} s")
     assert sorted(found) == made
     for row in found.values():
         assert (row["topics"], row["partitions"], row["lag"]) == (100, 400, 0), row["why"]
     assert len(read_all(at, f"{made[0]}.positions")[0]) > 0
-    assert took_s < 10
+
+
+def test_topics_are_read_side_by_side(target: Kafka, names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Promise: all are asked for before any is waited for."""
+    at, order = target.bootstrap_servers, list[str]()
+
+    class Consumer(BatchConsumer):
+        def assign(self, positions: Any) -> None:
+            order.extend("assigned" for _ in positions)
+            super().assign(positions)
+
+        def read(self, timeout_s: float) -> Any:
+            order.append("read")
+            return super().read(timeout_s)
+
+    monkeypatch.setattr(tails, "BatchConsumer", Consumer)
+    topics = [f"{names.link}.tail-{i}" for i in range(4)]
+    for topic in topics:
+        create_topic(at, topic, 1)
+        produce(at, topic, [Record(b"one")])
+    admin = AdminClient({"bootstrap.servers": at})
+    found, failed = tails.read({"bootstrap.servers": at}, admin, topics, None, Deadline(20))
+    assert not failed
+    assert {(name, entry.value) for name, entries in found.items() for entry in entries} == {
+        (t, b"one") for t in topics
+    }
+    assert order[:5] == ["assigned"] * 4 + ["read"]

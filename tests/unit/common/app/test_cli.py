@@ -156,7 +156,18 @@ def test_what_a_cluster_says_is_one_line_and_no_bug(capsys: pytest.CaptureFixtur
     assert re.fullmatch(r"error: Kafka: \S*.*INVALID_CONFIG.*a b.*\n", capsys.readouterr().err)
 
 
+def test_an_interruption_in_the_middle_of_a_clients_call_is_one_too(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    error = SystemError("<built-in method> returned a result with an exception set")
+    error.__cause__ = KeyboardInterrupt()
+    assert ended(failing(error)) == INTERRUPTED
+    assert capsys.readouterr().err == "error: interrupted\n"
+
+
 def test_a_bug_keeps_its_traceback() -> None:
+    with pytest.raises(SystemError):
+        entry(failing(SystemError()), [])
     with pytest.raises(ZeroDivisionError):
         entry(failing(ZeroDivisionError()), [])
 
