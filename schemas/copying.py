@@ -300,11 +300,13 @@ class Copying:
         """The id at the target, once: the first one counts. Whether that is yet to be done. Raises
         SchemaMismatch."""
         key = SchemaId(version.context, version.id)
-        mapped = Mapped(found.id, version.schema.sha256, version.schema.references)
+        mapped = Mapped(found.id, version.schema.sha256, version.schema.references, version.schema.avro)
         known = self._map.ids.get(key)
         if known is not None and known.sha256 != mapped.sha256:
             raise mismatch(f"{self.source}: subject {version.subject}, id {version.id}", key, known, False)
-        if known is None and self._writing is not None:
+        if (known is None or known.avro is None) and self._writing is not None:
+            # A record of a release that wrote no texts gets its own: all else stays as the first one has it.
+            mapped = mapped if known is None else replace(known, avro=mapped.avro)
             self._writing.append([encode_id(key, mapped)])
         return known is None and self._writing is None
 

@@ -13,6 +13,9 @@ from common.link.schema_map import Reference
 AVRO = "AVRO"
 """What a schema is of which no type is said."""
 DEFAULT_CONTEXT = "."
+MOST_TEXT_BYTES = 1 << 18
+"""Of an Avro schema, so many at most are written down for those who read records: a record of the map has
+its place in a message of the broker's default size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,12 @@ class Schema:
     def sha256(self) -> str:
         """Of type and canonical text, in hex."""
         return hashlib.sha256(f"{self.type}\n{self.canonical}".encode()).hexdigest()
+
+    @property
+    def avro(self) -> str:
+        """The canonical text, for those who read records; empty where it is no Avro, or too long."""
+        text = self.canonical if self.type == AVRO else ""
+        return text if len(text.encode()) <= MOST_TEXT_BYTES else ""
 
     def differences(self, other: Schema) -> list[str]:
         """What of the other is not the same, in words."""

@@ -3,12 +3,13 @@ be put back. Pure.
 
 The topic is compacted. A key is either a schema id of the source, with its context, or a subject of the
 target whose compatibility level (and mode) is another one while versions are copied into it. Of an id the
-first record counts, for good: what has been rewritten by it stays readable.
+first record counts, for good: what has been rewritten by it stays readable. Only a text that it lacks may
+come later.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import orjson
@@ -36,11 +37,13 @@ class Reference(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Mapped:
     """`target`: the schema's id there. `sha256`: in hex, of its text in the form that registries agree on
-    (schemas/model.py); `references`: as they are at the source."""
+    (schemas/model.py); `references`: as they are at the source. `avro`: an Avro schema's text in that form;
+    empty for one of another type, or too long to be written down; None: a release wrote it that did not."""
 
     target: int
     sha256: str
     references: tuple[Reference, ...] = ()
+    avro: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +56,14 @@ class Restore:
 
 def encode_id(key: SchemaId, mapped: Mapped) -> tuple[bytes, bytes]:
     """Key and value of the record."""
-    value = {
+    value: dict[str, Any] = {
         "v": VERSION,
         "target": mapped.target,
         "sha256": mapped.sha256,
         "references": [reference._asdict() for reference in mapped.references],
     }
+    if mapped.avro is not None:
+        value["avro"] = mapped.avro
     return orjson.dumps(key._asdict()), orjson.dumps(value)
 
 
@@ -98,6 +103,11 @@ class SchemaMap:
         found = self.ids.get(SchemaId(context, schema_id))
         return None if found is None else found.target
 
+    def avro(self, context: str, schema_id: int) -> Mapped | None:
+        """An Avro schema's text and references; None: not known yet."""
+        found = self.ids.get(SchemaId(context, schema_id))
+        return None if found is None or found.avro is None else found
+
     def _restore(self, subject: str, v: Any) -> None:
         if v is None:
             self.restores.pop(subject, None)
@@ -110,11 +120,15 @@ class SchemaMap:
             Reference(_text(r["name"]), _text(r["subject"]), _number(r["version"], least=-1))
             for r in v["references"]
         )
-        found = Mapped(_number(v["target"]), _text(v["sha256"]), references)
-        if self.ids.setdefault(key, found) != found:
+        avro = None if v.get("avro") is None else _text(v["avro"])
+        found = Mapped(_number(v["target"]), _text(v["sha256"]), references, avro)
+        first = self.ids.setdefault(key, found)
+        if replace(first, avro=avro) != found:
             self.disputed.add(key)
-        else:
-            self.disputed.discard(key)
+            return
+        self.disputed.discard(key)
+        if first.avro is None:
+            self.ids[key] = found
 
 
 def _text(value: Any) -> str:

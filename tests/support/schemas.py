@@ -92,4 +92,4 @@ def told(lines: list[Line]) -> list[tuple[str, int | None, int | None, str]]:
 
 
 def mapped(source_id: int, target_id: int, schema: Schema) -> tuple[SchemaId, Mapped]:
-    return SchemaId(".", source_id), Mapped(target_id, schema.sha256, schema.references)
+    return SchemaId(".", source_id), Mapped(target_id, schema.sha256, schema.references, schema.avro)

@@ -224,6 +224,7 @@ SCHEMA = (
     schema_map.SchemaId(".eu", 7),
     schema_map.Mapped(12, "ab" * 32, (schema_map.Reference("a.proto", ":.eu:a", -1),)),
 )
+SCHEMA_WITH_TEXT = schema_map.SchemaId(".", 8), schema_map.Mapped(13, "cd" * 32, avro='{"type":"string"}')
 RESTORES = [
     ("orders-value", schema_map.Restore("FULL", "READWRITE")),
     ("other", schema_map.Restore("NONE")),
@@ -280,6 +281,10 @@ WRITTEN: dict[str, Callable[[], list[dict[str, Any]]]] = {
     "schemas": lambda: [
         {"key": key.decode(), "value": value and value.decode()}
         for key, value in [schema_map.encode_id(*SCHEMA), *(schema_map.encode_restore(*of) for of in RESTORES)]
+    ],
+    "schemas-text": lambda: [
+        {"key": key.decode(), "value": value.decode()}
+        for key, value in [schema_map.encode_id(*SCHEMA_WITH_TEXT)]
     ],
     "frames-1": lambda: [
         _frame_line(of, frame.pack(_ROWS).to_pybytes() if of.count else b"") for of in FRAMES
@@ -360,9 +365,11 @@ def test_golden_mappings_positions_and_group_offsets_are_read() -> None:
 
 def test_golden_schemas_are_read() -> None:
     found = schema_map.SchemaMap()
-    for line in _golden("schemas"):
+    for line in [*_golden("schemas"), *_golden("schemas-text")]:
         found.apply(line["key"].encode(), line["value"] and line["value"].encode())
-    assert found.ids == dict([SCHEMA]) and found.restores == {n: r for n, r in RESTORES if r is not None}
+    assert found.ids == dict([SCHEMA, SCHEMA_WITH_TEXT]) and found.restores == {
+        n: r for n, r in RESTORES if r is not None
+    }
 
 
 def test_golden_frames_are_read() -> None:

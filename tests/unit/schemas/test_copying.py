@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -402,3 +403,21 @@ def test_a_registry_that_is_not_there_ends_the_round_and_is_worth_another_try(
     with pytest.raises(RegistryError, match=r"registry 127.0.0.1:1 \(target\): .*can't be reached") as caught:
         Pair(source.url, "http://127.0.0.1:1").round()
     assert caught.value.retriable
+
+
+def test_texts_of_avro_are_written_down_and_those_that_a_release_left_out_come_later(
+    source: StandIn, pair: Pair
+) -> None:
+    registry = client(source.url)
+    schema = avro("A", "a")
+    registry.register("a", schema)
+    registry.register("j", Schema('{"type": "object"}', "JSON"))
+    registry.register("long", Schema(record("L", *(f"f{n}" for n in range(10_000)))))
+    key, known = mapped(1, 2, schema)
+    # As it was before: what it says of the id stays so.
+    pair.log.append([encode_id(key, replace(known, avro=None))], None)  # type: ignore[arg-type]
+    for _ in range(2):
+        pair.round()
+        assert pair.log.map.ids[key] == known and known.avro == schema.canonical
+        assert [m.avro for m in pair.log.map.ids.values()] == [schema.canonical, "", ""]
+        assert sum(b'"id"' in key for key, _ in pair.log.records) == 4

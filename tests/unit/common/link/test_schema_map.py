@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from common.errors import StateError
@@ -26,6 +28,18 @@ def test_the_first_record_of_an_id_counts_and_a_later_one_is_disputed_until_the_
     assert found.ids == {KEY: MAPPED}
 
 
+def test_a_text_may_come_later_and_is_not_lost_again() -> None:
+    found = SchemaMap()
+    found.apply(*encode_id(KEY, MAPPED))
+    assert found.avro(*KEY) is None
+    whole = replace(MAPPED, avro='{"type":"string"}')
+    for mapped in (whole, MAPPED):
+        found.apply(*encode_id(KEY, mapped))
+        assert found.ids == {KEY: whole} and found.avro(*KEY) == whole and not found.disputed
+    found.apply(*encode_id(KEY, replace(whole, target=13)))
+    assert found.ids == {KEY: whole} and found.disputed == {KEY}
+
+
 def test_what_is_to_be_put_back_is_known_until_it_is() -> None:
     found = SchemaMap()
     found.apply(*encode_restore("orders-value", Restore("FULL", "READWRITE")))
@@ -43,6 +57,7 @@ def test_what_is_to_be_put_back_is_known_until_it_is() -> None:
         (b"no json", b"{}"),
         (b"{}", b'{"v":1}'),
         (encode_id(KEY, MAPPED)[0], b'{"v":1,"target":"12","sha256":"","references":[]}'),
+        (encode_id(KEY, MAPPED)[0], b'{"v":1,"target":12,"sha256":"","references":[],"avro":{}}'),
         (encode_id(KEY, MAPPED)[0], b'{"v":2}'),
         (b'{"subject":"a"}', b'{"v":1}'),
     ],
