@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,9 @@ import pyarrow as pa
 from common.pipeline.columns import Column, Flags, Ints, replaced
 from common.pipeline.header_column import HeaderColumn
 from common.pipeline.paths import Side
+
+if TYPE_CHECKING:
+    from common.pipeline.avro_values import Schemas
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,8 @@ class Batch:
     origin: Origin
     arrived_sizes: Ints | None = None
     """Bytes of key and value as they were before the first stage; None: as they are."""
+    schemas: Schemas | None = None
+    """Of keys and values that are Avro."""
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, Discriminator, Field, Tag, model_validator
 
 from common.pipeline.options import Expression, Model, PathText, located, wrong
-from common.pipeline.paths import Kind, Path, parse
+from common.pipeline.paths import SIDES, Kind, Path, Side, parse
 
-Format = Literal["bytes", "json"]
+Format = Literal["bytes", "json", "avro"]
 Scalar = bool | int | float | str | None
 
 
@@ -76,9 +76,15 @@ class Formats(Model):
     """What keys and values are."""
 
     key: Format = "bytes"
-    """what keys are: `json`, or `bytes`, which conditions compare as text"""
+    """what keys are: `json`; `avro`, with a schema's id in front; or `bytes`, which conditions compare as
+    text"""
     value: Format = "bytes"
     """what values are"""
+
+    @property
+    def avro(self) -> list[Side]:
+        """The sides that are Avro."""
+        return [side for side in SIDES if getattr(self, side) == "avro"]
 
     def kind(self, path: Path) -> Kind:
         """Raises PydanticCustomError where the path looks into what is not JSON."""
@@ -86,7 +92,7 @@ class Formats(Model):
             return "number"
         if path.root == "header":
             return "text"
-        if (self.key if path.root == "key" else self.value) == "json":
+        if (self.key if path.root == "key" else self.value) in ("json", "avro"):
             return "json"
         if path.steps:
             raise wrong(f"{path} looks into the {path.root}: say {path.root}: json in the flow")

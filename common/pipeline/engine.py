@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from common.pipeline import own_code
+from common.pipeline.avro_values import Schemas, Texts, no_texts, waiting
 from common.pipeline.batch import Batch, Broken, Done, Origin, Run, flags
 from common.pipeline.columns import Flags
 from common.pipeline.conditions import alternatives
@@ -108,7 +109,12 @@ class ReadyFlow:
     """A flow, its expressions compiled and its shapes known."""
 
     def __init__(
-        self, flow: Flow, number: int, keys: Mapping[str, bytes], targets: Targets = unknown
+        self,
+        flow: Flow,
+        number: int,
+        keys: Mapping[str, bytes],
+        targets: Targets = unknown,
+        texts: Texts = no_texts,
     ) -> None:
         """`number`: which one it is, for messages. Raises SettingsError."""
         self.looks_only = all(stage.name in LOOK for stage in flow.stages)
@@ -123,6 +129,10 @@ class ReadyFlow:
             )
             for at, stage in enumerate(flow.stages, 1)
         ]
+        self._schemas: Schemas | None = None
+        if flow.avro:
+            self._schemas = Schemas(texts, flow.context)
+            self._stages.insert(0, _Ready("Avro", waiting(self._schemas, flow.avro), None))
         self._route = flow.stages[-1].route
         asked = [c for s in flow.stages for c in (s.when, s.filter and (s.filter.keep or s.filter.drop)) if c]
         asked += [] if self._route is None else [case.when for case in self._route.cases or ()]
@@ -145,7 +155,7 @@ class ReadyFlow:
         failures: list[Failure] = []
         waits: list[Failure] = []
         to = None
-        batch = Batch(rows, origin)
+        batch = Batch(rows, origin, schemas=self._schemas)
         if self._asks_for_size:
             batch = replace(batch, arrived_sizes=batch.sizes)
         for stage in self._stages:
@@ -186,13 +196,20 @@ class ReadyFlow:
 
 
 class Engine:
-    """A pipeline with its keys, and who knows the ids of schemas at the target. `code`: what is run that is
-    not the pipeline's own, by name, and what tells it from another of that name."""
+    """A pipeline with its keys, and who knows the ids of schemas at the target and their texts. `code`:
+    what is run that is not the pipeline's own, by name, and what tells it from another of that name."""
 
-    def __init__(self, pipeline: Pipeline, keys: Mapping[str, bytes], targets: Targets = unknown) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        keys: Mapping[str, bytes],
+        targets: Targets = unknown,
+        texts: Texts = no_texts,
+    ) -> None:
         """Raises SettingsError."""
         flows = [
-            (flow, ReadyFlow(flow, number, keys, targets)) for number, flow in enumerate(pipeline.flows, 1)
+            (flow, ReadyFlow(flow, number, keys, targets, texts))
+            for number, flow in enumerate(pipeline.flows, 1)
         ]
         self.code = {name: told for _, ready in flows for name, told in ready.code.items()}
 

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from functools import partial
 from itertools import pairwise
 from typing import Any, cast
 
@@ -19,11 +20,12 @@ import msgspec
 import numpy as np
 
 from common.kafka.wire.records import Item
+from common.pipeline.avro_values import AvroShape
 from common.pipeline.batch import Batch
 from common.pipeline.columns import Flags
 from common.pipeline.conditions import Conditions, Formats, Operators, Scalar, alternatives
 from common.pipeline.json_fields import EMPTY, Found, Shape
-from common.pipeline.paths import Path, Side, parse
+from common.pipeline.paths import Path, Side, Step, parse
 
 Holds = Callable[[Any], bool]
 _text = msgspec.json.Decoder(str).decode
@@ -79,23 +81,40 @@ class Judge:
                 make = {"json": _of_json, "text": _of_text, "number": _of_numbers}[kind]
                 checks.append(_Check(path, at, _all(list(make(test))), absent))
             self._alternatives.append(checks)
-        self._shapes = {
-            cast("Side", side): Shape(found, once=False) for side, found in steps.items() if found
+        self._shapes: dict[Side, Callable[[Batch], tuple[list[Found], dict[int, str]]]] = {
+            cast("Side", side): _shape(cast("Side", side), found, formats)
+            for side, found in steps.items()
+            if found
         }
 
     def __call__(self, batch: Batch) -> tuple[Flags, dict[int, str]]:
         """Which rows they hold for, and which could not be looked at, why."""
-        looked = {side: shape.look(batch.side(side)) for side, shape in self._shapes.items()}
-        bad = {row: f"the {side} {why}" for side, one in looked.items() for row, why in one.bad.items()}
+        looked = {side: look(batch) for side, look in self._shapes.items()}
+        bad = {row: f"the {side} {why}" for side, (_, one) in looked.items() for row, why in one.items()}
         held = np.zeros(len(batch), np.bool_)
         for checks in self._alternatives:
             one = np.ones(len(batch), np.bool_)
             for check in checks:
-                found = None if check.at < 0 else looked[cast("Side", check.path.root)].found[check.at]
+                found = None if check.at < 0 else looked[cast("Side", check.path.root)][0][check.at]
                 holds = _judged(check, batch, found)
                 one &= ~holds if check.absent else holds
             held |= one
         return held, bad
+
+
+def _shape(
+    side: Side, paths: list[tuple[Step, ...]], formats: Formats
+) -> Callable[[Batch], tuple[list[Found], dict[int, str]]]:
+    """What looks at the paths of a side: what is there, and rows that are bad."""
+    if side in formats.avro:
+        return partial(AvroShape(paths).found, side=side)
+    shape = Shape(paths, once=False)
+
+    def look(batch: Batch) -> tuple[list[Found], dict[int, str]]:
+        looked = shape.look(batch.side(side))
+        return looked.found, looked.bad
+
+    return look
 
 
 def _judged(check: _Check, batch: Batch, found: Found | None) -> Flags:

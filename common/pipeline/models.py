@@ -25,6 +25,7 @@ MOST_TOLERATED = 1000
 """Which these are goes with each position that the replicator writes down."""
 
 
+DEFAULT_CONTEXT = "."
 DEFINED = {"of": "a definition"}
 """Context of the validation of what was a file once: it says nothing of registries."""
 
@@ -117,10 +118,18 @@ class Flow(Formats):
         for number, stage in enumerate(self.stages):
             with located("stages", number):
                 stage.check(self)
+                if self.avro and not stage.fits_avro:
+                    raise wrong(f"not built for Avro: {', '.join(self.avro)} of this flow", stage.name)
                 if stage.route is not None and number < len(self.stages) - 1:
                     raise wrong("comes last: no stage stands behind it", "route")
         check_wire(self.wire, {"key": self.key, "value": self.value}, [stage.name for stage in self.stages])
         return self
+
+    @property
+    def context(self) -> str:
+        """The context of the registry in which ids in front of keys and values are."""
+        ids = [stage.schema_ids for stage in self.stages if stage.schema_ids is not None]
+        return ids[0].context if ids else DEFAULT_CONTEXT
 
     def takes(self, topic: str) -> bool:
         return takes(self.topics, topic)
@@ -204,6 +213,9 @@ class Pipeline(Model):
             raise wrong("is missing: say where the schemas are", "registries")
         if self.schemas is None and info.context is not DEFINED:
             for f, flow in enumerate(self.flows):
+                if flow.avro:
+                    what = "is read by what `schemas` writes down: say schemas"
+                    raise wrong(what, "flows", f, flow.avro[0])
                 for s, stage in enumerate(flow.stages):
                     if stage.schema_ids is not None:
                         what = "takes what `schemas` writes down: say schemas"

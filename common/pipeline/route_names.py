@@ -75,6 +75,11 @@ def has_stage(definition: str, name: str) -> bool:
     return any(name in stage for flow in orjson.loads(definition)["flows"] for stage in flow["stages"])
 
 
+def reads_avro(definition: str) -> bool:
+    """Whether keys or values of a flow of this definition are Avro."""
+    return any("avro" in (flow.get("key"), flow.get("value")) for flow in orjson.loads(definition)["flows"])
+
+
 def _templates(route: dict[str, Any]) -> Iterator[str]:
     yield from (route[name] for name in ("topic", "else") if name in route)
     yield from (case["topic"] for case in route.get("cases", ()))

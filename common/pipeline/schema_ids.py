@@ -50,7 +50,7 @@ def _mapped(done: Done, side: Side, options: SchemaIds, targets: Targets) -> Don
     batch = done.batch
     column = batch.side(side)
     there = np.ones(len(batch), np.bool_) if column.present is None else column.present
-    rows, places = _in_front(column, there & ~_named_by_header(batch, side))
+    rows, places = in_front(column, there & ~_named_by_header(batch, side))
     if options.on_unframed == "halt" and len(rows) < np.count_nonzero(there):
         reason = f"the {side} has no schema's id in front of it (docs: guides/schemas#ids-in-records)"
         bad = np.setdiff1d(np.flatnonzero(there), rows)
@@ -79,7 +79,7 @@ def _mapped(done: Done, side: Side, options: SchemaIds, targets: Targets) -> Don
     return replace(done, batch=batch.with_side(side, Column(written.data, column.bounds, column.present)))
 
 
-def _in_front(column: Column, looked_at: Flags) -> tuple[Ints, Ints]:
+def in_front(column: Column, looked_at: Flags) -> tuple[Ints, Ints]:
     """The rows with an id in front, and the places of its four bytes in each."""
     rows = np.flatnonzero(looked_at & (np.diff(column.bounds) >= FRAMED))
     places = column.bounds[rows][:, None] + np.arange(FRAMED)

@@ -332,6 +332,14 @@ class Stage(Model):
         names = ((info.alias or name, getattr(self, name)) for name, info in type(self).model_fields.items())
         return next((name for name, options in names if name != "when" and options is not None), "")
 
+    @property
+    def fits_avro(self) -> bool:
+        """Whether it reads Avro, or looks at headers only."""
+        from_header = [path.startswith("header.") for path in (self.key, self.timestamp) if path is not None]
+        return self.name in ("filter", "mask", "headers", "schema-ids", "route") or all(from_header) != (
+            not from_header
+        )
+
     def check(self, formats: Formats) -> None:
         if not self.name:
             raise wrong("which stage?")

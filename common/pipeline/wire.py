@@ -61,5 +61,5 @@ def check_wire(wire: Wire | None, formats: dict[str, str], stages: Sequence[str]
         if name != "route":
             raise wrong(f"comes last, but for route; {name} stands behind it", *where)
     for side, form in formats.items():
-        if getattr(wire, side) is not None and form != "bytes":
+        if getattr(wire, side) is not None and form == "json":
             raise wrong(f"an id stands in front of it, so it is no {form}", side)

@@ -13,6 +13,7 @@ from replicator.lane.through_flow import Flow
 from replicator.lane_plan import PipelinePlan
 
 if TYPE_CHECKING:
+    from common.pipeline.avro_values import Texts
     from common.pipeline.engine import Engine
     from common.pipeline.schema_ids import Targets
     from common.pipeline.tolerating import Tolerated
@@ -25,7 +26,11 @@ class Flows:
         self.number = 0 if plan is None else plan.n
         self.schema_ids = schema_ids
         self._link = link
-        self._engine = None if plan is None or plan.definition == NO_FLOWS else ready(plan, schema_ids.target)
+        self._engine = (
+            None
+            if plan is None or plan.definition == NO_FLOWS
+            else ready(plan, schema_ids.target, schema_ids.avro)
+        )
 
     def of(self, topic: str, partition: int) -> Flow | None:
         """None: no flow takes the topic."""
@@ -47,7 +52,7 @@ class Flows:
         return Tolerated(flow.tolerate, offsets)
 
 
-def ready(plan: PipelinePlan, targets: Targets) -> Engine:
+def ready(plan: PipelinePlan, targets: Targets, texts: Texts) -> Engine:
     """With the keys and modules that this machine has. Raises SettingsError, also where they are others."""
     from common.pipeline.definition import defined, must_be_its_code, must_be_its_keys, read_keys
     from common.pipeline.engine import Engine
@@ -55,6 +60,6 @@ def ready(plan: PipelinePlan, targets: Targets) -> Engine:
     made = defined(plan.definition, plan.keys)
     keys = read_keys(made, os.environ)
     must_be_its_keys(plan.definition, keys)
-    engine = Engine(made, keys, targets)
+    engine = Engine(made, keys, targets, texts)
     must_be_its_code(plan.definition, engine.code)
     return engine

@@ -14,6 +14,7 @@ from common import ports
 from common.errors import VerbatimError
 from common.kafka.client import clients, topics
 from common.link.lane_plan import Config
+from common.link.schema_map import Mapped
 from common.link.schema_map_log import SchemaMapReader
 from common.ports import Deadline
 from replicator.lane_plan import ReplicatorPlan
@@ -51,6 +52,16 @@ class SchemaIds:
         if (found := self.known(context, schema_id)) is None and self.look():
             found = self.known(context, schema_id)
         return found
+
+    def avro(self, context: str, schema_id: int) -> Mapped | None:
+        """The same of an Avro schema's text."""
+        for look in (False, True):
+            if look and not self.look():
+                break
+            found = None if self._reader is None else self._reader.map.avro(context, schema_id)
+            if found is not None:
+                return found
+        return None
 
     def look(self) -> bool:
         """Read on, unless that was done just now; whether it was."""

@@ -12,7 +12,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from common.kafka.wire.records import Header, Item, encode_rows, headers_of
+from common.link.schema_map import Mapped
 from common.pipeline import loading
+from common.pipeline.avro_values import Texts
 from common.pipeline.batch import Origin
 from common.pipeline.definition import definition
 from common.pipeline.engine import Applied, Engine, Outcome
@@ -38,7 +40,7 @@ def pipeline(*stages: Any, **flow: Any) -> Pipeline:
     """Of one flow for all topics, whose values are JSON if it does not say otherwise."""
     flows = [{"topics": [".*"], "value": "json", **flow, "stages": list(stages)}]
     told: dict[str, Any] = {"version": 1, "keys": {"k1": "file:/nowhere"}}
-    if any("schema-ids" in stage for stage in stages):
+    if any("schema-ids" in stage for stage in stages) or "avro" in flow.values():
         told |= {"registries": REGISTRIES, "schemas": {}}
     text = json.dumps({**told, "flows": flows})
     return loading.parse(text, Path("pipeline.yaml"))
@@ -50,12 +52,19 @@ def rows_of(records: Sequence[Given]) -> pa.RecordBatch:
     return encode_rows(offsets, timestamps, [1] * len(records), keys, values, headers)
 
 
-def applied(made: Pipeline, records: Sequence[Given], ids: Ids | None = None) -> Applied:
-    """`ids`: those of schemas at the target."""
+def applied(
+    made: Pipeline, records: Sequence[Given], ids: Ids | None = None, texts: Mapping[int, str] | None = None
+) -> Applied:
+    """`ids`: those of schemas at the target; `texts`: of schemas at the source, by id."""
     known = ids or {}
-    flow = Engine(made, KEYS, lambda *schema: known.get(schema)).flow_of(ORIGIN.topic)
+    flow = Engine(made, KEYS, lambda *schema: known.get(schema), _texts(texts or {})).flow_of(ORIGIN.topic)
     assert flow is not None
     return flow.apply(rows_of(records), ORIGIN)
+
+
+def _texts(texts: Mapping[int, str]) -> Texts:
+    known = {(".", schema_id): Mapped(0, "", (), text) for schema_id, text in texts.items()}
+    return lambda *schema: known.get(schema)
 
 
 def values(made: Pipeline, *given: Item) -> list[Item]:
@@ -73,11 +82,20 @@ def place_of(record: Record) -> str | None:
 
 
 def judged_alike(
-    made: Pipeline, records: Sequence[Given], keys: Mapping[str, bytes] = KEYS, ids: Ids | None = None
+    made: Pipeline,
+    records: Sequence[Given],
+    keys: Mapping[str, bytes] = KEYS,
+    ids: Ids | None = None,
+    texts: Mapping[int, str] | None = None,
 ) -> Applied:
     """Both implementations make the same of the records."""
-    found = applied(made, records, ids)
-    oracle = second.Pipeline.of(definition(made, KEYS, Engine(made, KEYS).code), keys, ids)
+    found = applied(made, records, ids, texts)
+    oracle = second.Pipeline.of(
+        definition(made, KEYS, Engine(made, KEYS).code),
+        keys,
+        ids,
+        {(".", n): (text, False) for n, text in (texts or {}).items()},
+    )
     kept = iter(zip(found.rows.to_pylist(), headers_of(found.rows), found.topics, strict=True))
     failed = {failure.offset: failure for failure in found.failures}
     words = {"kept": {Outcome.KEPT, Outcome.CHANGED}, "tombstone": {Outcome.TOMBSTONE}}

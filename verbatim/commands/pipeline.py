@@ -21,6 +21,7 @@ from common.config.loading import NO_SOURCE
 from common.errors import SettingsError
 from common.log_lines import setup_logging
 from common.pipeline import definition, loading
+from common.pipeline.avro_values import Texts, no_texts
 from common.pipeline.encrypting import Opener
 from common.pipeline.engine import Engine
 from common.pipeline.models import Pipeline
@@ -155,20 +156,23 @@ class _Sample:
 
         link = self._settings.application_name
         rows = newest_records(self._settings, wanted, sample or SAMPLE)
-        targets = self._targets() if any(_maps_ids(p) for p in pipelines) else unknown
-        new = tried(Engine(self._made, self._keys, targets), link, rows)
+        targets, texts = (
+            self._schemas() if any(_asks_for_schemas(p) for p in pipelines) else (unknown, no_texts)
+        )
+        new = tried(Engine(self._made, self._keys, targets, texts), link, rows)
         if against is None:
             return [(one, None, True) for one in new.values()]
-        engine = Engine(pipelines[1], self._keys, targets) if pipelines[1:] else None
+        engine = Engine(pipelines[1], self._keys, targets, texts) if pipelines[1:] else None
         if engine is not None:
             definition.must_be_its_code(self._before, engine.code)
         old = tried(engine, link, rows)
         return [(one, differing(old[topic], one), sample is not None) for topic, one in new.items()]
 
-    def _targets(self) -> Targets:
+    def _schemas(self) -> tuple[Targets, Texts]:
         from schemas.look import map_of
 
-        return map_of(self._settings).target
+        found = map_of(self._settings)
+        return found.target, found.avro
 
     def _version(self, number: int) -> Pipeline | None:
         version = numbered(self._settings, number, "--against")
@@ -180,8 +184,10 @@ class _Sample:
         return version.pipeline({name: self._made.keys.get(name, f"env:{name}") for name in names})
 
 
-def _maps_ids(pipeline: Pipeline) -> bool:
-    return any(stage.schema_ids is not None for flow in pipeline.flows for stage in flow.stages)
+def _asks_for_schemas(pipeline: Pipeline) -> bool:
+    return any(
+        flow.avro or any(stage.schema_ids is not None for stage in flow.stages) for flow in pipeline.flows
+    )
 
 
 def _as_text(one: TopicTried, pairs: list[Pair] | None, show: bool) -> Iterator[str]:

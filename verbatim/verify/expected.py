@@ -22,6 +22,7 @@ from verbatim.verify.comparison import Kind, PartitionReport, digest
 from verbatim.verify.let_by import LetBy
 from verbatim.verify.letters import Letter, LetterCheck, PartitionLetters
 from verbatim.verify.mappings import Runs
+from verbatim.verify.pipeline.avro import Texts
 from verbatim.verify.pipeline.definition import Pipeline, Result
 from verbatim.verify.pipeline.json_tree import Bad, tree, written
 from verbatim.verify.pipeline.own_code import missing
@@ -98,10 +99,15 @@ class Pipelines:
     """All versions of a link. `keys`: those that are given, by name."""
 
     def __init__(
-        self, definitions: Mapping[int, str], keys: Mapping[str, bytes], link: str, ids: Ids | None = None
+        self,
+        definitions: Mapping[int, str],
+        keys: Mapping[str, bytes],
+        link: str,
+        ids: Ids | None = None,
+        texts: Texts | None = None,
     ) -> None:
-        """`ids`: of schemas at the target, which may become more while records are read."""
-        self._all = {n: Pipeline.of(text.encode(), keys, ids) for n, text in definitions.items()}
+        """`ids`: of schemas at the target, `texts`: theirs, which may become more while records are read."""
+        self._all = {n: Pipeline.of(text.encode(), keys, ids, texts) for n, text in definitions.items()}
         self._rules: dict[tuple[str, int], Rules | None] = {}
         self.newest = next(reversed(self._all), 0)
         self.link = link

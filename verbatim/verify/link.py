@@ -137,7 +137,7 @@ def _versions(
     to: dict[str, str],
 ) -> tuple[Pipelines, Topics]:
     """The pipelines that there were, and where these take the records of each topic."""
-    pipelines = Pipelines(said.pipelines, options.keys, settings.application_name, ids.ids)
+    pipelines = Pipelines(said.pipelines, options.keys, settings.application_name, ids.ids, ids.texts)
     return pipelines, {
         name: (state.topic_id, (to[name], *sorted(_elsewhere(pipelines.targets(name), to[name]))))
         for name, state in states.items()

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from verbatim.verify.pipeline.avro import Texts, schema_of
 from verbatim.verify.pipeline.json_tree import Bad, same, tree
-from verbatim.verify.pipeline.records import Item, Json, Record, Tree, holds
+from verbatim.verify.pipeline.records import Item, Json, Record, Tree, context_of, holds
 from verbatim.verify.pipeline.schema_ids import Ids, Waits, mapped
 from verbatim.verify.pipeline.stages import STAGES, filled, key_id
 
@@ -51,13 +52,16 @@ class Pipeline:
     definition: Json
     keys: Mapping[str, bytes] = field(default_factory=dict)
     ids: Ids = field(default_factory=dict)
+    texts: Texts = field(default_factory=dict)
 
     @classmethod
-    def of(cls, definition: bytes, keys: Mapping[str, bytes], ids: Ids | None = None) -> Pipeline:
+    def of(
+        cls, definition: bytes, keys: Mapping[str, bytes], ids: Ids | None = None, texts: Texts | None = None
+    ) -> Pipeline:
         """`keys`: by name; one that has another id than the definition says is not its own."""
         told = json.loads(definition)
         own = {name: key for name, key in keys.items() if told["keys"].get(name) == key_id(key)}
-        return cls(told, own, {} if ids is None else ids)
+        return cls(told, own, {} if ids is None else ids, {} if texts is None else texts)
 
     def flow_of(self, topic: str) -> Json | None:
         return next((flow for flow in self.definition["flows"] if _takes(flow, topic)), None)
@@ -81,7 +85,12 @@ class Pipeline:
         flow = self.flow_of(record.topic)
         if flow is None:
             return Result("kept", record)
-        record = replace(record, size=sum(len(i) for i in (record.key, record.value) if isinstance(i, bytes)))
+        size = sum(len(i) for i in (record.key, record.value) if isinstance(i, bytes))
+        record = replace(record, size=size, texts=self.texts)
+        for side in ("key", "value"):
+            schema_id = schema_of(record.side(side)) if flow.get(side) == "avro" else None
+            if schema_id is not None and (context_of(flow), schema_id) not in self.texts:
+                return Result("waits", record)
         had_value = record.value is not None
         for number, stage in enumerate(flow["stages"], 1):
             try:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from typing import Any
 
+from verbatim.verify.pipeline import avro
 from verbatim.verify.pipeline.json_tree import Bad, Members, Number, copied, tree
 
 Json = dict[str, Any]
@@ -45,6 +46,8 @@ class Record:
     to: str | None = None
     among: int | None = None
     """Over how many partitions of `to` keys are spread; None: it keeps its own."""
+    texts: avro.Texts = field(default_factory=dict, compare=False)
+    """Of the schemas that are known, for keys and values that are Avro."""
 
     def side(self, root: str) -> Item:
         return self.key if root == "key" else self.value
@@ -70,6 +73,22 @@ def path(text: str, side: str = "value") -> tuple[str, list[Any]]:
 
 def is_json(root: str, flow: Json) -> bool:
     return root in ("value", "key") and flow.get(root, "bytes") == "json"
+
+
+def context_of(flow: Json) -> str:
+    """Of the registry whose ids are in front of keys and values."""
+    ids = [stage["schema-ids"] for stage in flow["stages"] if "schema-ids" in stage]
+    return str(ids[0].get("context", ".")) if ids else "."
+
+
+def avro_of(item: Item, record: Record, flow: Json) -> list[avro.Thing]:
+    """What is there. Raises Bad."""
+    assert isinstance(item, bytes)
+    return avro.things(item, record.texts, context_of(flow))
+
+
+def without_each(steps: list[Any]) -> list[Any]:
+    return [None if step is EACH else step for step in steps]
 
 
 def node_of(item: Item) -> Any:
@@ -120,6 +139,8 @@ def _looked_up(text: str, record: Record, flow: Json) -> list[Any]:
     item = record.side(root)
     if item is None:
         return []
+    if flow.get(root) == "avro":
+        return avro.looked_up(avro_of(item, record, flow), without_each(steps))
     if not is_json(root, flow):
         return [text_of(item)]
     node = node_of(item)

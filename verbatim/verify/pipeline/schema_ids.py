@@ -26,13 +26,17 @@ class SchemaMap:
 
     position: int = 0
     ids: dict[tuple[str, int], int] = field(default_factory=dict)
+    texts: dict[tuple[str, int], tuple[str, bool]] = field(default_factory=dict)
 
     def add(self, offset: int, key: bytes | None, value: bytes | None) -> None:
         """Take in a record: of an id the first counts. Raises VerbatimError for a damaged one."""
         try:
             name = orjson.loads(key or b"")
             if value is not None and "id" in name:
-                target = orjson.loads(value)["target"]
+                told = orjson.loads(value)
+                target = told["target"]
+                if isinstance(text := told.get("avro"), str):
+                    self.texts.setdefault((name["context"], name["id"]), (text, bool(told["references"])))
                 if type(target) is not int:
                     raise TypeError(f"{target!r} is no id")
                 self.ids.setdefault((name["context"], name["id"]), target)
@@ -41,9 +45,13 @@ class SchemaMap:
 
 
 def ask_for_ids(definitions: Iterable[str]) -> bool:
-    """Whether one of these pipelines has the stage."""
+    """Whether one of these pipelines has the stage, or reads by schemas."""
     flows = (flow for text in definitions for flow in orjson.loads(text)["flows"])
-    return any("schema-ids" in stage for flow in flows for stage in flow["stages"])
+    return any(
+        "avro" in (flow.get("key"), flow.get("value"))
+        or any("schema-ids" in stage for stage in flow["stages"])
+        for flow in flows
+    )
 
 
 def mapped(options: Json, record: Record, flow: Json, ids: Ids) -> Record:

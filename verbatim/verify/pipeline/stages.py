@@ -12,13 +12,14 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from verbatim.verify.pipeline import own_code
+from verbatim.verify.pipeline import avro, own_code
 from verbatim.verify.pipeline.json_tree import Bad, Members, Number, plain, planted
 from verbatim.verify.pipeline.records import (
     EACH,
     Json,
     Record,
     Tree,
+    avro_of,
     holds,
     is_json,
     node_of,
@@ -27,6 +28,7 @@ from verbatim.verify.pipeline.records import (
     put,
     text_of,
     value_at,
+    without_each,
 )
 
 Keys = Mapping[str, bytes]
@@ -78,6 +80,7 @@ def filled(template: str, record: Record) -> str:
 
 
 def _mask(options: Json, record: Record, flow: Json, keys: Keys) -> Record:
+    done: set[str] = set()
     for text, method in options["fields"].items():
         root, steps = path(text, options.get("side", "value"))
         hide = _hiding(method, keys.get(options.get("key", ""), b""))
@@ -89,6 +92,10 @@ def _mask(options: Json, record: Record, flow: Json, keys: Keys) -> Record:
             record = replace(record, headers=tuple(hidden))
         elif (item := record.side(root)) is None:
             continue
+        elif flow.get(root) == "avro":
+            if root not in done:
+                done.add(root)
+                record = record.with_side(root, _masked_avro(options, record, root, flow, keys))
         elif not is_json(root, flow):
             record = record.with_side(root, _bytes(hide(text_of(item))))
         else:
@@ -98,6 +105,19 @@ def _mask(options: Json, record: Record, flow: Json, keys: Keys) -> Record:
                     put(*place, hide(value))
             record = record.with_side(root, Tree(holder[0]))
     return record
+
+
+def _masked_avro(options: Json, record: Record, root: str, flow: Json, keys: Keys) -> bytes:
+    hides = []
+    for text, method in options["fields"].items():
+        side, steps = path(text, options.get("side", "value"))
+        if side == root:
+            hides.append(
+                (without_each(steps), method, _hiding(method, keys.get(options.get("key", ""), b"")))
+            )
+    item = record.side(root)
+    assert isinstance(item, bytes)
+    return avro.masked(item, avro_of(item, record, flow), hides)
 
 
 def _bytes(text: str | None) -> bytes | None:

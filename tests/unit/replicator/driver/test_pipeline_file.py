@@ -192,7 +192,7 @@ def test_a_lane_makes_of_the_plan_what_the_driver_has_checked(
     assert flows.number == 1 and flows.of("orders", 0) is not None and flows.of("other", 0) is None
     (tmp_path / "key").unlink()
     with pytest.raises(SettingsError, match="key pii: can't read"):
-        ready(plan, IDS.target)
+        ready(plan, IDS.target, IDS.avro)
 
 
 def test_a_file_that_becomes_no_good_is_one_warning_and_the_old_one_stays(

@@ -14,7 +14,7 @@ from common.link.control_state import Control
 from common.pipeline.definition import definition, sha256
 from common.pipeline.engine import Engine
 from common.pipeline.models import Pipeline
-from common.pipeline.route_names import has_stage
+from common.pipeline.route_names import has_stage, reads_avro
 from replicator.driver.pipeline_file import NONE, Configured
 from tests.support.control_json import encode
 from tests.support.pipelines import KEYS, pipeline
@@ -126,6 +126,10 @@ def test_ids_in_keys_of_a_compacted_topic_are_warned_of() -> None:
         look = PipelineLook(made, {})
         assert has_stage(made.definition, "schema-ids")
         assert not has_stage(configured(pipeline(FILTER)).definition, "schema-ids")
+        assert not reads_avro(configured(pipeline(FILTER)).definition)
+        assert reads_avro(
+            configured(pipeline({"mask": {"fields": {"a": "redact"}}}, value="avro")).definition
+        )
         told = list(look.doubts("orders", True))
         assert [fails for fails, _ in told] == [False] * len(words)
         assert all(word in why for word, (_, why) in zip(words, told, strict=True))

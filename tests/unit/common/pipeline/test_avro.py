@@ -1,0 +1,295 @@
+"""Avro: what filters and masks make of records of any schema is what the second implementation makes of them,
+what fastavro reads is what was written but for what is masked, and no bytes do harm."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import fastavro
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from common.pipeline.engine import Outcome
+from tests.support.pipelines import FEW, applied, judged_alike, pipeline
+
+AVRO = {"value": "avro"}
+NAMES = ["a", "b", "x"]
+
+
+def written(schema: Any, value: Any, schema_id: int = 7) -> bytes:
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, fastavro.parse_schema(schema), value)
+    return b"\0" + schema_id.to_bytes(4, "big") + out.getvalue()
+
+
+def read(schema: Any, item: bytes | None) -> Any:
+    assert item is not None
+    behind = io.BytesIO(item[5:])
+    found = fastavro.schemaless_reader(behind, fastavro.parse_schema(schema), None)
+    assert not behind.read()
+    return found
+
+
+primitives = {
+    "null": st.none(),
+    "boolean": st.booleans(),
+    "int": st.integers(-(2**31), 2**31 - 1),
+    "long": st.integers(-(2**63), 2**63 - 1),
+    "float": st.floats(width=32),
+    "double": st.floats(),
+    "bytes": st.binary(max_size=9),
+    "string": st.text(max_size=9) | st.sampled_from(["a", "5", "x" * 200]),
+}
+
+
+@st.composite
+def schemas(draw: st.DrawFn, depth: int = 3, union: bool = True) -> Any:
+    """A schema, and what makes values of it."""
+    kinds = [*primitives, "string", "string"]
+    if depth:
+        kinds += ["record", "array", "map", "enum", "fixed"] + (["union"] * 3 if union else [])
+    kind = draw(st.sampled_from(kinds))
+    name = "T"
+    if kind in primitives:
+        return kind, primitives[kind]
+    if kind == "enum":
+        return {"type": "enum", "name": name, "symbols": ["a", "B"]}, st.sampled_from(["a", "B"])
+    if kind == "fixed":
+        return {"type": "fixed", "name": name, "size": 3}, st.binary(min_size=3, max_size=3)
+    if kind == "union":
+        inner, value = draw(schemas(depth - 1, union=False))
+        if inner == "null":
+            return ["null"], st.none()
+        both = ["null", inner] if draw(st.booleans()) else [inner, "null"]
+        return both, st.none() | value
+    if kind == "record":
+        return draw(records(depth))
+    inner, value = draw(schemas(depth - 1).filter(lambda one: one[0] != "null" and not empty(one[0])))
+    if kind == "array":
+        many = draw(st.integers(0, 9)) == 0
+        return {"type": "array", "items": inner}, st.lists(
+            value, min_size=30 * many, max_size=40 if many else 3
+        )
+    return {"type": "map", "values": inner}, st.dictionaries(st.sampled_from(NAMES), value, max_size=3)
+
+
+def empty(schema: Any) -> bool:
+    return schema == "null" or (
+        isinstance(schema, dict)
+        and schema["type"] == "record"
+        and all(empty(f["type"]) for f in schema["fields"])
+    )
+
+
+@st.composite
+def records(draw: st.DrawFn, depth: int = 3) -> Any:
+    names = draw(st.lists(st.sampled_from(NAMES), max_size=3, unique=True))
+    fields = [(name, *draw(schemas(depth - 1))) for name in names]
+    made = {
+        "type": "record",
+        "name": "T",
+        "fields": [{"name": name, "type": inner} for name, inner, _ in fields],
+    }
+    return made, st.fixed_dictionaries({name: value for name, _, value in fields})
+
+
+paths = st.sampled_from(
+    ["a", "b", "a.b", "a.a", "a[*]", "a[*].b", "b[*].a", "value", "x.a", "b.x", "a[*][*]"]
+)
+tests = st.sampled_from(
+    [
+        "a",
+        5,
+        None,
+        True,
+        {"exists": True},
+        {"exists": False},
+        {"gt": 0},
+        {"lt": 1.5},
+        {"matches": ".*"},
+        {"in": ["a", 0]},
+    ]
+)
+conditions = st.dictionaries(paths, tests, min_size=1, max_size=2)
+methods = st.sampled_from(["redact", "null", "hmac", "encrypt", {"partial": {"last": 2}}])
+
+
+def name_each(schema: Any, numbers: Iterator[int]) -> None:
+    """Otherwise than others of the schema."""
+    for one in schema if isinstance(schema, list) else []:
+        name_each(one, numbers)
+    if isinstance(schema, dict):
+        if "name" in schema:
+            schema["name"] = f"T{next(numbers)}"
+        for one in [
+            *(f["type"] for f in schema.get("fields", ())),
+            schema.get("items"),
+            schema.get("values"),
+        ]:
+            name_each(one, numbers)
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> tuple[dict[int, str], list[Any]]:
+    made = {n: draw(records()) for n in range(1, draw(st.integers(2, 3)) + 1)}
+    for schema, _ in made.values():
+        name_each(schema, itertools.count())
+    count = draw(st.sampled_from([1, 3, 20]))
+    items: list[bytes | None] = []
+    for _ in range(count):
+        n = draw(st.sampled_from(list(made)))
+        item = written(made[n][0], draw(made[n][1]), n)
+        if draw(st.integers(0, 5)) == 0:
+            at = draw(st.integers(0, len(item)))
+            item = item[:at] + draw(st.binary(max_size=12)) + item[at + draw(st.integers(0, 3)) :]
+        items.append(draw(st.sampled_from([None, b"", b"x"])) if draw(st.integers(0, 9)) == 0 else item)
+    return {n: json.dumps(schema) for n, (schema, _) in made.items()}, [
+        (None, item, None, 0) for item in items
+    ]
+
+
+@FEW
+@given(batches(), conditions)
+def test_filter(batch: Any, asked: Any) -> None:
+    texts, given_records = batch
+    judged_alike(pipeline({"filter": {"keep": asked}}, **AVRO), given_records, texts=texts)
+
+
+@FEW
+@given(
+    batches(),
+    st.dictionaries(st.sampled_from(["a.b", "b[*].a", "x", "a[*]"]), methods, min_size=1, max_size=2),
+)
+def test_mask(batch: Any, fields: Any) -> None:
+    if len(fields) > 1 and {"a.b", "a[*]"} <= set(fields):
+        del fields["a.b"]
+    texts, given_records = batch
+    found = judged_alike(
+        pipeline({"mask": {"key": "k1", "fields": fields}}, **AVRO), given_records, texts=texts
+    )
+    for item in found.rows.column(4).to_pylist():
+        if item is not None:
+            read(json.loads(texts[int.from_bytes(item[1:5], "big")]), item)
+
+
+SCHEMA = {
+    "type": "record",
+    "name": "n.Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "email", "type": ["null", "string"]},
+        {"name": "cards", "type": {"type": "array", "items": {
+            "type": "record", "name": "Card", "fields": [{"name": "iban", "type": "string"}]}}},
+        {"name": "next", "type": ["null", "Order"]},
+        {"name": "uid", "type": {"type": "string", "logicalType": "uuid"}},
+    ],
+}  # fmt: skip
+TEXTS = {7: json.dumps(SCHEMA)}
+
+
+def order(n: int, **given_fields: Any) -> dict[str, Any]:
+    uid = f"6b1bd2a4-0000-4000-8000-00000000000{n % 10}"
+    return {
+        "id": n,
+        "email": f"{n}@x",
+        "cards": [{"iban": "I" * (60 + n)}] * (n % 4),
+        "next": None,
+        "uid": uid,
+    } | given_fields
+
+
+def out(made: Any, *items: bytes | None) -> list[bytes | None]:
+    return list(
+        applied(made, [(None, item, None, 0) for item in items], texts=TEXTS).rows.column(4).to_pylist()
+    )
+
+
+def test_what_is_masked_is_hidden_and_all_else_is_what_it_was() -> None:
+    orders = [order(n, next=order(n + 1)) for n in range(50)] + [order(3, email=None)]
+    made = pipeline(
+        {"mask": {"fields": {"email": "null", "cards[*].iban": {"partial": {"last": 1}}}}}, **AVRO
+    )
+    for was, item in zip(orders, out(made, *(written(SCHEMA, one) for one in orders)), strict=True):
+        cards = [{"iban": "*" * (len(card["iban"]) - 1) + "I"} for card in was["cards"]]
+        assert item == written(SCHEMA, was | {"email": None, "cards": cards})
+
+
+def test_what_its_schema_can_not_hold_is_a_failure_of_the_stage_by_name() -> None:
+    for path, method, why in [
+        ("id", "redact", "long"),
+        ("id", "null", "can't be null"),
+        ("uid", "hmac", "string"),
+    ]:
+        made = pipeline({"mask": {"key": "k1", "fields": {path: method}}}, **AVRO)
+        found = judged_alike(made, [(None, written(SCHEMA, order(1)), None, 0)], texts=TEXTS)
+        assert path in found.failures[0].reason and why in found.failures[0].reason
+
+
+def test_a_record_whose_schema_is_not_known_waits_before_its_first_stage() -> None:
+    made = pipeline({"headers": {"remove": ["x"]}}, **AVRO)
+    found = judged_alike(made, [(None, written(SCHEMA, order(1), n), None, 0) for n in (7, 8)], texts=TEXTS)
+    assert found.outcomes.tolist() == [Outcome.KEPT, Outcome.WAITS]
+    assert found.waits[0].schema == (".", 8)
+
+
+@pytest.mark.parametrize("count", [1, 20])
+@pytest.mark.parametrize(
+    "item",
+    [
+        b"\x02\x02" + b"a" * 10,
+        b"\x80" * 30,
+        b"\x02\x00" + b"\xfe" * 9 + b"\x01",
+        b"\x02\x00\x01\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+        b"\x02\x00\x00" + b"\x02\x02\x00\x00" * 200,
+        b"\x02\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+    ],
+)
+def test_ill_formed_bytes_are_a_failure_of_the_stage(item: bytes, count: int) -> None:
+    made = pipeline({"filter": {"keep": {"email": {"exists": True}}}}, **AVRO)
+    whole = b"\0\0\0\0\7" + item
+    found = judged_alike(made, [(None, whole, None, 0)] * count, texts=TEXTS)
+    assert (found.outcomes == Outcome.FAILED).all()
+    assert {failure.reason for failure in found.failures} == {"the value is not as its schema says"}
+
+
+def _doubling(depth: int) -> Any:
+    """A record of nothing but 2^depth records."""
+    if not depth:
+        return {"type": "record", "name": "R0", "fields": []}
+    of = [{"name": "a", "type": _doubling(depth - 1)}, {"name": "b", "type": f"R{depth - 1}"}]
+    return {"type": "record", "name": f"R{depth}", "fields": of}
+
+
+DOUBLING = json.dumps(_doubling(25))
+
+
+@pytest.mark.parametrize("count", [1, 20])
+def test_types_that_hold_each_other_end_where_the_bytes_do(count: int) -> None:
+    twice = [{"name": name, "type": ["R", "null"]} for name in "ab"]
+    text = json.dumps({"type": "record", "name": "R", "fields": twice})
+    made = pipeline({"filter": {"keep": {"a": None}}}, **AVRO)
+    for body in (b"", bytes(10), bytes(100), b"\0" * 5 + b"\2" * 6, b"\2\2"):
+        judged_alike(made, [(None, b"\0\0\0\0\7" + body, None, 0)] * count, texts={7: text})
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]x", '"other.Name"', '{"type":"array","items":"null"}', '{"type":"nothing"}', '{"type":"fixed","name":"F"}',
+     '{"type":"array","items":' * 70 + '"int"' + "}" * 70],
+)  # fmt: skip
+def test_a_schema_that_records_can_not_be_read_by_is_a_failure_of_the_stage(text: str) -> None:
+    made = pipeline({"filter": {"keep": {"email": {"exists": True}}}}, **AVRO)
+    found = judged_alike(made, [(None, b"\0\0\0\0\7\0", None, 0)], texts={7: text})
+    assert found.failures[0].reason.startswith("the value has schema 7, which ")
+
+
+def test_stages_that_do_not_read_avro_are_refused() -> None:
+    for stage in [{"fields": {"drop": ["a"]}}, {"key": "a"}, {"sql": "SELECT * FROM records"}]:
+        with pytest.raises(Exception, match="not built for Avro"):
+            pipeline(stage, **AVRO)
+    pipeline({"key": "header.x"}, **AVRO)
