@@ -94,7 +94,7 @@ FILE = Path("pipeline.yaml")
         ("- key: value.id", "- {}", 13, "flow 1, stage 5: which stage?"),
         ("- key: value.id", "- {key: a, timestamp: b}", 13, "one stage an entry, not key and timestamp"),
         ("- key: value.id", "- key: 'a[*]'", 13, "flow 1, stage 5, key: takes a field or a header"),
-        ("value: json", "value: avro", 5, "flow 1, value: input should be 'bytes' or 'json'"),
+        ("value: json", "value: xml", 5, "flow 1, value: input should be 'bytes', 'json' or 'avro'"),
         ("value: json", "value: json\n    wire: {value: confluent}", 6, "flow 1, wire: only the stage schema-ids asks for it"),
         ("    value: json\n", "", 7, "filter.keep.1.value.type: value.type looks into the value: say value: json"),
         ("{in: [order", "{inn: [order", 8, "value.type.inn: there is no inn here; did you mean in?"),
