@@ -104,7 +104,8 @@ class Copying:
 
     def check_fingerprints(self) -> None:
         """Whether ids still mean what they meant when they were written down: registries can give them away
-        again. Raises SchemaMismatch."""
+        again. An Avro schema's text that is not written down, since an earlier release was who did it, is
+        now, also of what is deleted by now. Raises SchemaMismatch."""
         for key, mapped in self._map.ids.copy().items():
             self._go_on()
             for registry, schema_id in ((self.source, key.id), (self.target, mapped.target)):
@@ -113,6 +114,8 @@ class Copying:
                     continue  # deleted for good; records may still have it, and are read at the target
                 if found is None or found.sha256 != mapped.sha256:
                     raise mismatch(f"{registry}: id {schema_id}", key, mapped, found is None)
+            if mapped.avro is None and found is not None and self._writing is not None:
+                self._writing.append([encode_id(key, replace(mapped, avro=found.avro))])
 
     # a round
 
@@ -304,9 +307,7 @@ class Copying:
         known = self._map.ids.get(key)
         if known is not None and known.sha256 != mapped.sha256:
             raise mismatch(f"{self.source}: subject {version.subject}, id {version.id}", key, known, False)
-        if (known is None or known.avro is None) and self._writing is not None:
-            # A record of a release that wrote no texts gets its own: all else stays as the first one has it.
-            mapped = mapped if known is None else replace(known, avro=mapped.avro)
+        if known is None and self._writing is not None:
             self._writing.append([encode_id(key, mapped)])
         return known is None and self._writing is None
 

@@ -15,7 +15,7 @@ CLUSTER = "kafka-cluster"
 HEARTBEATS = "with `HEARTBEATS_INTERVAL`"
 METRICS = "with `OTEL_METRICS_EXPORTER=kafka`"
 DEAD_LETTERS = "with `onError: dead-letter`"
-SCHEMA_IDS = "with the stage `schema-ids`; else what has a schema waits"
+SCHEMA_IDS = "with the stage `schema-ids`, or keys or values that are `avro`; else what has a schema waits"
 MIRROR_MAKER = "with `START_OFFSETS=mirrormaker:...`, until the link has begun"
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from common.pipeline.avro_fields import Fields, Node, Walk
 from common.pipeline.avro_schema import NotWalked, Type, parsed
-from common.pipeline.batch import Batch, Done, Run, flags
+from common.pipeline.batch import Awaited, Batch, Done, Run, flags
 from common.pipeline.json_fields import MISPLACED, NO_UTF8, Found
 from common.pipeline.paths import Side, Step
 from common.pipeline.schema_ids import FRAMED, in_front
@@ -86,7 +86,7 @@ def waiting(schemas: Schemas, sides: list[Side]) -> Run:
                 if schemas.of(schema_id) is None:
                     wait = (
                         f"schema {schema_id} of the {side} is not written down yet",
-                        (schemas.context, schema_id),
+                        Awaited(schemas.context, schema_id, text=True),
                     )
                     for row in rows[ids == schema_id].tolist():
                         done.waits.setdefault(row, wait)

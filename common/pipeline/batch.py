@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,15 @@ from common.pipeline.paths import Side
 
 if TYPE_CHECKING:
     from common.pipeline.avro_values import Schemas
+
+
+class Awaited(NamedTuple):
+    """A schema, by its context and id at the source, of which the id at the target is not known yet, or, with
+    `text`, its text."""
+
+    context: str
+    id: int
+    text: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,7 +112,7 @@ class Done:
     changed: Flags
     left_out: Flags | None = None
     failed: dict[int, str] = field(default_factory=dict)
-    waits: dict[int, tuple[str, tuple[str, int]]] = field(default_factory=dict)
+    waits: dict[int, tuple[str, Awaited]] = field(default_factory=dict)
     to: npt.NDArray[np.int16] | None = None
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from common.pipeline import own_code
 from common.pipeline.avro_values import Schemas, Texts, no_texts, waiting
-from common.pipeline.batch import Batch, Broken, Done, Origin, Run, flags
+from common.pipeline.batch import Awaited, Batch, Broken, Done, Origin, Run, flags
 from common.pipeline.columns import Flags
 from common.pipeline.conditions import alternatives
 from common.pipeline.field_changes import changing_fields
@@ -25,7 +25,7 @@ from common.pipeline.key_and_timestamp import taking_key, taking_timestamp
 from common.pipeline.masking import masking
 from common.pipeline.models import Flow, Pipeline
 from common.pipeline.routing import OWN, Routed, names, routing
-from common.pipeline.schema_ids import Schema, Targets, mapping_ids, unknown
+from common.pipeline.schema_ids import Targets, mapping_ids, unknown
 from common.pipeline.selecting import CODE, selecting
 from common.pipeline.stages import Stage
 from common.pipeline.validating import validating
@@ -56,7 +56,7 @@ class Failure:
     offset: int
     stage: str
     reason: str
-    schema: Schema | None = None
+    schema: Awaited | None = None
 
 
 @dataclass(frozen=True, slots=True)

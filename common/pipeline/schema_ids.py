@@ -10,13 +10,11 @@ from typing import cast
 import numpy as np
 import numpy.typing as npt
 
-from common.pipeline.batch import Batch, Done, Run, flags
+from common.pipeline.batch import Awaited, Batch, Done, Run, flags
 from common.pipeline.columns import Column, Flags, Ints
 from common.pipeline.paths import Side
 from common.pipeline.wire import SchemaIds, Wire
 
-Schema = tuple[str, int]
-"""Context and id, at the source."""
 Targets = Callable[[str, int], int | None]
 """Context and id of a schema at the source -> its id at the target; None: not known yet. An answer stays."""
 FRAMED = 5
@@ -65,7 +63,7 @@ def _mapped(done: Done, side: Side, options: SchemaIds, targets: Targets) -> Don
         if found[number] is None:
             wait = (
                 f"schema {schema_id} of the {side} has no id at the target yet",
-                (options.context, schema_id),
+                Awaited(options.context, schema_id),
             )
             for row in rows[which == number].tolist():
                 done.waits.setdefault(row, wait)

@@ -31,6 +31,7 @@ from replicator.lane.frame_packer import FramePacker, starts
 from replicator.lane.through_flow import Flow, Kept, StageFailed, takes_apart, through_flow
 
 if TYPE_CHECKING:
+    from common.pipeline.batch import Awaited
     from common.pipeline.tolerating import Tolerated
 
 MAX_FRAME_RECORDS = 10_000
@@ -122,8 +123,8 @@ class PartitionCopy:
     """What was read that is in no frame yet."""
     failed: StageFailed | None = None
     """Why nothing more may be cut: everything before that is."""
-    awaits: tuple[str, int] | None = None
-    """Context and id of the schema that it is halted for."""
+    awaits: Awaited | None = None
+    """The schema that it is halted for."""
     asked_since: float = 0.0
     records: int = 0
     left_out: int = 0
@@ -174,7 +175,7 @@ class PartitionCopy:
         self.failed = self.awaits = None
 
     @property
-    def schema_awaited(self) -> tuple[str, int] | None:
+    def schema_awaited(self) -> Awaited | None:
         """What keeps it, or what is read of it, from going on: known to all who look, it is put back."""
         return self.awaits if self.failed is None else self.failed.schema
 

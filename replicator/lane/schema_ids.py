@@ -5,7 +5,7 @@ them."""
 from __future__ import annotations
 
 import logging
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -18,6 +18,9 @@ from common.link.schema_map import Mapped
 from common.link.schema_map_log import SchemaMapReader
 from common.ports import Deadline
 from replicator.lane_plan import ReplicatorPlan
+
+if TYPE_CHECKING:
+    from common.pipeline.batch import Awaited
 
 log = logging.getLogger(__name__)
 
@@ -62,6 +65,12 @@ class SchemaIds:
             if found is not None:
                 return found
         return None
+
+    def has(self, awaited: Awaited) -> bool:
+        """Whether what is awaited of a schema is known, as far as it has been read."""
+        if awaited.text:
+            return self._reader is not None and self._reader.map.avro(*awaited[:2]) is not None
+        return self.known(*awaited[:2]) is not None
 
     def look(self) -> bool:
         """Read on, unless that was done just now; whether it was."""

@@ -16,6 +16,7 @@ from common.link.frame_errors import Failed, merged
 from common.link.frame_routes import with_routes
 
 if TYPE_CHECKING:
+    from common.pipeline.batch import Awaited
     from common.pipeline.engine import Applied, Failure
     from common.pipeline.tolerating import Tolerated
 
@@ -64,10 +65,10 @@ def takes_apart(flow: Flow | None) -> bool:
 
 
 class StageFailed(Exception):
-    """A stage of the pipeline has failed on the record at `offset`, or waits for the target's id of `schema`
-    (context and id), and nothing may pass that."""
+    """A stage of the pipeline has failed on the record at `offset`, or waits for what is not known yet
+    of `schema`, and nothing may pass that."""
 
-    def __init__(self, offset: int, why: str, schema: tuple[str, int] | None = None) -> None:
+    def __init__(self, offset: int, why: str, schema: Awaited | None = None) -> None:
         super().__init__(f"record {offset}: {why}")
         self.offset, self.schema = offset, schema
 

@@ -1,9 +1,9 @@
 """What a lane's copies can't go beyond: each partition halts there, but what is before that first goes on its
-way. Those that wait for a schema's id go on as soon as it is known."""
+way. Those that wait for a schema go on as soon as it is known."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from common.link.halt_reasons import HaltReason
 from common.partitions import PartitionName
@@ -12,6 +12,9 @@ from replicator.lane.partition_copy import PartitionCopy, Status
 from replicator.lane.schema_ids import SchemaIds
 from replicator.lane.source_reader import Source
 from replicator.lane.through_flow import StageFailed
+
+if TYPE_CHECKING:
+    from common.pipeline.batch import Awaited
 
 
 class _Found(NamedTuple):
@@ -25,7 +28,7 @@ class _Found(NamedTuple):
     available: int | None
     generation: int
     begun: int
-    schema: tuple[str, int] | None
+    schema: Awaited | None
 
 
 class Unreadable:
@@ -37,7 +40,7 @@ class Unreadable:
         self._schema_ids = schema_ids
         self._found: dict[PartitionName, _Found] = {}
         self._any_waits = False
-        """Whether one may wait for a schema's id."""
+        """Whether one may wait for a schema."""
 
     def found(
         self,
@@ -46,7 +49,7 @@ class Unreadable:
         at: int,
         reason: HaltReason = HaltReason.UNREADABLE,
         available: int | None = None,
-        schema: tuple[str, int] | None = None,
+        schema: Awaited | None = None,
     ) -> None:
         begun = self._source.begun
         self._found[copy.topic, copy.partition] = _Found(
@@ -77,7 +80,7 @@ class Unreadable:
         self._any_waits = bool(waiting)
         if waiting:
             self._schema_ids.look()
-        if going := [copy for copy, schema in waiting if self._schema_ids.known(*schema) is not None]:
+        if going := [copy for copy, schema in waiting if self._schema_ids.has(schema)]:
             for copy in going:
                 copy.go_on()
                 self._halts.forget(copy)

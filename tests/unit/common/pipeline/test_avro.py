@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from common.pipeline.batch import Awaited
 from common.pipeline.engine import Outcome
 from tests.support.pipelines import FEW, applied, judged_alike, pipeline
 
@@ -234,7 +235,7 @@ def test_a_record_whose_schema_is_not_known_waits_before_its_first_stage() -> No
     made = pipeline({"headers": {"remove": ["x"]}}, **AVRO)
     found = judged_alike(made, [(None, written(SCHEMA, order(1), n), None, 0) for n in (7, 8)], texts=TEXTS)
     assert found.outcomes.tolist() == [Outcome.KEPT, Outcome.WAITS]
-    assert found.waits[0].schema == (".", 8)
+    assert found.waits[0].schema == Awaited(".", 8, text=True)
 
 
 @pytest.mark.parametrize("count", [1, 20])

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.kafka.wire.records import Header, Item
+from common.pipeline.batch import Awaited
 from common.pipeline.engine import Outcome
 from common.pipeline.models import Pipeline
 from tests.support.pipelines import FIRST_OFFSET, Given, applied, judged_alike, pipeline
@@ -92,7 +93,11 @@ def test_who_waits_is_told_with_its_schema_and_others_are_judged_without_it() ->
     found = judged_alike(made(), records, ids=ids(_1=11, _3=13))
     assert [Outcome(o).name for o in found.outcomes] == ["CHANGED", "WAITS", "CHANGED", "CHANGED"]
     (wait,) = found.waits
-    assert (wait.offset, wait.schema, wait.stage) == (FIRST_OFFSET + 1, (".", 2), "stage 1 (schema-ids)")
+    assert (wait.offset, wait.schema, wait.stage) == (
+        FIRST_OFFSET + 1,
+        Awaited(".", 2),
+        "stage 1 (schema-ids)",
+    )
     assert "schema 2 of the value" in wait.reason and not found.failures
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from common.kafka.wire.records import Rows
 from common.link.frame import COMPRESSED_FROM_BYTES, decode_rows
 from common.link.frame_errors import split
-from common.pipeline.batch import Origin
+from common.pipeline.batch import Awaited, Origin
 from common.pipeline.engine import Applied, Engine
 from common.pipeline.models import Tolerate
 from common.pipeline.tolerating import Tolerated
@@ -594,7 +594,9 @@ def test_a_record_with_an_unknown_schema_stops_the_partition_until_it_is_known(
     for _ in range(2):
         with pytest.raises(StageFailed, match="record 2: stage 1 .schema-ids. waits: schema 2") as stopped:
             copy.cut(True)
-        assert (stopped.value.offset, stopped.value.schema) == (2, (".", 2)) == (2, copy.schema_awaited)
+        assert (
+            (stopped.value.offset, stopped.value.schema) == (2, Awaited(".", 2)) == (2, copy.schema_awaited)
+        )
         take(copy, with_values(framed(1), start=5))
     ids[2] = 22
     copy.acknowledge(cut)
@@ -623,10 +625,10 @@ def test_what_fails_before_a_record_that_waits_is_what_it_is(small: None) -> Non
 
 def test_one_that_is_halted_for_a_schema_goes_on_and_one_that_is_turned_back_no_longer_waits() -> None:
     copy = with_ids({})
-    copy.status, copy.awaits = Status.HALTED, (".", 7)
+    copy.status, copy.awaits = Status.HALTED, Awaited(".", 7)
     copy.go_on()
     assert copy.status is Status.RUNNING and copy.awaits is None
-    copy.status, copy.awaits = Status.HALTED, (".", 7)
+    copy.status, copy.awaits = Status.HALTED, Awaited(".", 7)
     copy.rewind(0)
     assert copy.schema_awaited is None
 

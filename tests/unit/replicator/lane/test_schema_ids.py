@@ -15,6 +15,7 @@ from common.link.control_records import REPLICATOR
 from common.link.control_state import Control
 from common.link.halt_reasons import HaltReason
 from common.link.lane_progress import PartitionHalted
+from common.pipeline.batch import Awaited
 from replicator.lane import schema_ids
 from replicator.lane.halts import Halts
 from replicator.lane.partition_copy import PartitionCopy, Status
@@ -30,8 +31,13 @@ class Topic:
         self.there, self.hidden, self.error = True, False, cast("Exception | None", None)
         self.written: dict[tuple[str, int], int] = {}
         self.known: dict[tuple[str, int], int] = {}
+        self.texts = True
+        """Whether they are written down beside the ids."""
         self.reads, self.now, self.takes_s, self.closed = 0, 100.0, 0.0, False
-        self.map = SimpleNamespace(target=lambda *schema: self.known.get(schema))
+        self.map = SimpleNamespace(
+            target=lambda *schema: self.known.get(schema),
+            avro=lambda *schema: self.known.get(schema) if self.texts else None,
+        )
         monkeypatch.setattr(clients, "admin", lambda _: object())
         monkeypatch.setattr(topics, "describe", self.describe)
         monkeypatch.setattr(schema_ids, "SchemaMapReader", lambda *_: self)
@@ -154,7 +160,7 @@ def test_those_go_on_whose_schema_is_known_by_now_and_no_others(topic: Topic, id
     unreadable = Unreadable(cast(Any, source), halts, ids)
     for copy, schema in zip(copies, (1, 1, 2, 1, None), strict=True):
         copy.read = 9
-        copy.failed = StageFailed(7, "waits", None if schema is None else (".", schema))
+        copy.failed = StageFailed(7, "waits", None if schema is None else Awaited(".", schema))
         unreadable.stage_failed(copy, copy.failed)
     for n in (0, 2, 3, 4):
         copies[n].acked = 7
@@ -189,6 +195,26 @@ def test_those_go_on_whose_schema_is_known_by_now_and_no_others(topic: Topic, id
         topic.now += LOOK_INTERVAL_S
         unreadable.look()
     assert topic.reads == reads, "nobody waits"
+
+
+def test_who_waits_for_a_text_does_not_go_on_by_the_id(topic: Topic, ids: SchemaIds) -> None:
+    """An earlier release wrote the id down: who reads Avro would halt and go on in turns."""
+    copy = PartitionCopy("c", "orders", "id", 0, "w", 0, 5)
+    control = SimpleNamespace(append=lambda record, _: None)
+    halts = Halts(cast(Any, SimpleNamespace(state=Control(), control=control)), [copy])
+    unreadable = Unreadable(cast(Any, Source()), halts, ids)
+    copy.read = 9
+    copy.failed = StageFailed(7, "waits", Awaited(".", 1, text=True))
+    unreadable.stage_failed(copy, copy.failed)
+    copy.acked = 7
+    topic.texts, topic.written = False, {(".", 1): 11}
+    for _ in range(3):
+        unreadable.look()
+        topic.now += LOOK_INTERVAL_S
+        assert copy.status is Status.HALTED and ids.avro(".", 1) is None
+    topic.texts = True
+    unreadable.look()
+    assert copy.status is Status.RUNNING and ids.avro(".", 1) is not None
 
 
 def test_a_halt_that_was_taken_back_is_said_again_though_that_was_not_read_yet() -> None:
