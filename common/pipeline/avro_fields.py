@@ -279,8 +279,6 @@ class _One:
             if count < 0:
                 count = -count
                 _, at = self.long(at)
-            if count > self.end - at:
-                raise _Ill
             if not count:
                 return at
 

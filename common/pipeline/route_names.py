@@ -75,9 +75,12 @@ def has_stage(definition: str, name: str) -> bool:
     return any(name in stage for flow in orjson.loads(definition)["flows"] for stage in flow["stages"])
 
 
-def reads_avro(definition: str) -> bool:
-    """Whether keys or values of a flow of this definition are Avro."""
-    return any("avro" in (flow.get("key"), flow.get("value")) for flow in orjson.loads(definition)["flows"])
+def asks_for_schemas(definition: str) -> bool:
+    """Whether it takes ids or texts of schemas from what `schemas` has written down."""
+    flows = orjson.loads(definition)["flows"]
+    return has_stage(definition, "schema-ids") or any(
+        "avro" in (flow.get("key"), flow.get("value")) for flow in flows
+    )
 
 
 def _templates(route: dict[str, Any]) -> Iterator[str]:

@@ -23,7 +23,7 @@ from common.link.dead_letters import asked_for
 from common.link.identity import Link
 from common.link.promotions import Promotion
 from common.partitions import PartitionName
-from common.pipeline.route_names import has_stage, reads_avro
+from common.pipeline.route_names import asks_for_schemas
 from common.ports import Deadline
 from deduplicator.driver.destinations import Destinations
 from deduplicator.driver.route_topics import RouteTopics
@@ -93,8 +93,7 @@ class _Look:
                 self._schemas()
             self._warn_of_meetings()
         self._changes()
-        definition = self.pipeline.configured.definition
-        ids = has_stage(definition, "schema-ids") or reads_avro(definition)
+        ids = asks_for_schemas(self.pipeline.configured.definition)
         needs = Requirements(self.settings, self.source, self.target, self.report, self.dead_letters, ids)
         with self._phase("rights"):
             needs.check_topics()

@@ -14,6 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from common.link.schema_map import Mapped, Reference
+from common.pipeline.avro_values import Schemas
 from common.pipeline.batch import Awaited
 from common.pipeline.engine import Outcome
 from tests.support.pipelines import FEW, applied, judged_alike, pipeline
@@ -258,15 +260,77 @@ def test_ill_formed_bytes_are_a_failure_of_the_stage(item: bytes, count: int) ->
     assert {failure.reason for failure in found.failures} == {"the value is not as its schema says"}
 
 
+def of_one(kind: Any) -> dict[int, str]:
+    """Texts: of a record with nothing but one of these."""
+    return {7: json.dumps({"type": "record", "name": "R", "fields": [{"name": "a", "type": kind}]})}
+
+
+ARRAY = {"type": "array", "items": "string"}
+LEAST_LONG = b"\xff" * 9 + b"\1"
+
+
+@pytest.mark.parametrize("count", [1, 20])
+@pytest.mark.parametrize(
+    ("kind", "sound", "ill"),
+    [
+        ("long", LEAST_LONG, b"\x80" * 9 + b"\2"),
+        ("boolean", b"\1", b"\2"),
+        (ARRAY, b"\0", LEAST_LONG + b"\0"),
+        (ARRAY, b"\2\0\0", b"\4\0\0"),
+        (ARRAY, b"\1\2\0\0", b"\1\2\0\0\0"),
+    ],
+)
+def test_of_each_type_what_is_none_is_told_from_what_is(
+    kind: Any, sound: bytes, ill: bytes, count: int
+) -> None:
+    made = pipeline({"filter": {"keep": {"a": {"exists": True}}}}, **AVRO)
+    for body, outcome in ((sound, {Outcome.KEPT, Outcome.LEFT_OUT}), (ill, {Outcome.FAILED})):
+        found = judged_alike(made, [(None, b"\0\0\0\0\7" + body, None, 0)] * count, texts=of_one(kind))
+        assert set(found.outcomes) <= outcome
+
+
+@pytest.mark.parametrize("count", [1, 20])
+def test_what_a_path_does_not_lead_to_and_what_is_no_text_fails_the_stage_by_name(count: int) -> None:
+    no_text = b"\0\0\0\0\7\2\xff"
+    deep = order(0)
+    for n in range(40):
+        deep = order(n, next=deep)
+    for stage, texts, item, why in [
+        ({"mask": {"fields": {"id.x": "redact"}}}, TEXTS, written(SCHEMA, order(1)), "something else"),
+        ({"mask": {"fields": {"a": "redact"}}}, of_one("string"), no_text, "UTF-8"),
+        ({"filter": {"keep": {"a": "b"}}}, of_one("string"), no_text, "UTF-8"),
+        ({"filter": {"keep": {"id": 1}}}, TEXTS, written(SCHEMA, deep), "is not as its schema says"),
+    ]:
+        found = judged_alike(pipeline(stage, **AVRO), [(None, item, None, 0)] * count, texts=texts)
+        assert [why in failure.reason for failure in found.failures] == [True] * count
+
+
+@pytest.mark.parametrize("count", [1, 20])
+def test_null_stays_null_and_what_is_no_number_is_no_number(count: int) -> None:
+    made = pipeline({"mask": {"fields": {"email": "redact"}}}, **AVRO)
+    item = written(SCHEMA, order(1, email=None))
+    found = judged_alike(made, [(None, item, None, 0)] * count, texts=TEXTS)
+    assert set(found.outcomes) == {Outcome.KEPT}
+    for test in ({"lt": 0}, {"gt": 0}, {"in": [0]}):
+        made = pipeline({"filter": {"keep": {"a": test}}}, **AVRO)
+        for kind in ("float", "double"):
+            texts = of_one(kind)
+            items = [written(json.loads(texts[7]), {"a": float(n)}) for n in ("nan", "inf", "-inf")]
+            found = judged_alike(made, [(None, item, None, 0) for item in items * count], texts=texts)
+            assert set(found.outcomes) == {Outcome.LEFT_OUT}
+
+
+def test_a_schema_that_refers_to_others_is_none_to_read_by() -> None:
+    of = Mapped(1, "", (Reference("a", "b", 1),), TEXTS[7])
+    assert Schemas(lambda *_: of, ".").of(7) == "refers to others"
+
+
 def _doubling(depth: int) -> Any:
     """A record of nothing but 2^depth records."""
     if not depth:
         return {"type": "record", "name": "R0", "fields": []}
     of = [{"name": "a", "type": _doubling(depth - 1)}, {"name": "b", "type": f"R{depth - 1}"}]
     return {"type": "record", "name": f"R{depth}", "fields": of}
-
-
-DOUBLING = json.dumps(_doubling(25))
 
 
 @pytest.mark.parametrize("count", [1, 20])
@@ -281,7 +345,7 @@ def test_types_that_hold_each_other_end_where_the_bytes_do(count: int) -> None:
 @pytest.mark.parametrize(
     "text",
     ["", "{", "[]x", '"other.Name"', '{"type":"array","items":"null"}', '{"type":"nothing"}', '{"type":"fixed","name":"F"}',
-     '{"type":"array","items":' * 70 + '"int"' + "}" * 70],
+     json.dumps(_doubling(13)), '{"type":"array","items":' * 70 + '"int"' + "}" * 70],
 )  # fmt: skip
 def test_a_schema_that_records_can_not_be_read_by_is_a_failure_of_the_stage(text: str) -> None:
     made = pipeline({"filter": {"keep": {"email": {"exists": True}}}}, **AVRO)

@@ -289,6 +289,7 @@ flows:
         ("{key: confluent, value: confluent}", "{}", 6, "flow 1, wire: say key or value, or both"),
         ("key: confluent", "key: apicurio", 6, "flow 1, wire.key: input should be 'confluent'"),
         ("schemas: {ids: map}\n", "", 8, "flow 1, stage 2, schema-ids: takes what `schemas` writes down: say schemas"),
+        ("schemas: {ids: map}\nflows:\n  - topics: [orders]", "flows:\n  - topics: [orders]\n    value: avro", 5, "flow 1, value: is read by what"),
         ("onUnframed: keep}", "}\n      - timestamp: header.a", 9, "schema-ids: comes last, but for route; timestamp"),
         ("- headers: {set: {a: b}}", "- schema-ids", 9, "stage 2, schema-ids: is there twice"),
         ("wire:", "value: json\n    wire:", 6, "flow 1, value: an id stands in front of it, so it is no json"),

@@ -14,7 +14,7 @@ from common.link.control_state import Control
 from common.pipeline.definition import definition, sha256
 from common.pipeline.engine import Engine
 from common.pipeline.models import Pipeline
-from common.pipeline.route_names import has_stage, reads_avro
+from common.pipeline.route_names import asks_for_schemas
 from replicator.driver.pipeline_file import NONE, Configured
 from tests.support.control_json import encode
 from tests.support.pipelines import KEYS, pipeline
@@ -124,15 +124,19 @@ def test_ids_in_keys_of_a_compacted_topic_are_warned_of() -> None:
     for side, words in (("key", ["stage 1 (schema-ids) changes ids in keys"]), ("value", [])):
         made = configured(pipeline("schema-ids", value="bytes", wire={side: "confluent"}))
         look = PipelineLook(made, {})
-        assert has_stage(made.definition, "schema-ids")
-        assert not has_stage(configured(pipeline(FILTER)).definition, "schema-ids")
-        assert not reads_avro(configured(pipeline(FILTER)).definition)
-        assert reads_avro(
-            configured(pipeline({"mask": {"fields": {"a": "redact"}}}, value="avro")).definition
-        )
+        assert asks_for_schemas(made.definition)
         told = list(look.doubts("orders", True))
         assert [fails for fails, _ in told] == [False] * len(words)
         assert all(word in why for word, (_, why) in zip(words, told, strict=True))
+
+
+def test_who_reads_avro_asks_for_schemas() -> None:
+    mask = {"mask": {"fields": {"a": "redact"}}}
+    assert all(
+        asks_for_schemas(configured(pipeline(mask, **formats)).definition)
+        for formats in ({"value": "avro"}, {"key": "avro", "value": "json"})
+    )
+    assert not asks_for_schemas(configured(pipeline(FILTER)).definition)
 
 
 def test_a_record_that_is_skipped_leaves_an_older_one_in_a_compacted_topic() -> None:
