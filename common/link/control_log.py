@@ -126,7 +126,7 @@ class ControlLog:
             self._appender.close()
 
     def _reader(self) -> Consumer:
-        consumer: Consumer = clients.consumer(self._consumer_config, queued_max_messages_kbytes=4096)
+        consumer: Consumer = clients.follower(self._consumer_config, 4096)
         consumer.assign([TopicPartition(self.topic, 0, self.state.position)])
         return consumer
 

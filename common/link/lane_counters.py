@@ -90,7 +90,7 @@ class CounterTail:
         self._consumer.close()
 
     def _reader(self) -> Consumer:
-        consumer: Consumer = clients.consumer(self._config, queued_max_messages_kbytes=1024)
+        consumer: Consumer = clients.follower(self._config, 1024)
         consumer.assign([TopicPartition(self._topic, 0, OFFSET_END)])
         return consumer
 

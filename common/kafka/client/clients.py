@@ -39,6 +39,8 @@ between two new connections, the first one included: with its 100 ms, 50 ms pass
 bootstrap and its first connection to a leader. The pause between attempts at a broker that is gone grows to
 the same ten seconds from either."""
 
+FOLLOWER_WAIT_MS = 5_000
+
 T = TypeVar("T")
 Config = Mapping[str, Any]
 ProducedHeaders = list[tuple[str, str | bytes | None]]
@@ -97,6 +99,15 @@ def consumer(config: Config, **own: Any) -> Consumer:
         return ports.Consumer(
             {**base, **oauth_tokens.for_library(config), **fixed, **_spelled(own)}, logger=client_log
         )
+
+
+def follower(config: Config, queue_kbytes: int) -> Consumer:
+    """A consumer that follows one partition in which little happens.
+
+    Its requests wait long at the broker, which answers as soon as there is a record. Asked twice a second, as
+    by default, a broker spends a third of a core on what fifty links follow while nothing happens.
+    """
+    return consumer(config, queued_max_messages_kbytes=queue_kbytes, fetch_wait_max_ms=FOLLOWER_WAIT_MS)
 
 
 def reader(config: Config, **own: Any) -> Consumer:
