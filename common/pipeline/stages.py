@@ -336,9 +336,8 @@ class Stage(Model):
     def fits_avro(self) -> bool:
         """Whether it reads Avro, or looks at headers only."""
         from_header = [path.startswith("header.") for path in (self.key, self.timestamp) if path is not None]
-        return self.name in ("filter", "mask", "headers", "schema-ids", "route") or all(from_header) != (
-            not from_header
-        )
+        looks_only_there = bool(from_header) and all(from_header)
+        return looks_only_there or self.name in ("filter", "mask", "headers", "schema-ids", "route")
 
     def check(self, formats: Formats) -> None:
         if not self.name:

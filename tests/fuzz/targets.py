@@ -41,6 +41,7 @@ from common.kafka.wire.records import crc32 as frame_checksum
 from common.link import batch_frame, control_state, frame, offset_mappings, positions, schema_map
 from common.link.frame import Frame
 from offsets import group_offsets, group_protocol
+from tests.support import pipelines
 from tests.unit.common.kafka.wire.test_fetch_answers import KINDS, At
 from tests.unit.common.kafka.wire.test_fetch_answers import batch as a_batch
 from tests.unit.common.kafka.wire.test_record_decoder import plainly, rows_of
@@ -225,6 +226,27 @@ def schema(data: bytes) -> None:
         schema_map.SchemaMap().apply(key, value)
 
 
+# What pipelines look into.
+
+STAGES: list[dict[str, Any]] = [
+    {"filter": {"keep": {"a": {"exists": True}}}},
+    {"filter": {"keep": {"b.a": "x", "b.c[*]": {"gt": 1}}}},
+    {"mask": {"fields": {"a": "redact", "b.c[*]": "null"}}},
+]
+MADE = [pipelines.pipeline(stage, value="avro") for stage in STAGES]
+
+
+def avro(data: bytes) -> None:
+    """Any bytes by any schema, which is the first line: both implementations make the same of one record, and
+    of many. The first byte behind it chooses the stage."""
+    text, _, item = data.partition(b"\n")
+    made = MADE[item[0] % len(MADE)] if item else MADE[0]
+    texts = {7: text.decode("utf-8", "replace")}
+    for count in (1, 20):
+        given = (None, b"\0\0\0\0\7" + item[1:], None, 0)
+        pipelines.judged_alike(made, [given] * count, texts=texts)
+
+
 # Answers.
 
 READERS: list[Callable[[Answer], Any]] = [
@@ -319,6 +341,18 @@ def _replies() -> list[bytes]:
     return [bytes([number]) + bytes(60) for number in range(len(READERS))] + [b"\0" + produced]
 
 
+AVRO = (
+    b'{"type":"record","name":"R","fields":[{"name":"a","type":["null","string"]},{"name":"b","type":["null","R",'
+    b'{"type":"map","values":{"type":"array","items":["long","double",{"type":"enum","name":"E","symbols":["x"]},'
+    b'{"type":"fixed","name":"F","size":2},"boolean"]}}]}]}\n'
+)
+
+
+def _avro() -> list[bytes]:
+    items = [b"\0\0", b"\2\2x\2\0\0", b"\2\4xy\4\2\2c\6\0\6\2" + struct.pack("<d", 2.5) + b"\4\0\0\0"]
+    return [AVRO + bytes([stage]) + item for stage in range(len(STAGES)) for item in items]
+
+
 TARGETS = {
     "answer": Target(answer, _answers),
     "batch": Target(batch, _batches),
@@ -330,6 +364,7 @@ TARGETS = {
     "position": Target(position, lambda: _records("positions", "key", "value")),
     "group-offset": Target(group_offset, lambda: _records("group-offsets", "key", "value")),
     "schema": Target(schema, lambda: _records("schemas", "key", "value")),
+    "avro": Target(avro, _avro),
     "reply": Target(reply, _replies),
     "challenge": Target(
         challenge, lambda: [b"r=NONCEmore,s=c2FsdA==,i=4096\nv=c2lnbmF0dXJl", b"e=other-error", b"v=AA=="]

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
-from types import FrameType
 
 import click
 
@@ -33,6 +32,7 @@ from verbatim.local.applications import Application
 from verbatim.local.kafka_cluster import QUICK_START, Cluster
 from verbatim.local.processes import free_ports
 from verbatim.quickstart.display import Display, Lines, Screen, command_prefix, next_steps, verdict
+from verbatim.quickstart.interruption import Interruption
 from verbatim.quickstart.loading import Loader
 from verbatim.quickstart.progress import Meter, Progress
 from verbatim.quickstart.records import Records, flights, flights_archive, json_lines
@@ -90,8 +90,8 @@ def quickstart(
         raise SettingsError(f"--folder: {folder} is not empty; name a new one")
     if file is None:
         flights_archive()  # before a minute is spent on clusters
-    with _ended_by_signals() as ignore_more:
-        run = Quickstart(folder, kill=not no_kill)
+    with Interruption() as interruption:
+        run = Quickstart(folder, kill=not no_kill, later=interruption.later)
         try:
             good = run.copy_and_compare(lambda: json_lines(file, limit) if file else flights(limit))
             if keep:
@@ -100,7 +100,7 @@ def quickstart(
             elif good:
                 run.lay_by_classes()
         finally:
-            ignore_more()
+            interruption.ignore()
             run.close()
     context.exit(0 if good else 1)
 
@@ -108,8 +108,15 @@ def quickstart(
 class Quickstart:
     """One run. Whatever it starts or makes is gone after `close`, but for a folder that was asked for."""
 
-    def __init__(self, folder: Path | None, kill: bool = True) -> None:
+    def __init__(
+        self,
+        folder: Path | None,
+        kill: bool = True,
+        later: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext,
+    ) -> None:
+        """`later`: as an Interruption's."""
         self._temporary = folder is None
+        self._later = later
         self._kill = kill
         self._kills = 0
         self._display: Display = Lines()
@@ -158,7 +165,7 @@ class Quickstart:
         self._display.say("\n".join(next_steps(self._variables, pids, self._ports, logs)))
         ended: set[str] = set()
         while True:
-            self._display.show(self._meter.poll(_TURN_S))
+            self._display.show(self._poll())
             for name, application in self._applications.items():
                 if name not in ended and (code := application.ended()) is not None:
                     ended.add(name)
@@ -237,7 +244,8 @@ class Quickstart:
         # The flights are of 2013: by age they would be deleted at once, and each week of theirs would begin a
         # segment.
         config = {"retention.ms": "-1", "segment.ms": _FOREVER_MS}
-        topics.create(admin, records.topic, PARTITIONS, 1, config, Deadline(_CALL_S))
+        with self._later():
+            topics.create(admin, records.topic, PARTITIONS, 1, config, Deadline(_CALL_S))
         for name in APPLICATIONS:
             # The same instance comes back after the kill, and with a name of its own it leads again at once.
             own = {"HEALTH_PORT": str(self._ports[name]), "INSTANCE_ID": LINK}
@@ -318,6 +326,11 @@ class Quickstart:
 
     # while it runs
 
+    def _poll(self) -> Progress:
+        assert self._meter is not None
+        with self._later():
+            return self._meter.poll(_TURN_S)
+
     def _until(self, reached: Callable[[Progress], bool], within_s: float | None = None) -> Progress:
         """Show progress until `reached`. Raises VerbatimError when something has ended or stands still,
         TimeoutError after `within_s`."""
@@ -325,7 +338,7 @@ class Quickstart:
         began = moved_at = time.monotonic()
         seen = (-1, -1, -1)
         while True:
-            progress = self._meter.poll(_TURN_S)
+            progress = self._poll()
             self._display.show(progress)
             self._loader.finished()
             if reached(progress):
@@ -371,28 +384,3 @@ def _quiet(settings: Settings) -> Settings:
         name: {**properties, "log_level": 0} for name, properties in settings.client_properties.items()
     }
     return settings.model_copy(update={"client_properties": clients})
-
-
-@contextlib.contextmanager
-def _ended_by_signals() -> Iterator[Callable[[], None]]:
-    """Ctrl-C, SIGTERM and a closed terminal interrupt, once: what is yielded makes them do nothing any
-    more."""
-    done = False
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        nonlocal done
-        if not done:
-            done = True
-            raise KeyboardInterrupt
-
-    def ignore() -> None:
-        nonlocal done
-        done = True
-
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, interrupt) for number in numbers}
-    try:
-        yield ignore
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
