@@ -18,7 +18,7 @@ from tests.integration.test_group_moves import open_transaction, rest
 from tests.integration.test_offsets import commit, committed, in_step
 from tests.support.brokers import Record, create_topic, end_offsets, member, produce, topics, wait_until
 from tests.support.guarded import Guarded
-from tests.support.harness import Link
+from tests.support.harness import Link, eventually
 from tests.support.secured import Right, SecuredCluster
 from tests.support.unchanged import assert_unchanged, everything
 from verbatim.main import cli
@@ -159,6 +159,7 @@ def test_a_lag_that_is_not_drained_in_time_is_a_doubt(source: Kafka, target: Kaf
         assert limited.exit_code == 0, limited.output
         end = end_offsets(at, topic, "read_uncommitted")[0]
         produce(at, topic, [Record(b"%d" % i) for i in range(300)])
+        eventually(lambda: link.arrived(topic)[0] > 10, "both applications to run", 120)
         report, code = rehearse(link, quiet_s=0.2, wait_s=1)
     assert code == 1 and end == 10
     ((step, what),) = doubts(report)
