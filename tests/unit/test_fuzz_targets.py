@@ -12,6 +12,7 @@ import pytest
 
 from common.kafka.wire import fetch_answers, message_sets, protocol, record_decoder, sasl
 from common.link import batch_frame, control_kinds, frame, offset_mappings, positions, schema_map
+from common.pipeline import avro_fields, avro_values
 from offsets import group_offsets
 from tests.fuzz.__main__ import FOUND
 from tests.fuzz.targets import TARGETS
@@ -48,6 +49,7 @@ BROKEN: dict[str, tuple[Any, str]] = {
     "position": (positions, "Position"),
     "group-offset": (group_offsets, "GroupOffset"),
     "schema": (schema_map, "Mapped"),
+    "avro": (avro_fields.Walk, "walk"),
     "reply": (protocol, "Produced"),
     "challenge": (sasl, "_fields"),
 }
@@ -79,6 +81,7 @@ WRONG: list[tuple[str, Any, str, Callable[..., Any]]] = [
     ("answer", message_sets, "leading", _twice(message_sets.leading)),
     ("batch", record_decoder, "_one_by_one", _without_first(record_decoder._one_by_one)),
     ("frame-rows", frame, "_ascending", lambda of, column: column.to_pylist()[::-1]),
+    ("avro", avro_values, "long_of", lambda _: 0),
     ("challenge", hmac, "compare_digest", lambda *_: True),
 ]
 
