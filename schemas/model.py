@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from common.link.schema_map import Reference
+from common.pipeline.wire import DEFAULT_CONTEXT
 
 AVRO = "AVRO"
 """What a schema is of which no type is said."""
-DEFAULT_CONTEXT = "."
 MOST_TEXT_BYTES = 1 << 18
 """Of an Avro schema, so many at most are written down for those who read records: a record of the map has
 its place in a message of the broker's default size."""

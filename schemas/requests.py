@@ -9,7 +9,8 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from common.link.schema_map import Reference
-from schemas.model import AVRO, DEFAULT_CONTEXT, Schema, Version
+from common.pipeline.wire import DEFAULT_CONTEXT
+from schemas.model import AVRO, Schema, Version
 
 
 @dataclass(frozen=True, slots=True)

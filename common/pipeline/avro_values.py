@@ -81,27 +81,14 @@ def waiting(schemas: Schemas, sides: list[Side]) -> Run:
     def run(batch: Batch) -> Done:
         done = Done(batch, flags(len(batch)))
         for side in sides:
-            rows, ids = _ids(batch, side)
+            rows, _, ids = in_front(batch.side(side))
             for schema_id in np.unique(ids).tolist():
                 if schemas.of(schema_id) is None:
-                    wait = (
-                        f"schema {schema_id} of the {side} is not written down yet",
-                        Awaited(schemas.context, schema_id, text=True),
-                    )
-                    for row in rows[ids == schema_id].tolist():
-                        done.waits.setdefault(row, wait)
+                    why = f"schema {schema_id} of the {side} is not written down yet"
+                    done.let_wait(rows[ids == schema_id], why, Awaited(schemas.context, schema_id, text=True))
         return done
 
     return run
-
-
-def _ids(batch: Batch, side: Side) -> tuple[np.ndarray, np.ndarray]:
-    column = batch.side(side)
-    there = np.ones(len(batch), np.bool_) if column.present is None else column.present
-    rows, places = in_front(column, there)
-    if not len(rows):
-        return rows, rows
-    return rows, np.frombuffer(column.data, np.uint8)[places].view(">u4").ravel()
 
 
 @dataclass(slots=True)
@@ -129,7 +116,7 @@ class AvroShape:
         """At all rows that are not null."""
         column, schemas = batch.side(side), batch.schemas
         assert schemas is not None
-        rows, ids = _ids(batch, side)
+        rows, _, ids = in_front(column)
         seen = Seen()
         if len(rows) < len(column.rows):
             seen.bad = dict.fromkeys(np.setdiff1d(np.array(column.rows), rows).tolist(), UNFRAMED)
@@ -168,16 +155,6 @@ def long_of(data: bytes) -> int:
     for group, byte in enumerate(data):
         value |= (byte & 0x7F) << 7 * group
     return (value >> 1) ^ -(value & 1)
-
-
-def encoded(value: int) -> bytes:
-    """A long."""
-    rest = (value << 1) ^ (value >> 63)
-    found = bytearray()
-    while rest > 0x7F:
-        found.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    return bytes([*found, rest])
 
 
 def _string(data: bytes, of: Type) -> bytes:

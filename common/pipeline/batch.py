@@ -104,7 +104,7 @@ class Batch:
 @dataclass(frozen=True)
 class Done:
     """A batch as a stage leaves it, with as many rows: which of them it has changed, which go no further,
-    which it failed on, why, and which wait: why, and for which schema (context and id). Reasons show nothing
+    which it failed on, why, and which wait: why, and for which schema. Reasons show nothing
     of a record. `to`: where each goes, as common/pipeline/routing.py numbers topics; None: the stage does not
     say."""
 
@@ -114,6 +114,11 @@ class Done:
     failed: dict[int, str] = field(default_factory=dict)
     waits: dict[int, tuple[str, Awaited]] = field(default_factory=dict)
     to: npt.NDArray[np.int16] | None = None
+
+    def let_wait(self, rows: Ints, why: str, schema: Awaited) -> None:
+        """Those of them that do not wait already."""
+        for row in rows.tolist():
+            self.waits.setdefault(row, (why, schema))
 
 
 class Broken(Exception):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial as partial_of
 from itertools import compress, pairwise
 from typing import cast
 
@@ -17,9 +16,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from common.kafka.wire.record_by_record import varint
 from common.kafka.wire.records import Item
 from common.pipeline.avro_fields import Fields
-from common.pipeline.avro_values import AvroShape, encoded
+from common.pipeline.avro_values import AvroShape
 from common.pipeline.batch import Batch, Done, Run, flags
 from common.pipeline.columns import Edit, Flags
 from common.pipeline.conditions import Formats
@@ -126,9 +126,7 @@ def masking(options: Mask, formats: Formats, keys: Mapping[str, bytes], stage: s
         if not of_side:
             continue
         if side in formats.avro:
-            shape = AvroShape([path.steps for path in of_side])
-            hides = [in_avro(how, key) for how in of_side.values()]
-            runs.append(partial_of(avro_mask, side, shape, list(of_side), hides))
+            runs.append(_avro_mask(side, list(of_side), [in_avro(how, key) for how in of_side.values()]))
         elif formats.kind(next(iter(of_side))) == "json":
             runs.append(_json_mask(side, list(of_side), [in_json(how, key) for how in of_side.values()]))
         else:
@@ -164,43 +162,42 @@ def in_avro(method: Method, key: Key | None) -> Callable[[bytes, Fields], bytes]
             nothing = [number for number, branch in enumerate(branches) if branch.kind == "null"]
             if not nothing:
                 raise Unmaskable("can't be null by its schema")
-            return encoded(nothing[0])
+            return varint(nothing[0])
         if of.kind not in kinds or of.logical:
             raise Unmaskable(f"is of a type that can't hold it: {of.kind}")
         found = hide(content)
         assert found is not None
-        return (encoded(branches.index(of)) if branches else b"") + encoded(len(found)) + found
+        return (varint(branches.index(of)) if branches else b"") + varint(len(found)) + found
 
     return hidden
 
 
-def avro_mask(
-    side: Side,
-    shape: AvroShape,
-    paths: list[Path],
-    hides: list[Callable[[bytes, Fields], bytes]],
-    batch: Batch,
-) -> tuple[Batch, Flags, dict[int, str]]:
-    column, seen = batch.side(side), shape.look(batch, side)
-    failed = {row: f"the {side} {why}" for row, why in seen.failed.items()}
-    edits: list[Edit] = []
-    changed = flags(len(batch))
-    for one in seen.fields:
-        if one.type.kind == "null":
-            continue
-        changed[one.rows] = True
-        hide = hides[one.path]
-        for (row, begin, end), start in zip(one.places(), one.starts.tolist(), strict=True):
-            content = bytes(column.data[begin:end])
-            try:
-                if one.type.kind == "string":
-                    str(content, "utf-8")
-                edits.append((start, end, hide(content, one)))
-            except Unmaskable as error:
-                failed.setdefault(row, f"{paths[one.path]} {error}")
-            except UnicodeDecodeError:
-                failed.setdefault(row, f"the {side} {NO_UTF8}")
-    return batch.with_side(side, column.spliced(edits)), changed, failed
+def _avro_mask(side: Side, paths: list[Path], hides: list[Callable[[bytes, Fields], bytes]]) -> _Part:
+    shape = AvroShape([path.steps for path in paths])
+
+    def run(batch: Batch) -> tuple[Batch, Flags, dict[int, str]]:
+        column, seen = batch.side(side), shape.look(batch, side)
+        failed = {row: f"the {side} {why}" for row, why in seen.failed.items()}
+        edits: list[Edit] = []
+        changed = flags(len(batch))
+        for one in seen.fields:
+            if one.type.kind == "null":
+                continue
+            changed[one.rows] = True
+            hide = hides[one.path]
+            for (row, begin, end), start in zip(one.places(), one.starts.tolist(), strict=True):
+                content = bytes(column.data[begin:end])
+                try:
+                    if one.type.kind == "string":
+                        str(content, "utf-8")
+                    edits.append((start, end, hide(content, one)))
+                except Unmaskable as error:
+                    failed.setdefault(row, f"{paths[one.path]} {error}")
+                except UnicodeDecodeError:
+                    failed.setdefault(row, f"the {side} {NO_UTF8}")
+        return batch.with_side(side, column.spliced(edits)), changed, failed
+
+    return run
 
 
 def _json_mask(side: Side, paths: list[Path], hides: list[Callable[[bytes], bytes]]) -> _Part:

@@ -13,7 +13,7 @@ from common.pipeline.options import Model, checked, expression, located, wrong
 from common.pipeline.registries import Registries, Schemas, Secret
 from common.pipeline.route_names import takes
 from common.pipeline.stages import Stage
-from common.pipeline.wire import Wire, check_wire
+from common.pipeline.wire import DEFAULT_CONTEXT, Wire, check_wire
 
 
 def _topic(text: str) -> object:
@@ -25,7 +25,6 @@ MOST_TOLERATED = 1000
 """Which these are goes with each position that the replicator writes down."""
 
 
-DEFAULT_CONTEXT = "."
 DEFINED = {"of": "a definition"}
 """Context of the validation of what was a file once: it says nothing of registries."""
 

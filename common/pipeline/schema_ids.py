@@ -48,46 +48,44 @@ def _mapped(done: Done, side: Side, options: SchemaIds, targets: Targets) -> Don
     batch = done.batch
     column = batch.side(side)
     there = np.ones(len(batch), np.bool_) if column.present is None else column.present
-    rows, places = in_front(column, there & ~_named_by_header(batch, side))
+    rows, places, ids = in_front(column, there & ~_named_by_header(batch, side))
     if options.on_unframed == "halt" and len(rows) < np.count_nonzero(there):
         reason = f"the {side} has no schema's id in front of it (docs: guides/schemas#ids-in-records)"
         bad = np.setdiff1d(np.flatnonzero(there), rows)
         done.failed.update(dict.fromkeys(bad.tolist(), reason))
     if not rows.size:
         return done
-    data = np.frombuffer(column.data, np.uint8)
-    ids = data[places].view(">u4").ravel()
     known, which = np.unique(ids, return_inverse=True)
     found = [targets(options.context, int(schema_id)) for schema_id in known]
     for number, schema_id in enumerate(known.tolist()):
         if found[number] is None:
-            wait = (
-                f"schema {schema_id} of the {side} has no id at the target yet",
-                Awaited(options.context, schema_id),
-            )
-            for row in rows[which == number].tolist():
-                done.waits.setdefault(row, wait)
+            why = f"schema {schema_id} of the {side} has no id at the target yet"
+            done.let_wait(rows[which == number], why, Awaited(options.context, schema_id))
     new = np.array([old if to is None else to for old, to in zip(known.tolist(), found, strict=True)], ">u4")
     other = (new != known)[which]
     if not other.any():
         return done
-    written = data.copy()
+    written = np.frombuffer(column.data, np.uint8).copy()
     written[places[other]] = new[which[other]].view(np.uint8).reshape(-1, FRAMED - 1)
     done.changed[rows[other]] = True
     return replace(done, batch=batch.with_side(side, Column(written.data, column.bounds, column.present)))
 
 
-def in_front(column: Column, looked_at: Flags) -> tuple[Ints, Ints]:
-    """The rows with an id in front, and the places of its four bytes in each."""
-    rows = np.flatnonzero(looked_at & (np.diff(column.bounds) >= FRAMED))
+def in_front(column: Column, looked_at: Flags | None = None) -> tuple[Ints, Ints, Ints]:
+    """The rows with an id in front, the places of its four bytes in each, and the ids. `looked_at`: which
+    rows; None: all that are not null."""
+    if looked_at is None:
+        looked_at = column.present
+    long_enough = np.diff(column.bounds) >= FRAMED
+    rows = np.flatnonzero(long_enough if looked_at is None else long_enough & looked_at)
     places = column.bounds[rows][:, None] + np.arange(FRAMED)
-    if rows.size:
-        front = np.frombuffer(column.data, np.uint8)[places]
-        # No schema has the id 0: it is the first half of one of 8 bytes.
-        framed = (front[:, 0] == 0) & front[:, 1:].any(axis=1)
-        if not framed.all():
-            rows, places = rows[framed], places[framed]
-    return rows, places[:, 1:]
+    if not rows.size:
+        return rows, places[:, 1:], rows
+    front = np.frombuffer(column.data, np.uint8)[places]
+    # No schema has the id 0: it is the first half of one of 8 bytes.
+    framed = (front[:, 0] == 0) & front[:, 1:].any(axis=1)
+    ids = front[framed, 1:].view(">u4").ravel().astype(np.int64)
+    return rows[framed], places[framed, 1:], ids
 
 
 def _named_by_header(batch: Batch, side: Side) -> Flags | npt.NDArray[np.bool_]:

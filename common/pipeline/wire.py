@@ -10,6 +10,9 @@ from pydantic import Field, model_validator
 
 from common.pipeline.options import Model, checked, wrong
 
+DEFAULT_CONTEXT = "."
+"""Of a registry."""
+
 
 class Wire(Model):
     """Of which parts of a record a schema's id stands in front: a byte 0 and 4 bytes, big-endian."""
@@ -39,7 +42,7 @@ class SchemaIds(Model):
     on_unframed: Literal["halt", "keep"] = Field("halt", alias="onUnframed")
     """of what has no id in front: the stage fails, and `onError` says what becomes of the record; or it stays
     as it is"""
-    context: Annotated[str, checked(_context)] = "."
+    context: Annotated[str, checked(_context)] = DEFAULT_CONTEXT
     """the context of the registry in which the ids are; `.` is the default one"""
 
 

@@ -39,9 +39,6 @@ class FrameDestinations:
         self._transaction = transaction
         self._blocked = blocked
         self._unavailable = unavailable
-        self._named: dict[tuple[int, str], Mapping[str, int | None]] = {}
-        """By the number of a pipeline and a source topic, where its stages take records of the topic, and
-        over how many partitions by their keys."""
 
     def own(self, key: PartitionId, frame: Frame, offset: int) -> Destination | None:
         """The link's own destination; None: the frame is left out, or held."""
@@ -122,21 +119,14 @@ class FrameDestinations:
     def _count(self, frame: Frame, name: str, partition: int | None) -> int | None:
         """Over how many partitions the frame's version spreads keys there; None: it does not. Raises
         FrameError where it takes none of its records there: they would be waited for in vain."""
-        at = (frame.pipeline, frame.topic)
-        if at not in self._named:
-            version = self._term.state.pipelines.get(frame.pipeline)
-            if version is None:
-                version = self._term.control.refresh(Deadline(CALL_S)).pipelines.get(frame.pipeline)
-            named: Mapping[str, int | None] = {}
-            if version is not None:
-                named = routed_topics(version.definition, frame.topic, self._transaction.plan.link)
-            self._named[at] = named
-        count = self._named[at].get(name)
-        if (
-            name not in self._named[at]
-            or (count is None) != (partition is None)
-            or (partition or 0) >= (count or 1)
-        ):
+        version = self._term.state.pipelines.get(frame.pipeline)
+        if version is None:
+            version = self._term.control.refresh(Deadline(CALL_S)).pipelines.get(frame.pipeline)
+        named: Mapping[str, int | None] = {}
+        if version is not None:
+            named = routed_topics(version.definition, frame.topic, self._transaction.plan.link)
+        count = named.get(name)
+        if name not in named or (count is None) != (partition is None) or (partition or 0) >= (count or 1):
             raise FrameError(
                 f"frame of {_where(frame)} holds records for {place(name, partition)}, and pipeline {frame.pipeline} takes none there"
             )

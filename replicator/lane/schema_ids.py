@@ -5,7 +5,8 @@ them."""
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Self
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -14,7 +15,7 @@ from common import ports
 from common.errors import VerbatimError
 from common.kafka.client import clients, topics
 from common.link.lane_plan import Config
-from common.link.schema_map import Mapped
+from common.link.schema_map import Mapped, SchemaMap
 from common.link.schema_map_log import SchemaMapReader
 from common.ports import Deadline
 from replicator.lane_plan import ReplicatorPlan
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from common.pipeline.batch import Awaited
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 LOOK_INTERVAL_S, REST_S = 0.5, 10.0
 """How long to rest between two looks: ten times as long as the last one took, within these bounds."""
@@ -48,29 +50,29 @@ class SchemaIds:
 
     def known(self, context: str, schema_id: int) -> int | None:
         """As far as it has been read."""
-        return None if self._reader is None else self._reader.map.target(context, schema_id)
+        return self._read_of(lambda read: read.target(context, schema_id))
 
     def target(self, context: str, schema_id: int) -> int | None:
         """As far as it has been written by now, or was when it was looked at last."""
-        if (found := self.known(context, schema_id)) is None and self.look():
-            found = self.known(context, schema_id)
-        return found
+        return self._written_of(lambda read: read.target(context, schema_id))
 
     def avro(self, context: str, schema_id: int) -> Mapped | None:
         """The same of an Avro schema's text."""
-        for look in (False, True):
-            if look and not self.look():
-                break
-            found = None if self._reader is None else self._reader.map.avro(context, schema_id)
-            if found is not None:
-                return found
-        return None
+        return self._written_of(lambda read: read.avro(context, schema_id))
 
     def has(self, awaited: Awaited) -> bool:
         """Whether what is awaited of a schema is known, as far as it has been read."""
         if awaited.text:
-            return self._reader is not None and self._reader.map.avro(*awaited[:2]) is not None
-        return self.known(*awaited[:2]) is not None
+            return self._read_of(lambda read: read.avro(awaited.context, awaited.id)) is not None
+        return self.known(awaited.context, awaited.id) is not None
+
+    def _read_of(self, of: Callable[[SchemaMap], T | None]) -> T | None:
+        return None if self._reader is None else of(self._reader.map)
+
+    def _written_of(self, of: Callable[[SchemaMap], T | None]) -> T | None:
+        if (found := self._read_of(of)) is None and self.look():
+            found = self._read_of(of)
+        return found
 
     def look(self) -> bool:
         """Read on, unless that was done just now; whether it was."""

@@ -21,16 +21,17 @@ from common.kafka.wire.records import Header
 _Ints = npt.NDArray[np.int64]
 
 
-def _varint(number: int) -> bytes:
+def varint(number: int) -> bytes:
+    """Zigzag, seven bits a byte: of an int64."""
     return unsigned((number << 1) ^ (number >> 63))
 
 
-_NULL = _varint(-1)
-_SMALL = [_varint(number) for number in range(1024)]
+_NULL = varint(-1)
+_SMALL = [varint(number) for number in range(1024)]
 
 
 def _number(number: int) -> bytes:
-    return _SMALL[number] if 0 <= number < 1024 else _varint(number)
+    return _SMALL[number] if 0 <= number < 1024 else varint(number)
 
 
 def one_by_one(rows: pa.RecordBatch, most_bytes: int, extra: Header | None) -> Iterator[Records]:

@@ -8,6 +8,7 @@ import math
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from verbatim.verify.pipeline.json_tree import Bad, Members, Number
@@ -50,18 +51,25 @@ def things(item: bytes, texts: Texts, context: str) -> list[Thing]:
         raise Bad("no schema to read by")
     reader = _Reader(item)
     try:
-        names: dict[str, Any] = {}
-        schema = _named(json.loads(text), "", names, 0)
-        known: dict[str, int] = {}
-        for name in names:
-            _fields(name, names, (), known)
-        _must_end(schema, names, set())
+        schema, names = _parsed(text)
         reader.read(schema, names, (), 0, FRONT, None, None)
     except (ValueError, KeyError, TypeError, IndexError, AttributeError, struct.error, RecursionError):
         raise Bad("ill-formed") from None
     if reader.at != len(item):
         raise Bad("bytes left over")
     return reader.found
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: str) -> tuple[Any, dict[str, Any]]:
+    """A schema, and by their full names all that have one."""
+    names: dict[str, Any] = {}
+    schema = _named(json.loads(text), "", names, 0)
+    known: dict[str, int] = {}
+    for name in names:
+        _fields(name, names, (), known)
+    _must_end(schema, names, set())
+    return schema, names
 
 
 def _named(given: Any, space: str, names: dict[str, Any], depth: int) -> Any:
