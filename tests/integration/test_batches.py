@@ -29,7 +29,7 @@ from common.kafka.wire.records import encode_rows
 from tests.conftest import Kafka, Names
 from tests.faults.rounds.proxy import END_TXN, Proxy, Rule
 from tests.faults.rounds.proxy import Connection as Through
-from tests.support.brokers import Record, create_topic, delete_topic, produce, read_all, topic_id
+from tests.support.brokers import Record, create_topic, delete_topic, end_offsets, produce, read_all, topic_id
 from tests.support.harness import Link, assert_copied, eventually
 
 ALL = dict.fromkeys(CODECS.values(), 1 << 31)
@@ -288,6 +288,8 @@ def test_committed_records_are_read_from_any_position_and_no_others(
         good.commit_transaction(10)
         bad.abort_transaction(10)
     end = 6 * (8 + 2)
+    # The coordinator answers before its markers are in the log.
+    eventually(lambda: end_offsets(at, topic) == {0: end}, "the last markers")
     everything = read_all(at, topic)[0]
     assert [r.value for r in everything] == written
     for whole_bytes in (1, 1 << 20):
