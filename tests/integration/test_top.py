@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import re
+import select
 import subprocess
 import sys
 import time
 from contextlib import closing
 from pathlib import Path
 
+import pyte
 from confluent_kafka.admin import AdminClient
 
 from common.kafka.client import topics
@@ -19,7 +22,7 @@ from tests.conftest import Kafka, Names
 from tests.support.brokers import Record, create_topic, produce
 from tests.support.harness import Link
 
-STEERS = re.compile(rb"\x1b(\[[0-9;?]*[A-Za-z]|\([A-Z]|[=>])")
+WIDE, HIGH = 200, 40  # characters, lines
 WITHIN_S = 60.0
 
 
@@ -41,25 +44,27 @@ def test_a_link_that_runs_is_shown_as_it_goes_on(source: Kafka, target: Kafka, n
     with link.running():
         ours, its = pty.openpty()
         command = [str(Path(sys.executable).with_name("verbatim")), "top", "--every", "1"]
-        environ = os.environ | link.variables | {"TERM": "xterm", "COLUMNS": "200", "LINES": "40"}
+        environ = os.environ | link.variables | {"TERM": "xterm", "COLUMNS": str(WIDE), "LINES": str(HIGH)}
         running = subprocess.Popen(command, stdin=its, stdout=its, stderr=its, env=environ)
         os.close(its)
         try:
-            with closing(os.fdopen(ours, "r+b", buffering=0)) as side:
-                until(side, rb"%b .*copied +%b.%b" % (bad.encode(), names.link.encode(), bad.encode()))
+            screen = pyte.Screen(WIDE, HIGH)
+            with closing(io.FileIO(ours, "r+")) as side:
+                until(side, screen, f"{bad} .*copied +{names.link}.{bad}")
                 admin = AdminClient({"bootstrap.servers": target.bootstrap_servers})
                 topics.alter(admin, f"{names.link}.{bad}", {"max.message.bytes": "200"}, Deadline(30))
                 produce(source.bootstrap_servers, bad, [Record(os.urandom(1000))])
-                until(side, rb"HALTED %b-0 \(destination-too-small\)" % bad.encode())
+                until(side, screen, rf"HALTED {bad}-0 \(destination-too-small\)")
                 side.write(b"q")
                 assert running.wait(10) == 3
         finally:
             running.kill()
 
 
-def until(side: object, wanted: bytes) -> None:
-    """Read what is drawn until it has that. (curses draws what has changed alone.)"""
-    shown, give_up = b"", time.monotonic() + WITHIN_S
-    while not re.search(wanted, STEERS.sub(b" ", shown)):
-        assert time.monotonic() < give_up, STEERS.sub(b" ", shown).decode(errors="replace")[-3000:]
-        shown += side.read(4096)  # type: ignore[attr-defined]
+def until(side: io.FileIO, screen: pyte.Screen, wanted: str) -> None:
+    """Draw what comes until a line of the screen is as that says. (curses sends what has changed alone.)"""
+    drawn, give_up = pyte.ByteStream(screen), time.monotonic() + WITHIN_S
+    while not any(re.search(wanted, line) for line in screen.display):
+        assert time.monotonic() < give_up, "\n".join(screen.display)
+        if select.select([side], [], [], 1.0)[0]:
+            drawn.feed(side.read(4096) or b"")
