@@ -26,12 +26,13 @@ class NotWalked(Exception):
 @dataclass(eq=False, slots=True)
 class Type:
     """`inner`: of a record its fields' types, of a union its branches, of an array or a map the elements'.
-    `names`: of a record its fields', of an enum its symbols. `size`: of a fixed. `logical`: whether it stands
-    for something else."""
+    `names`: of a record its fields', of an enum its symbols. `defaults`: of its fields, as JSON. `size`: of a
+    fixed. `logical`: whether it stands for something else."""
 
     kind: str
     inner: list[Type] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
+    defaults: dict[str, Any] = field(default_factory=dict)
     size: int = 0
     logical: bool = False
 
@@ -40,7 +41,10 @@ def parsed(text: str) -> Type:
     """Raises NotWalked."""
     named: dict[str, Type] = {}
     try:
-        found = _type(json.loads(text), "", named, 0)
+        given = json.loads(text)
+        # Half a surrogate pair is in no name.
+        json.dumps(given, ensure_ascii=False).encode()
+        found = _type(given, "", named, 0)
         extents: dict[int, int] = {}
         for one in named.values():
             _extent(one, extents, ())
@@ -95,6 +99,8 @@ def _type(given: Any, space: str, named: dict[str, Type], depth: int) -> Type:
     else:
         for one in given["fields"]:
             found.names.append(str(one["name"]))
+            if "default" in one:
+                found.defaults[found.names[-1]] = one["default"]
             found.inner.append(_type(one["type"], name.rpartition(".")[0], named, depth + 1))
     return found
 

@@ -16,7 +16,8 @@ from common.pipeline import own_code
 from common.pipeline.avro_values import Schemas, Texts, no_texts, waiting
 from common.pipeline.batch import Awaited, Batch, Broken, Done, Origin, Run, flags
 from common.pipeline.columns import Flags
-from common.pipeline.conditions import alternatives
+from common.pipeline.conditions import Formats, alternatives
+from common.pipeline.converting import converting
 from common.pipeline.field_changes import changing_fields
 from common.pipeline.filtering import filtering
 from common.pipeline.header_changes import changing_headers
@@ -121,17 +122,18 @@ class ReadyFlow:
         """Whether of many batches nothing is changed: these may stay whole."""
         self.code: dict[str, str] = {}
         self.on_error, self.payload, self.tolerate = flow.failed, flow.payload, flow.tolerate
+        *formats, _ = flow.formats
         self._stages = [
             _Ready(
                 f"stage {at} ({stage.name})",
-                _made(stage, flow, keys, targets, f"flow {number}, stage {at}", self.code),
-                None if stage.when is None else Judge(stage.when, flow),
+                _made(stage, flow, before, keys, targets, f"flow {number}, stage {at}", self.code),
+                None if stage.when is None else Judge(stage.when, before),
             )
-            for at, stage in enumerate(flow.stages, 1)
+            for at, (stage, before) in enumerate(zip(flow.stages, formats, strict=True), 1)
         ]
-        self._schemas: Schemas | None = None
+        # Who converts to Avro says schema-ids, whose context is the flow's.
+        self._schemas = Schemas(texts, flow.context)
         if flow.avro:
-            self._schemas = Schemas(texts, flow.context)
             self._stages.insert(0, _Ready("Avro", waiting(self._schemas, flow.avro), None))
         self._route = flow.stages[-1].route
         asked = [c for s in flow.stages for c in (s.when, s.filter and (s.filter.keep or s.filter.drop)) if c]
@@ -225,16 +227,20 @@ class Engine:
 
 
 def _made(
-    stage: Stage, flow: Flow, keys: Mapping[str, bytes], targets: Targets, where: str, code: dict[str, str]
-) -> Run:
-    """`code`: gets what the stage runs that is not the pipeline's own."""
+    stage: Stage, flow: Flow, before: Formats, keys: Mapping[str, bytes], targets: Targets, where: str,
+    code: dict[str, str],
+) -> Run:  # fmt: skip
+    """`before`: what keys and values are there. `code`: gets what the stage runs that is not the pipeline's
+    own."""
     if stage.filter is not None:
-        return filtering(stage.filter, flow)
+        return filtering(stage.filter, before)
     if stage.mask is not None:
-        return masking(stage.mask, flow, keys, f"{where} (mask)")
+        return masking(stage.mask, before, keys, f"{where} (mask)")
     if stage.schema_ids is not None:
         assert flow.wire is not None
         return mapping_ids(stage.schema_ids, flow.wire, targets)
+    if stage.convert is not None:
+        return converting(stage.convert, flow.context)
     if stage.headers is not None:
         return changing_headers(stage.headers)
     if stage.fields is not None:
@@ -247,12 +253,12 @@ def _made(
         code[name] = module.identity
         return own_code.running(module, function, f"{where} (python)")
     if stage.sql is not None:
-        run, code[CODE] = selecting(stage.sql, flow, f"{where} (sql)")
+        run, code[CODE] = selecting(stage.sql, before, f"{where} (sql)")
         return run
     if stage.key is not None:
         return taking_key(stage.key)
     if stage.route is not None:
-        return routing(stage.route, flow)
+        return routing(stage.route, before)
     assert stage.timestamp is not None
     return taking_timestamp(stage.timestamp)
 

@@ -12,7 +12,7 @@ from common.pipeline.conditions import Formats, is_map
 from common.pipeline.options import Model, checked, expression, located, wrong
 from common.pipeline.registries import Registries, Schemas, Secret
 from common.pipeline.route_names import takes
-from common.pipeline.stages import Stage
+from common.pipeline.stages import Convert, Stage
 from common.pipeline.wire import DEFAULT_CONTEXT, Wire, check_wire
 
 
@@ -114,15 +114,36 @@ class Flow(Formats):
 
     @model_validator(mode="after")
     def _fits(self) -> Flow:
-        for number, stage in enumerate(self.stages):
+        *formats, last = self.formats
+        for number, (stage, before) in enumerate(zip(self.stages, formats, strict=True)):
             with located("stages", number):
-                stage.check(self)
-                if self.avro and not stage.fits_avro:
-                    raise wrong(f"not built for Avro: {', '.join(self.avro)} of this flow", stage.name)
+                stage.check(before)
+                if before.avro and not stage.fits_avro:
+                    raise wrong(
+                        f"not built for Avro: {', '.join(before.avro)} of this flow; convert makes JSON of it",
+                        stage.name,
+                    )
+                if stage.convert is not None and stage.convert.to == "avro":
+                    self._must_get_the_targets_id(stage.convert)
                 if stage.route is not None and number < len(self.stages) - 1:
                     raise wrong("comes last: no stage stands behind it", "route")
-        check_wire(self.wire, {"key": self.key, "value": self.value}, [stage.name for stage in self.stages])
+        check_wire(self.wire, {"key": last.key, "value": last.value}, [stage.name for stage in self.stages])
         return self
+
+    def _must_get_the_targets_id(self, convert: Convert) -> None:
+        if self.wire is None or getattr(self.wire, convert.side) is None:
+            what = (
+                f"its id is the source's: say schema-ids behind it, and wire: {{{convert.side}: confluent}}"
+            )
+            raise wrong(what, "convert")
+
+    @property
+    def formats(self) -> list[Formats]:
+        """What keys and values are before each stage, and behind the last."""
+        found: list[Formats] = [self]
+        for stage in self.stages:
+            found.append(stage.behind(found[-1]))
+        return found
 
     @property
     def context(self) -> str:
@@ -134,6 +155,7 @@ class Flow(Formats):
         return takes(self.topics, topic)
 
 
+SchemaId = Annotated[str, Field(pattern="^[0-9]+$")]
 Wired = dict[Literal["key", "value"], Annotated[int, Field(ge=0, lt=1 << 32)]]
 
 
@@ -143,7 +165,7 @@ class Record(Model):
     topic: str
     """where it comes from"""
     key: Any = None
-    """text, or JSON where the flow says so; null: none"""
+    """text, or JSON where the flow says so; of Avro what it is as JSON, as `convert` makes it; null: none"""
     value: Any = None
     """likewise"""
     headers: dict[str, str | None] = Field({})
@@ -155,7 +177,7 @@ class Record(Model):
     offset: int = Field(0, ge=0)
     """the source's"""
     ids: Wired = Field({})
-    """`key`, `value`: the schema id in front of it, where the flow has `wire`"""
+    """`key`, `value`: the schema id in front of it, where the flow has `wire` or Avro"""
 
 
 class Expected(Model):
@@ -182,8 +204,10 @@ class Example(Model):
     anything"""
     name: str | None = None
     """what the test is called"""
-    map: dict[Annotated[str, Field(pattern="^[0-9]+$")], int] = Field({})
+    map: dict[SchemaId, int] = Field({})
     """for `schema-ids`: id at the source: id at the target"""
+    schemas: dict[SchemaId, Any] = Field({})
+    """for Avro: id at the source: the schema"""
 
 
 class Pipeline(Model):

@@ -71,6 +71,11 @@ def _mapped(done: Done, side: Side, options: SchemaIds, targets: Targets) -> Don
     return replace(done, batch=batch.with_side(side, Column(written.data, column.bounds, column.present)))
 
 
+def front_of(schema_id: int) -> bytes:
+    """What stands in front of what is of that schema."""
+    return b"\0" + schema_id.to_bytes(FRAMED - 1, "big")
+
+
 def in_front(column: Column, looked_at: Flags | None = None) -> tuple[Ints, Ints, Ints]:
     """The rows with an id in front, the places of its four bytes in each, and the ids. `looked_at`: which
     rows; None: all that are not null."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
@@ -206,6 +206,26 @@ def references(node: Any) -> Iterator[str]:
             yield from references(inner)
 
 
+class Convert(Model):
+    """Makes JSON of Avro, or Avro of JSON, of all records of its flow."""
+
+    to: Literal["json", "avro"]
+    """what it becomes"""
+    id: int | None = Field(None, ge=1, lt=1 << 32)
+    """for `avro`: the id, in the source's registry, of the schema that records get"""
+    side: Side = "value"
+    """whether the key or the value is meant"""
+
+    def check(self, formats: Formats) -> None:
+        was = "avro" if self.to == "json" else "json"
+        if getattr(formats, self.side) != was:
+            raise wrong(f"makes {self.to} of {was}, and the {self.side} is none here", "to")
+        if self.to == "avro" and self.id is None:
+            raise wrong("is missing: say which schema's", "id")
+        if self.to == "json" and self.id is not None:
+            raise wrong("is for avro", "id")
+
+
 def _check_select(text: str, formats: Formats) -> None:
     from common.pipeline import selecting
 
@@ -287,8 +307,6 @@ class Route(Model):
 class Stage(Model):
     """One of the stages, and when."""
 
-    NOT_BUILT: ClassVar[frozenset[str]] = frozenset({"convert"})
-
     when: Conditions | None = None
     """the records that the stage is for; all, where it is not given"""
     filter: Filter | None = None
@@ -308,6 +326,8 @@ class Stage(Model):
     python: FunctionName | None = None
     """a function of your own, as `module:function`: it gets records as a pyarrow.RecordBatch, and gives one
     back"""
+    convert: Convert | None = None
+    """makes JSON of Avro, or Avro of JSON"""
     sql: str | None = None
     """`SELECT * REPLACE (expression AS column) FROM records WHERE condition`, by DuckDB"""
     schema_ids: SchemaIds | None = Field(None, alias="schema-ids")
@@ -318,8 +338,6 @@ class Stage(Model):
     @model_validator(mode="before")
     @classmethod
     def _one(cls, given: Any) -> Any:
-        if isinstance(given, str) and given in cls.NOT_BUILT:
-            raise wrong(f"{given} is not built yet")
         if given == "schema-ids":
             return {given: {}}
         if isinstance(given, dict) and len(set(given) - {"when"}) > 1:
@@ -337,13 +355,24 @@ class Stage(Model):
         """Whether it reads Avro, or looks at headers only."""
         from_header = [path.startswith("header.") for path in (self.key, self.timestamp) if path is not None]
         looks_only_there = bool(from_header) and all(from_header)
-        return looks_only_there or self.name in ("filter", "mask", "headers", "schema-ids", "route")
+        return looks_only_there or self.name in (
+            "filter", "mask", "headers", "convert", "schema-ids", "route",
+        )  # fmt: skip
+
+    def behind(self, formats: Formats) -> Formats:
+        """What keys and values are behind it."""
+        if self.convert is None:
+            return formats
+        found = {"key": formats.key, "value": formats.value, self.convert.side: self.convert.to}
+        return Formats.model_validate(found)
 
     def check(self, formats: Formats) -> None:
         if not self.name:
             raise wrong("which stage?")
         if self.when is not None:
             check_conditions(self.when, formats, "when")
+            if self.convert is not None:
+                raise wrong("convert is for all records of its flow", "when")
         with located(self.name):
             if self.sql is not None:
                 _check_select(self.sql, formats)
@@ -355,7 +384,7 @@ class Stage(Model):
                     raise wrong("takes a field or a header")
                 formats.kind(found)
             for options in (
-                self.filter, self.headers, self.mask, self.fields, self.validation, self.route,
+                self.filter, self.headers, self.mask, self.fields, self.validation, self.convert, self.route,
             ):  # fmt: skip
                 if options is not None:
                     options.check(formats)

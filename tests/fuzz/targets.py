@@ -232,6 +232,7 @@ STAGES: list[dict[str, Any]] = [
     {"filter": {"keep": {"a": {"exists": True}}}},
     {"filter": {"keep": {"b.c[*]": {"gt": 2.5}}}},
     {"mask": {"fields": {"a": "redact", "b.c[*]": "null"}}},
+    {"convert": {"to": "json"}},
 ]
 MADE = [pipelines.pipeline(stage, value="avro") for stage in STAGES]
 
@@ -245,6 +246,19 @@ def avro(data: bytes) -> None:
     for count in (1, 20):
         given = (None, b"\0\0\0\0\7" + item[1:], None, 0)
         pipelines.judged_alike(made, [given] * count, texts=texts)
+
+
+TO_AVRO = pipelines.pipeline(
+    {"convert": {"to": "avro", "id": 7}}, {"schema-ids": {}}, wire={"value": "confluent"}
+)
+
+
+def avro_of_json(data: bytes) -> None:
+    """Any bytes as JSON, by any schema, which is the first line: both implementations make the same Avro, or
+    none."""
+    text, _, item = data.partition(b"\n")
+    texts = {7: text.decode("utf-8", "replace")}
+    pipelines.judged_alike(TO_AVRO, [(None, item, None, 0)], ids={(".", 7): 9}, texts=texts)
 
 
 # Answers.
@@ -353,6 +367,15 @@ def _avro() -> list[bytes]:
     return [AVRO + bytes([stage]) + item for stage in range(len(STAGES)) for item in items]
 
 
+def _avro_of_json() -> list[bytes]:
+    items = [
+        b'{"a": null, "b": null}',
+        b'{"a": "x", "b": {"a": "\\u00e4", "b": {"c": [3, 2.5, "x", "ab", true]}}}',
+        b"{",
+    ]
+    return [AVRO + item for item in items]
+
+
 TARGETS = {
     "answer": Target(answer, _answers),
     "batch": Target(batch, _batches),
@@ -365,6 +388,7 @@ TARGETS = {
     "group-offset": Target(group_offset, lambda: _records("group-offsets", "key", "value")),
     "schema": Target(schema, lambda: _records("schemas", "key", "value")),
     "avro": Target(avro, _avro),
+    "avro-of-json": Target(avro_of_json, _avro_of_json),
     "reply": Target(reply, _replies),
     "challenge": Target(
         challenge, lambda: [b"r=NONCEmore,s=c2FsdA==,i=4096\nv=c2lnbmF0dXJl", b"e=other-error", b"v=AA=="]

@@ -9,6 +9,7 @@ from typing import Any
 
 import fastavro
 
+from common.link.halt_reasons import HaltReason
 from schemas.model import Schema
 from tests.conftest import Kafka, Names
 from tests.integration.test_pipelines import verified
@@ -94,4 +95,51 @@ def test_avro_is_filtered_and_masked_by_the_schemas_that_are_written_down(
         code, reports = verified(link)
         assert code == 0, reports
         assert sum(report["filtered"] for report in reports) == 40
+        assert sum(report["transformed"] for report in reports) == 40
+
+
+def test_avro_is_changed_as_json_is_and_gets_a_schema_that_is_not_there_yet(
+    source: Kafka, target: Kafka, names: Names, tmp_path: Path
+) -> None:
+    """Promise: Avro becomes JSON, loses a field, and becomes Avro of another schema, by its id at the source:
+    until `schemas` has brought that one its partition waits, and goes on by itself; whoever reads by the
+    target's registry reads it; `verify` finds nothing."""
+    with stand_in() as mine, stand_in() as theirs:
+        world = world_of(
+            source, target, names, tmp_path / "pipeline.yaml", (mine.url, theirs.url), "customers"
+        )
+        (topic,), link = world.topics, world.link
+        registered = client(mine.url)
+        old = registered.register(f"{topic}-value", Schema(json.dumps(CUSTOMER))).id
+        client(theirs.url).register("taken", avro("Taken", "x"))
+        world.once()
+        short = CUSTOMER | {"fields": CUSTOMER["fields"][:2]}
+        new = registered.register(f"{topic}-value", Schema(json.dumps(short))).id
+        said = json.loads(world.file.read_text())
+        stages = [
+            {"convert": {"to": "json"}},
+            {"fields": {"drop": ["note"]}},
+            {"convert": {"to": "avro", "id": new}},
+            {"schema-ids": {}},
+        ]
+        said["flows"] = [
+            {"topics": [".*"], "value": "avro", "wire": {"value": "confluent"}, "stages": stages}
+        ]
+        world.file.write_text(json.dumps(said))
+        produce(link.source, topic, [*(Record(framed(old, written(0, n))) for n in range(40)), Record(None)])
+        with link.running():
+            eventually(lambda: link.halted() == {(topic, 0): HaltReason.SCHEMA_UNKNOWN}, "the halt", 120)
+            assert link.arrived(topic) == [0]
+            with world.schemas():
+                eventually(lambda: link.arrived(topic) == [41], "all", 60)
+            eventually(lambda: not link.halted(), "no halt")
+        *there, tombstone = world.there(topic)
+        assert tombstone.value is None
+        target_id = client(theirs.url).version(f"{topic}-value", 2).id
+        for n, seen in enumerate(there):
+            assert seen.value is not None and id_of(seen.value) == target_id != new
+            found = fastavro.schemaless_reader(io.BytesIO(seen.value[5:]), fastavro.parse_schema(short), None)
+            assert found == {name: made(0, n)[name] for name in ("kind", "email")}
+        code, reports = verified(link)
+        assert code == 0, reports
         assert sum(report["transformed"] for report in reports) == 40

@@ -270,7 +270,8 @@ def test_the_summary_counts_what_happened_and_what_did_not() -> None:
 
 
 def test_what_a_version_routes_is_to_be_elsewhere_and_not_where_it_comes_from(tmp_path: Path) -> None:
-    there = [Seen(n, b"key-%d" % n, b"v", None, 1, 1000) for n in range(10)]
+    headers = [("n", b"15"), ("n", b"5"), ("n", None), ("o", b"15")]
+    there = [Seen(n, b"key-%d" % n, b"v", headers if n == 4 else None, 1, 1000) for n in range(10)]
     known = {1: (b"1", b"2", b"1", b"3"), 2: (b"1", b"2", b"2", b"")}
     runs = [[n, n, 1] for n in (0, 4)]
     first = Mapped(0, 5, ("orders", 0), runs, 2, 1, {"orders.routed": [[3, 0, 1]]})
@@ -278,6 +279,7 @@ def test_what_a_version_routes_is_to_be_elsewhere_and_not_where_it_comes_from(tm
     own, away, dead = pipelines.made(there, [first, second], known)
     assert [r.offset for r in own] == [0, 4, 5, 6, 7, 8, 9] and [r.offset for r in away] == [3]
     assert dead == [(2, 1)]
+    assert own[1].headers == [("n", b"1*"), ("n", b"*"), ("n", None), ("o", b"15"), ("turn", b"1")]
     its = [m.elsewhere("orders.routed") for m in (first, second)]
     here = [away[0]._replace(offset=0)]
     assert compare_mapped(("orders.routed", 0), its, away, here) == []

@@ -12,7 +12,7 @@ import pytest
 
 from common.kafka.wire import fetch_answers, message_sets, protocol, record_decoder, sasl
 from common.link import batch_frame, control_kinds, frame, offset_mappings, positions, schema_map
-from common.pipeline import avro_fields, avro_values
+from common.pipeline import avro_fields, avro_of_json, avro_values, json_of_avro
 from offsets import group_offsets
 from tests.fuzz.__main__ import FOUND
 from tests.fuzz.targets import TARGETS
@@ -50,6 +50,7 @@ BROKEN: dict[str, tuple[Any, str]] = {
     "group-offset": (group_offsets, "GroupOffset"),
     "schema": (schema_map, "Mapped"),
     "avro": (avro_fields.Walk, "walk"),
+    "avro-of-json": (avro_of_json.Writer, "write"),
     "reply": (protocol, "Produced"),
     "challenge": (sasl, "_fields"),
 }
@@ -82,6 +83,8 @@ WRONG: list[tuple[str, Any, str, Callable[..., Any]]] = [
     ("batch", record_decoder, "_one_by_one", _without_first(record_decoder._one_by_one)),
     ("frame-rows", frame, "_ascending", lambda of, column: column.to_pylist()[::-1]),
     ("avro", avro_values, "long_of", lambda _: 0),
+    ("avro", json_of_avro, "_long", lambda data, at: (0, at + 1)),
+    ("avro-of-json", avro_of_json, "varint", lambda _: b"\2"),
     ("challenge", hmac, "compare_digest", lambda *_: True),
 ]
 

@@ -9,11 +9,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from common.errors import SettingsError
 from common.kafka.wire.records import Item, encode_rows, headers_of
+from common.pipeline.avro_of_json import Writer
+from common.pipeline.avro_schema import NotWalked, Type, parsed
 from common.pipeline.batch import Origin
 from common.pipeline.engine import Applied, Engine, Outcome
-from common.pipeline.models import Example, Expected, Flow, Pipeline, Record
-from common.pipeline.schema_ids import FRAMED, SIDES, Targets
+from common.pipeline.json_of_avro import Misfit, reader
+from common.pipeline.models import Example, Expected, Flow, Pipeline
+from common.pipeline.schema_ids import FRAMED, SIDES, front_of
 from verbatim.pipeline.trying import record_lines, tried
 from verbatim.pipeline.twice import must_be_pure
 
@@ -25,6 +29,14 @@ _WORDS = {
     Outcome.FAILED: "failed",
     Outcome.WAITS: "waits",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """One of a test."""
+
+    avro: str
+    references: tuple[object, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +52,7 @@ def run(pipeline: Pipeline, keys: Mapping[str, bytes]) -> list[Verdict]:
     return [
         Verdict(
             example.name or f"test {number}",
-            list(_differences(pipeline, Engine(pipeline, keys, _targets(example)), example)),
+            list(_differences(pipeline, _engine(pipeline, keys, example), example)),
         )
         for number, example in enumerate(pipeline.tests, 1)
     ]
@@ -52,8 +64,8 @@ def shown(pipeline: Pipeline, keys: Mapping[str, bytes], example: Example) -> li
     given = example.given
     if (flow := pipeline.flow_of(given.topic)) is None:
         return []
-    rows = {(given.topic, given.partition): _rows(given, flow)}
-    (record,) = tried(Engine(pipeline, keys, _targets(example)), LINK, rows)[given.topic].records
+    rows = {(given.topic, given.partition): _rows(example, flow)}
+    (record,) = tried(_engine(pipeline, keys, example), LINK, rows)[given.topic].records
     return list(record_lines(given.topic, record))
 
 
@@ -65,7 +77,12 @@ def _differences(pipeline: Pipeline, engine: Engine, example: Example) -> Iterat
     if flow is None or ready is None:
         yield f"no flow takes the topic {given.topic}"
         return
-    rows, origin = _rows(given, flow), Origin(LINK, given.topic, given.partition)
+    try:
+        rows = _rows(example, flow)
+    except SettingsError as error:
+        yield str(error)
+        return
+    origin = Origin(LINK, given.topic, given.partition)
     applied = ready.apply(rows, origin)
     must_be_pure(ready, rows, origin, applied)
     outcome = _WORDS.get(Outcome(applied.outcomes[0]), "kept")
@@ -75,49 +92,72 @@ def _differences(pipeline: Pipeline, engine: Engine, example: Example) -> Iterat
         why = "".join(f": {failure.stage}: {failure.reason}" for failure in stopped)
         yield f"expected {' or '.join(wanted)}, but the record is {outcome}{why}"
     elif len(applied.rows):
-        found = _found(applied, flow)
+        found = _found(applied, flow, example)
         for name in sorted(expected.model_fields_set & found.keys()):
             yield from _unlike(getattr(expected, name), found[name], name)
 
 
-def _rows(given: Record, flow: Flow) -> Any:
+def _engine(pipeline: Pipeline, keys: Mapping[str, bytes], example: Example) -> Engine:
+    ids = {int(schema_id): target for schema_id, target in example.map.items()}
+    texts = {int(schema_id): Schema(json.dumps(schema)) for schema_id, schema in example.schemas.items()}
+    return Engine(
+        pipeline, keys, lambda _, schema_id: ids.get(schema_id), lambda _, schema_id: texts.get(schema_id)
+    )
+
+
+def _rows(example: Example, flow: Flow) -> Any:
+    """Raises SettingsError for what is no Avro of its schema."""
+    given = example.given
     headers = [(name, None if text is None else text.encode()) for name, text in given.headers.items()]
-    items = [
-        None if item is None else _front(given.ids.get(side)) + item
-        for side, item in zip(
-            SIDES, (_item(given.key, flow.key), _item(given.value, flow.value)), strict=True
-        )
-    ]
-    return encode_rows([given.offset], [given.timestamp], [1], [items[0]], [items[1]], [headers or None])
+    key, value = (
+        _item(getattr(given, side), getattr(flow, side), given.ids.get(side), f"given.{side}", example)
+        for side in SIDES
+    )
+    return encode_rows([given.offset], [given.timestamp], [1], [key], [value], [headers or None])
 
 
-def _item(given: Any, form: str) -> Item:
+def _item(given: Any, form: str, schema_id: int | None, where: str, example: Example) -> Item:
     if given is None:
         return None
+    front = b"" if schema_id is None else front_of(schema_id)
+    if form == "avro":
+        try:
+            return front + Writer(_type(schema_id, example)).write(given)
+        except Misfit as error:
+            raise SettingsError(
+                f"{where} is no Avro of its schema: {', '.join((*error.place, error.why))}"
+            ) from None
     text = given if form == "bytes" and isinstance(given, str) else json.dumps(given, ensure_ascii=False)
-    return text.encode()
+    return front + text.encode()
 
 
-def _front(schema_id: int | None) -> bytes:
-    return b"" if schema_id is None else b"\0" + schema_id.to_bytes(FRAMED - 1, "big")
+def _type(schema_id: int | None, example: Example) -> Type:
+    if schema_id is None:
+        raise SettingsError("Avro is given: say which schema it is of, as ids, and the schema, in schemas")
+    if str(schema_id) not in example.schemas:
+        raise SettingsError(f"schema {schema_id} is not among its schemas")
+    try:
+        return parsed(json.dumps(example.schemas[str(schema_id)]))
+    except NotWalked as error:
+        raise SettingsError(f"schema {schema_id} {error}") from None
 
 
-def _targets(example: Example) -> Targets:
-    ids = {int(schema_id): target for schema_id, target in example.map.items()}
-    return lambda context, schema_id: ids.get(schema_id)
-
-
-def _found(applied: Applied, flow: Flow) -> dict[str, Any]:
+def _found(applied: Applied, flow: Flow, example: Example) -> dict[str, Any]:
     row = applied.rows.to_pylist()[0]
     ids: dict[str, int] = {}
-    for side in SIDES if flow.wire is not None else ():
-        item = row[side]
-        if getattr(flow.wire, side) is not None and item is not None and item[:1] == b"\0":
+    behind = flow.formats[-1]
+    for side in SIDES:
+        item, avro = row[side], side in behind.avro
+        if item is not None and item[:1] == b"\0" and (avro or getattr(flow.wire, side, None) is not None):
             ids[side], row[side] = int.from_bytes(item[1:FRAMED], "big"), item[FRAMED:]
+            if avro:
+                sources = [int(source) for source, target in example.map.items() if target == ids[side]]
+                read = reader(_type((sources or [ids[side]])[0], example))
+                row[side], _ = read(row[side], 0)
     return {
         "ids": ids,
-        "key": _shown(row["key"], flow.key),
-        "value": _shown(row["value"], flow.value),
+        "key": _shown(row["key"], behind.key),
+        "value": _shown(row["value"], behind.value),
         "headers": {name: _shown(value, "bytes") for name, value in headers_of(applied.rows)[0] or ()},
         "timestamp": row["timestamp"],
         "topic": applied.topics[0],
@@ -128,7 +168,7 @@ def _shown(item: Item, form: str) -> Any:
     if item is None:
         return None
     try:
-        return json.loads(item) if form == "json" else item.decode()
+        return item.decode() if form == "bytes" else json.loads(item)
     except ValueError:
         return item.decode(errors="backslashreplace")
 

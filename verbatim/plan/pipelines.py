@@ -147,4 +147,6 @@ def _changes_keys(stage: Stage) -> bool:
         )
     if stage.sql is not None:
         return "key" in SelectTree(stage.sql).replaced
-    return stage.key is not None or (stage.fields is not None and stage.fields.side == "key")
+    return stage.key is not None or any(
+        options is not None and options.side == "key" for options in (stage.fields, stage.convert)
+    )

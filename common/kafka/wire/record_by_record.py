@@ -21,17 +21,15 @@ from common.kafka.wire.records import Header
 _Ints = npt.NDArray[np.int64]
 
 
+_SMALL = [unsigned(number << 1) for number in range(1024)]
+
+
 def varint(number: int) -> bytes:
     """Zigzag, seven bits a byte: of an int64."""
-    return unsigned((number << 1) ^ (number >> 63))
+    return _SMALL[number] if 0 <= number < 1024 else unsigned((number << 1) ^ (number >> 63))
 
 
 _NULL = varint(-1)
-_SMALL = [varint(number) for number in range(1024)]
-
-
-def _number(number: int) -> bytes:
-    return _SMALL[number] if 0 <= number < 1024 else varint(number)
 
 
 def one_by_one(rows: pa.RecordBatch, most_bytes: int, extra: Header | None) -> Iterator[Records]:
@@ -41,16 +39,16 @@ def one_by_one(rows: pa.RecordBatch, most_bytes: int, extra: Header | None) -> I
     sections: list[bytes] = []
     size = count = base = largest = 0
     for timestamp, key, value, tail in zip(timestamps, keys, values, headers, strict=True):
-        pieces = [_NULL] if key is None else [_number(len(key)), key]
+        pieces = [_NULL] if key is None else [varint(len(key)), key]
         if value is None:
             pieces.append(_NULL)
         else:
-            pieces += (_number(len(value)), value)
+            pieces += (varint(len(value)), value)
         pieces += tail
         fixed = sum(map(len, pieces))
         if count:
-            head = b"\0" + _number(int64(timestamp - base)) + _number(count)
-            length = _number(len(head) + fixed)
+            head = b"\0" + varint(int64(timestamp - base)) + varint(count)
+            length = varint(len(head) + fixed)
             if size + len(length) + len(head) + fixed > most_bytes:
                 yield Records(count, base, largest, pa.py_buffer(b"".join(sections)))
                 sections = []
@@ -58,7 +56,7 @@ def one_by_one(rows: pa.RecordBatch, most_bytes: int, extra: Header | None) -> I
         if not count:
             base = largest = timestamp
             head = b"\0\0\0"
-            length = _number(len(head) + fixed)
+            length = varint(len(head) + fixed)
         sections += (length, head, *pieces)
         size += len(length) + len(head) + fixed
         count += 1
@@ -86,18 +84,18 @@ def _header_pieces(rows: pa.RecordBatch, extra: Header | None) -> list[list[byte
     added = [] if extra is None else [encoded_header(extra[0].encode(), extra[1])]
     bounds, flat = flat_headers(rows.column(5))
     if not len(flat):
-        return [[_number(len(added)), *added]] * len(rows)
+        return [[varint(len(added)), *added]] * len(rows)
     names = flat.field(0).cast(pa.binary()).to_pylist()
     encoded = list(map(encoded_header, names, flat.field(1).to_pylist()))
     return [
-        [_number(end - begin + len(added)), *encoded[begin:end], *added]
+        [varint(end - begin + len(added)), *encoded[begin:end], *added]
         for begin, end in pairwise(bounds.tolist())
     ]
 
 
 def encoded_header(name: bytes, value: bytes | None) -> bytes:
-    rest = _NULL if value is None else _number(len(value)) + value
-    return _number(len(name)) + name + rest
+    rest = _NULL if value is None else varint(len(value)) + value
+    return varint(len(name)) + name + rest
 
 
 def flat_headers(column: pa.Array) -> tuple[_Ints, pa.StructArray]:

@@ -28,6 +28,7 @@ flows:
       - when: {{key: {{matches: 'key-[0-9]*{dead}'}}}}
         key: header.none
       - headers: {{set: {{turn: '{turn}'}}}}
+      - mask: {{fields: {{header.n: {{partial: {{first: 1}}}}}}}}
 """
 _ROUTE = """\
       - route: {{cases: [{{when: {{key: {{matches: 'key-[0-9]*{digit}'}}}}, topic: '{{topic}}.{routed}'}}]}}
@@ -83,7 +84,7 @@ def versions(target: str, link: str) -> Versions:
     for record in read_all(target, f"{link}.control")[0]:
         said = json.loads(record.value or b"")
         if said["kind"] == "pipeline" and said["n"] > max(found, default=0):
-            leaves_out, fails, sets, *route = json.loads(said["definition"])["flows"][0]["stages"]
+            leaves_out, fails, sets, _, *route = json.loads(said["definition"])["flows"][0]["stages"]
             found[said["n"]] = (
                 _digit(leaves_out["filter"]["drop"]),
                 _digit(fails["when"]),
@@ -172,8 +173,15 @@ def made(
             dead.append((record.offset, at.pipeline))
         elif ends is None or ends[1] != digit:
             to = away if ends is not None and ends[1] == route else out
-            to.append(record._replace(headers=[*(record.headers or ()), ("turn", turn)]))
+            to.append(record._replace(headers=[*map(_masked, record.headers or ()), ("turn", turn)]))
     return out, away, dead
+
+
+def _masked(header: tuple[str, bytes | None]) -> tuple[str, bytes | None]:
+    name, item = header
+    if name != "n" or item is None:
+        return header
+    return name, (item[:1] if len(item) > 1 else b"*") + b"*" * (len(item) - 1)
 
 
 def problems(mapped: Sequence[Mapped], known: Versions) -> list[str]:

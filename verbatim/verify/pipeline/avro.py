@@ -41,18 +41,26 @@ def schema_of(item: Any) -> int | None:
     return int.from_bytes(item[1:FRONT], "big") if framed else None
 
 
-def things(item: bytes, texts: Texts, context: str) -> list[Thing]:
-    """Raises Bad."""
-    schema_id = schema_of(item)
-    if schema_id is None:
-        raise Bad("no id")
+def schema(texts: Texts, context: str, schema_id: int) -> tuple[Any, dict[str, Any]]:
+    """One that is known, and by their full names all in it that have one. Raises Bad."""
     text, refers = texts[context, schema_id]
     if refers or not text:
         raise Bad("no schema to read by")
+    try:
+        return _parsed(text)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise Bad("no schema") from None
+
+
+def things(item: bytes, texts: Texts, context: str) -> list[Thing]:
+    """Each behind what is in it. Raises Bad."""
+    schema_id = schema_of(item)
+    if schema_id is None:
+        raise Bad("no id")
+    whole, names = schema(texts, context, schema_id)
     reader = _Reader(item)
     try:
-        schema, names = _parsed(text)
-        reader.read(schema, names, (), 0, FRONT, None, None)
+        reader.read(whole, names, (), 0, FRONT, None, None)
     except (ValueError, KeyError, TypeError, IndexError, AttributeError, struct.error, RecursionError):
         raise Bad("ill-formed") from None
     if reader.at != len(item):
@@ -64,7 +72,9 @@ def things(item: bytes, texts: Texts, context: str) -> list[Thing]:
 def _parsed(text: str) -> tuple[Any, dict[str, Any]]:
     """A schema, and by their full names all that have one."""
     names: dict[str, Any] = {}
-    schema = _named(json.loads(text), "", names, 0)
+    given = json.loads(text)
+    json.dumps(given, ensure_ascii=False).encode()
+    schema = _named(given, "", names, 0)
     known: dict[str, int] = {}
     for name in names:
         _fields(name, names, (), known)
@@ -109,6 +119,7 @@ def _named(given: Any, space: str, names: dict[str, Any], depth: int) -> Any:
         made["fields"] = [
             (str(one["name"]), _named(one["type"], within, names, depth + 1)) for one in given["fields"]
         ]
+        made["defaults"] = {str(one["name"]): one["default"] for one in given["fields"] if "default" in one}
     else:
         raise Bad("no such type")
     return full
@@ -230,8 +241,7 @@ class _Reader:
             (number,) = struct.unpack(form, self.take(size))
             value = Number(repr(number)) if math.isfinite(number) else Members()
         elif kind == "fixed":
-            self.take(schema["size"])
-            value = Members()
+            value = self.take(schema["size"])
         return value
 
     def counted(self) -> Iterator[None]:
@@ -257,7 +267,7 @@ def looked_up(found: list[Thing], steps: list[Any]) -> list[Any]:
 def _compared(thing: Thing) -> Any:
     if thing.kind == "string":
         return _must_be_text(thing.value)
-    return Members() if thing.kind == "bytes" else thing.value
+    return Members() if thing.kind in ("bytes", "fixed") else thing.value
 
 
 def _must_be_text(given: bytes) -> str:
@@ -297,17 +307,17 @@ def _hidden(thing: Thing, method: Any, hide: Any) -> bytes:
     if method == "null":
         if thing.null is None:
             raise Bad("can't be null")
-        return _long(thing.null)
+        return long(thing.null)
     kinds = ("string",) if method == "encrypt" else ("string", "bytes")
     if thing.kind not in kinds or thing.logical:
         raise Bad("can't hold it")
     new: bytes = hide(thing.value.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
-    return (b"" if thing.branch is None else _long(thing.branch)) + _long(len(new)) + new
+    return (b"" if thing.branch is None else long(thing.branch)) + long(len(new)) + new
 
 
-def _long(value: int) -> bytes:
-    """Of what is not below 0."""
-    value, found = 2 * value, b""
+def long(value: int) -> bytes:
+    """As it is written."""
+    value, found = 2 * value if value >= 0 else -2 * value - 1, b""
     while value > 127:
         found += bytes([value % 128 + 128])
         value //= 128

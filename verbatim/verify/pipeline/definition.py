@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from verbatim.verify.pipeline.avro import Texts, schema_of
+from verbatim.verify.pipeline.converting import converted
 from verbatim.verify.pipeline.json_tree import Bad, same, tree
 from verbatim.verify.pipeline.records import Item, Json, Record, Tree, context_of, holds
 from verbatim.verify.pipeline.schema_ids import Ids, Waits, mapped
@@ -99,6 +100,8 @@ class Pipeline:
                 name = next(name for name in stage if name != "when")
                 if name == "schema-ids":
                     after: Record | None = mapped(stage[name], record, flow, self.ids)
+                elif name == "convert":
+                    after, flow = converted(stage[name], record, flow)
                 else:
                     after = STAGES[name](stage[name], record, flow, self.keys)
             except Bad:

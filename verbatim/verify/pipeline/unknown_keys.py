@@ -44,6 +44,8 @@ def _asked(stage: Json) -> list[Place]:
     places = [_place(text) for one in alternatives for text in one]
     if "validate" in stage:
         places.append((stage["validate"].get("side", "value"), ()))
+    if stage.get("convert", {}).get("to") == "avro":
+        places.append((stage["convert"].get("side", "value"), ()))
     if isinstance(stage.get("route", {}).get("partition"), dict):
         places.append(("key", ()))
     if "schema-ids" in stage:

@@ -132,6 +132,50 @@ tests: [{given: {topic: events, key: foobar, value: x}, expect: {topic: events.k
     assert result.exit_code == 1 and 'topic: expected "events.k/0", found "events.k/1"' in result.stdout
 
 
+AVRO = """\
+version: 1
+registries: {source: {url: 'http://source'}, target: {url: 'http://target'}}
+schemas: {}
+flows:
+  - topics: [customers]
+    key: avro
+    value: avro
+    wire: {value: confluent}
+    stages: [{mask: {fields: {email: redact}}}, {when: {key: k}, headers: {set: {is: k}}}, schema-ids]
+tests:
+  - given: {topic: customers, ids: {key: 8, value: 7}, key: k, value: {email: a@b.org, n: 1}}
+    schemas:
+      '7': {type: record, name: C, fields: [{name: email, type: ['null', string]}, {name: n, type: long}]}
+      '8': string
+    map: {'7': 70}
+    expect: {key: k, value: {email: '***', n: 1}, headers: {is: k}, ids: {key: 8, value: 70}}
+"""
+
+
+def test_avro_is_given_and_expected_as_json(tmp_path: Path) -> None:
+    result = run(tmp_path, AVRO)
+    assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "difference"),
+    [
+        ("n: 1}, h", "n: 2}, h", "value.n: expected 2, found 1"),
+        ("n: 1}}", "n: x}}", "given.value is no Avro of its schema: n, is no whole number"),
+        ("n: 1}}", "m: 1}}", "given.value is no Avro of its schema: n, is not there, and has no default"),
+        ("key: 8, v", "key: 9, v", "schema 9 is not among its schemas"),
+        ("{key: 8, value: 7}", "{value: 7}", "Avro is given: say which schema it is of"),
+        ("'8': string", "'8': strong", "schema 8 refers to another one"),
+        ("    map: {'7': 70}\n", "", "expected kept or tombstone, but the record is waits"),
+        ("value: 70}", "value: 7}", "ids.value: expected 7, found 70"),
+    ],
+)
+def test_what_is_otherwise_in_avro_is_told(tmp_path: Path, old: str, new: str, difference: str) -> None:
+    assert old in AVRO
+    result = run(tmp_path, AVRO.replace(old, new, 1))
+    assert result.exit_code == 1 and difference in result.stdout, result.output
+
+
 def test_the_same_as_json(tmp_path: Path) -> None:
     result = run(tmp_path, TEXT.replace("last: 4", "last: 3"), "--output", "json")
     told = json.loads(result.stdout)

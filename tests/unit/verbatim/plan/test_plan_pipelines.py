@@ -139,6 +139,14 @@ def test_who_reads_avro_asks_for_schemas() -> None:
     assert not asks_for_schemas(configured(pipeline(FILTER)).definition)
 
 
+def test_keys_of_a_compacted_topic_are_not_converted() -> None:
+    for side, words in (("key", ["stage 1 (convert) makes other keys"]), ("value", [])):
+        made = pipeline({"convert": {"to": "json", "side": side}}, **{"value": "bytes", side: "avro"})
+        told = list(PipelineLook(configured(made), {}).doubts("orders", True))
+        assert [fails for fails, _ in told] == [True] * len(words)
+        assert all(word in why for word, (_, why) in zip(words, told, strict=True))
+
+
 def test_a_record_that_is_skipped_leaves_an_older_one_in_a_compacted_topic() -> None:
     for said, word in (
         ("skip", "skipped"),

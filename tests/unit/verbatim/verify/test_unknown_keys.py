@@ -43,6 +43,7 @@ def test_only_what_a_mask_has_made_is_not_known(stages: list[dict[str, Any]], pa
         {"filter": {"drop": [{"key": "a"}, {"value.email.a": 1}]}},
         {"when": {"value": {"exists": True}}, "headers": {"remove": ["x"]}},
         {"validate": {"schema": {}}},
+        {"convert": {"to": "avro", "id": 7}},
         {"route": {"cases": [{"when": {"size": 1}, "topic": "a"}, {"when": {"email": "b"}, "topic": "a"}]}},
     ],
 )
@@ -57,6 +58,11 @@ def test_a_key_that_chooses_the_partition_decides() -> None:
     with pytest.raises(LookupError):
         masked_parts(flow(ON_KEY, spread), {})
     assert masked_parts(flow(HMAC, spread), {}) == {"value"}
+
+
+def test_what_makes_json_of_masked_avro_decides_nothing() -> None:
+    avro = flow(HMAC, {"convert": {"to": "json"}}) | {"value": "avro"}
+    assert masked_parts(avro, {}) == {"value"}
 
 
 def test_a_field_may_have_been_moved() -> None:
