@@ -40,9 +40,11 @@ class Http:
         self._base = parts.path.rstrip("/")
         self._auth = config.auth
         self._login()
+        self._client, self._tls = config.client, _tls(which, config.ca)
         if parts.scheme == "https":
+            self._show()
             self._connection: http.client.HTTPConnection = http.client.HTTPSConnection(
-                parts.hostname, parts.port, timeout=TIMEOUT_S, context=_tls(which, config.ca)
+                parts.hostname, parts.port, timeout=TIMEOUT_S, context=self._tls
             )
         else:
             self._connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=TIMEOUT_S)
@@ -69,6 +71,11 @@ class Http:
         body = None if request.body is None else json.dumps(request.body).encode()
         headers = {"Accept": f"{_TYPE}, application/json", "Content-Type": _TYPE, **self._login()}
         where = f"{self}: {request.about}"
+        try:
+            if self._connection.sock is None:
+                self._show()
+        except SettingsError as error:
+            raise RegistryError(f"{where}: {error}", retriable=True) from None
         try:
             self._connection.request(request.method, self._base + request.path, body, headers)
             answer = self._connection.getresponse()
@@ -100,6 +107,22 @@ class Http:
             code=code if isinstance(code, int) else None,
             retriable=answer.status in PASSING,
         )
+
+    def _show(self) -> None:
+        """The certificate of one's own, as it is by now, to whom the next connection is to. Raises
+        SettingsError."""
+        if self._client is None:
+            return
+        label = f"registries.{self.which}.client"
+        secret = self._client.password
+        password = "" if secret is None else read_secret(f"{label}.password", secret, os.environ)
+        try:
+            # With a password, be it an empty one, nobody is asked for it.
+            self._tls.load_cert_chain(self._client.certificate, self._client.key, password)
+        except (OSError, ssl.SSLError, ValueError) as error:
+            why = getattr(error, "strerror", None) or getattr(error, "reason", None) or str(error)
+            files = f"{self._client.certificate} and {self._client.key}"
+            raise SettingsError(f"{label}: can't take {files}: {why}") from None
 
     def _login(self) -> dict[str, str]:
         if self._auth is None:

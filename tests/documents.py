@@ -40,7 +40,7 @@ PIPELINE_MODELS = (
     *(stages.Mask, stages.Partial, stages.Fields, stages.Validate, wire.Wire, wire.SchemaIds),
     *(stages.Route, stages.Case),
     *(models.Example, models.Record),
-    *(registries.Registries, registries.Registry, registries.Auth, registries.Schemas),
+    *(registries.Registries, registries.Registry, registries.Auth, registries.Client, registries.Schemas),
 )
 RUNBOOKS = DOCS / "operations" / "halts.md"
 ROOMS = (

@@ -47,6 +47,18 @@ class Auth(Model):
         return self
 
 
+class Client(Model):
+    """A certificate of one's own, for registries that ask for one (mTLS)."""
+
+    certificate: str
+    """a file of it, in PEM, with those that signed it behind it; read again for each connection, as the key
+    is"""
+    key: str
+    """a file of its key, in PEM"""
+    password: Secret | None = None
+    """where the key's password is, as `file:PATH` or `env:NAME`"""
+
+
 class Registry(Model):
     """A schema registry with Confluent's API."""
 
@@ -56,6 +68,14 @@ class Registry(Model):
     """as below; none: no login"""
     ca: str | None = None
     """a file of certificates of authorities, in PEM; none: the system's"""
+    client: Client | None = None
+    """a certificate of one's own, as below; none: none is shown"""
+
+    @model_validator(mode="after")
+    def _shown(self) -> Registry:
+        if self.client is not None and urlsplit(self.url).scheme != "https":
+            raise wrong("no certificate is shown over http", "client")
+        return self
 
 
 class Registries(Model):

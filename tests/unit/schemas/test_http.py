@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from common.errors import LinkRefused, RegistryError, SettingsError
-from common.pipeline.registries import Auth
+from common.pipeline.registries import Auth, Client
 from common.pipeline.registries import Registry as Config
 from schemas import requests
 from schemas.http import Http
@@ -159,6 +159,66 @@ def test_a_registry_is_believed_by_the_authority_that_is_given_alone(tmp_path: P
                 subjects(url=registry.url, ca=ca)
     with pytest.raises(SettingsError, match="registries.source.ca: can't read /no/such"):
         subjects(url=registry.url, ca="/no/such")
+
+
+@pytest.mark.parametrize("password", ["", "pass phrase"])
+def test_a_certificate_of_ones_own_is_shown_and_may_change(
+    tmp_path: Path, password: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Promise: a registry that asks for a certificate gets the one that is in the files when one connects."""
+    authority, other = Authority(), Authority("other")
+    key, certificate = authority.issue("registry")
+    for name, text in {"key": key, "cert": certificate, "ca": authority.pem}.items():
+        (tmp_path / name).write_text(text)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(tmp_path / "cert", tmp_path / "key")
+    tls.load_verify_locations(tmp_path / "ca")
+    tls.verify_mode = ssl.CERT_REQUIRED
+
+    def give(of: Authority) -> None:
+        for name, text in zip(("my.key", "my.cert"), of.issue("me", password), strict=True):
+            (tmp_path / name).write_text(text)
+
+    monkeypatch.setenv("PASSWORD", password)
+    client = Client(
+        certificate=str(tmp_path / "my.cert"),
+        key=str(tmp_path / "my.key"),
+        password="env:PASSWORD" if password else None,
+    )
+    with stand_in(tls) as registry:
+        told: dict[str, Any] = {"url": registry.url, "ca": str(tmp_path / "ca")}
+        with pytest.raises(RegistryError, match="can't be reached: .*(alert|EOF|reset|closed)"):
+            subjects(**told)
+        give(authority)
+        assert subjects(**told, client=client) == []
+        with closing(Http("source", Config(**told, client=client))) as http:
+            give(other)
+            with pytest.raises(RegistryError, match="can't be reached"):
+                Registry(http).subjects()
+            give(authority)
+            assert Registry(http).subjects() == []
+            (tmp_path / "my.key").write_text("no key")
+            assert Registry(http).subjects() == [], "the connection stands"
+            http.close()
+            with pytest.raises(RegistryError, match="registries.source.client: can't take .*my.cert and "):
+                Registry(http).subjects()
+        with pytest.raises(SettingsError, match="registries.source.client: can't take .*my.cert and "):
+            subjects(**told, client=client)
+
+
+def test_the_password_of_a_key_is_asked_of_nobody(tmp_path: Path) -> None:
+    key, certificate = Authority().issue("me", "pass phrase")
+    for name, text in {"key": key, "cert": certificate}.items():
+        (tmp_path / name).write_text(text)
+    client = Client(certificate=str(tmp_path / "cert"), key=str(tmp_path / "key"))
+    with pytest.raises(SettingsError, match="registries.source.client: can't take"):
+        subjects(url="https://127.0.0.1:1", client=client)
+    with pytest.raises(
+        SettingsError, match="registries.source.client.password: the environment has no NOWHERE"
+    ):
+        subjects(url="https://127.0.0.1:1", client=client.model_copy(update={"password": "env:NOWHERE"}))
+    with pytest.raises(ValueError, match="no certificate is shown over http"):
+        Config(url="http://127.0.0.1:1", client=client)
 
 
 def test_a_schema_is_asked_for_as_the_api_has_it() -> None:
