@@ -13,10 +13,12 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
+from common.link import identity
 from common.link.halt_reasons import HaltReason
 from offsets.group_offsets import GroupKey
 from tests.conftest import Names
-from tests.integration.test_offsets import commit, committed, group_offsets, once, run
+from tests.integration.test_failover import KEPT, failover, on_record
+from tests.integration.test_offsets import commit, committed, group_offsets, in_step, once, run
 from tests.integration.test_pipelines import dies_in_transactions, verified
 from tests.support.brokers import Record, Seen, create_topic, delete_topic, produce, read_all
 from tests.support.harness import Link, eventually
@@ -183,6 +185,39 @@ def test_a_group_stands_in_each_topic_before_the_first_record_that_it_has_not_re
     for command in commands:
         done = CliRunner().invoke(cli, command, env=link.variables)
         assert done.exit_code != 0 and words in f"{done.output} {done.exception}", (command, done)
+
+
+def test_groups_go_on_in_each_topic_of_a_route_when_the_source_is_gone(
+    clusters: tuple[str, str], file: Path, names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Promise: `failover` moves a group, without the source, before the first record of each topic that it
+    has not read, also of records that were only staged when it stopped."""
+    monkeypatch.setattr(identity, "SOURCE_S", 0.5)
+    name, at = names.link, 17
+    events = f"{name}.t.events"
+    with Cluster() as source:
+        link = link_of((source.bootstrap_servers, clusters[1]), name, file, CONSUMER_GROUPS=f"{name}.g")
+        create_topic(link.source, events, 1, KEPT)
+        produce(link.source, events, [event(i) for i in range(1, 11)])
+        assert link.copy() == (0, 0)
+        produce(link.source, events, [event(i) for i in range(11, 31)])
+        assert link.replicate() == 0
+        with in_step(link):
+            commit(link.source, f"{name}.g", events, at)
+            # One in each topic, and all before what is staged only.
+            eventually(lambda: on_record(link) == [at] * 3, "the group to be on record", 60)
+        source.kill(1)
+        deduplicator = link.start_deduplicator()
+        try:
+            eventually(lambda: link.mappings(events)[0][-1].next == 30, "what is staged to be delivered", 60)
+            report, code = failover(link, wait_s=60)
+        finally:
+            deduplicator.stop()
+    assert (code, report["refused"]) == (0, None)
+    found = places(link, events)
+    for topic in (events, f"{events}.de", f"{events}.fr"):
+        wanted = min(there for source_offset, there in found[topic, 0].items() if source_offset >= at)
+        assert committed(link.target, f"{name}.g", topic) == wanted, topic
 
 
 def test_a_topic_of_a_route_that_is_refused_halts_by_name_and_what_was_held_comes_once_it_is_fit(

@@ -12,11 +12,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
+from common.link import identity
 from common.link.halt_reasons import HaltReason
 from offsets.group_offsets import GroupKey
 from tests.conftest import Names
 from tests.integration import test_routes
-from tests.integration.test_offsets import commit, committed, group_offsets, once, run
+from tests.integration.test_failover import KEPT, failover, on_record
+from tests.integration.test_offsets import commit, committed, group_offsets, in_step, once, run
 from tests.integration.test_pipelines import dies_in_transactions, verified
 from tests.integration.test_routes import delivered
 from tests.support.brokers import Record, Seen, create_topic, produce, read_all
@@ -194,3 +196,31 @@ def test_topics_grow_with_the_version_and_one_of_other_partitions_is_refused_by_
         eventually(delivered(link, events, 60), "what was held", 200)
     code, report = verified(link)
     assert code == 0, report
+
+
+def test_a_group_of_what_is_spread_is_named_and_left_alone_when_the_source_is_gone(
+    clusters: tuple[str, str], file: Path, names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Promise: `failover` writes no position into topics whose partitions are not the source's, and names the
+    group; in the link's own destination it goes on as ever."""
+    monkeypatch.setattr(identity, "SOURCE_S", 0.5)
+    file.write_text(SPREAD.replace(" else: '{topic}.rest',", ""))
+    name = names.link
+    events, group = f"{name}.t.events", f"{name}.g"
+    with Cluster() as source:
+        link = link_of((source.bootstrap_servers, clusters[1]), name, file, CONSUMER_GROUPS=group)
+        create_topic(link.source, events, 1, KEPT)
+        produce(link.source, events, [event(i, 0) for i in range(1, 31)])
+        assert link.copy() == (0, 0)
+        with in_step(link):
+            commit(link.source, group, events, 9)
+            eventually(lambda: on_record(link) == [9, 9], "the group to be on record", 60)
+        source.kill(1)
+        report, code = failover(link, wait_s=60)
+    assert code == 1 and "repartitioned" in report["refused"], report
+    told = {(g["destination_topic"], g["outcome"]) for g in report["groups"]}
+    assert (f"{events}.de", "repartitioned") in told
+    assert all(committed(link.target, group, f"{events}.de", p) is None for p in range(6))
+    (own,) = read_all(link.target, events)
+    first = next(seen.offset for seen in own if seen.key not in {b"key-%d" % n for n in range(1, 10)})
+    assert committed(link.target, group, events) == first
