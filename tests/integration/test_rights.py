@@ -370,3 +370,38 @@ def test_the_map_of_schemas_needs_its_own_right_and_no_other(
     assert link.denied(REPLICATOR) == before
     there = read_all(guarded[1].bootstrap_servers, topic)[0]
     assert [record.value for record in there] == [b"\0\0\0\0\x08x", None]
+
+
+def test_a_topic_of_a_route_needs_the_rights_of_a_destination_and_no_other(
+    guarded: tuple[SecuredCluster, SecuredCluster], tmp_path: Path
+) -> None:
+    """Promise: where records are routed to, the deduplicator needs what it needs on destinations: without it
+    the partition halts, and says where and what; with it, it goes on, and nothing else is tried."""
+    link = Guarded(guarded, "routed")
+    topic, elsewhere = link.topic("orders"), f"{link.name}-elsewhere"
+    create_topic(guarded[0].bootstrap_servers, topic)
+    produce(guarded[0].bootstrap_servers, topic, [Record(b"v", b"here"), Record(b"v", b"there")])
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(
+        "version: 1\nflows: [{topics: ['.*'], stages: "
+        f"[{{route: {{cases: [{{when: {{key: there}}, topic: {elsewhere}}}]}}}}]}}]"
+    )
+    link.links[REPLICATOR].variables["PIPELINE"] = str(file)
+    mine = [r for r in needed() if (r.principal, r.name) == (DEDUPLICATOR, "<destinations>")]
+    rights = {r.operation: Right(r.operation, r.resource, elsewhere) for r in mine}
+    assert rights.keys() >= {"READ", "WRITE", "DESCRIBE_CONFIGS", "CREATE", "ALTER", "ALTER_CONFIGS"}
+    user = link.user(DEDUPLICATOR)
+    assert link.run(REPLICATOR) == 0
+    guarded[1].grant(user, [*rights.values()])
+    for missing in ("CREATE", "WRITE"):
+        guarded[1].revoke(user, [rights[missing]])
+        assert link.run(DEDUPLICATOR) == 3, missing
+        (halt,) = link.links[DEDUPLICATOR].control().halts.values()
+        assert (halt.topic, elsewhere in halt.detail) == (topic, True), halt
+        assert "not allowed" in halt.detail or "grant" in halt.detail, halt
+        guarded[1].grant(user, [rights[missing]])
+    before = link.denied(DEDUPLICATOR)
+    assert link.run(DEDUPLICATOR) == 0
+    assert link.denied(DEDUPLICATOR) == before
+    keys = [[r.key for r in read_all(guarded[1].bootstrap_servers, name)[0]] for name in (topic, elsewhere)]
+    assert keys == [[b"here"], [b"there"]]
