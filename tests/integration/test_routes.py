@@ -246,3 +246,54 @@ def test_a_topic_of_a_route_that_is_refused_halts_by_name_and_what_was_held_come
     assert [seen.key for seen in read_all(link.target, events)[0]] == [b"k2", b"k6"]
     code, report = verified(link)
     assert code == 0, report
+
+
+INTO_ONE = BY_COUNTRY.replace("{topic}.de", "{link}.de").replace("{topic}.fr", "{link}.fr")
+
+
+def test_routes_of_several_topics_meet_in_one_where_that_is_asked_for(
+    clusters: tuple[str, str], file: Path, names: Names
+) -> None:
+    """Promise: of two source topics that are routed to one, the second is refused by name; with
+    SEVERAL_SOURCES=merge each record is there once, in the order of its source partition, groups have no
+    position there, and `verify` finds nothing, and what is done to it."""
+    name, into = names.link, f"{names.link}.de"
+    file.write_text(INTO_ONE)
+    link = link_of(clusters, name, file, CONSUMER_GROUPS="g", STAGING_PARTITIONS="3")
+    events = [f"{name}.t.{which}.events" for which in ("a", "b")]
+    for topic in events:
+        create_topic(link.source, topic)
+        produce(link.source, topic, [event(i) for i in range(1, 21)])
+    assert link.replicate() == 0
+    assert link.deduplicate() == 3
+    (halt,) = link.control().halts.values()
+    assert halt.reason == HaltReason.REFUSED and "SEVERAL_SOURCES" in halt.detail, halt
+    link.variables["SEVERAL_SOURCES"] = "merge"
+    assert link.copy() == (0, 0)
+    for topic in events:
+        produce(link.source, topic, [event(i) for i in range(21, 31)])
+    assert link.copy() == (0, 0)
+    arrived: list[tuple[str, int]] = []
+    for topic in events:
+        its: dict[int, int] = {}
+        for mapping in link.mappings(topic)[0]:
+            its |= {s + i: d + i for s, d, n in mapping.places.get((into, 0), []) for i in range(n)}
+        there = read_all(link.source, topic)[0]
+        assert list(its) == sorted(its) and list(its.values()) == sorted(its.values())
+        german = [i for i in range(1, 31) if COUNTRIES[i % 4] == "DE" and i % 7 and i % 11]
+        assert [there[offset].key for offset in its] == [b"k%d" % i for i in german]
+        here = {seen.offset: seen for seen in read_all(link.target, into)[0]}
+        assert all(here[to].value == there[offset].value for offset, to in its.items())
+        arrived += [(topic, to) for to in its.values()]
+    offsets = [seen.offset for seen in read_all(link.target, into)[0]]
+    assert sorted(to for _, to in arrived) == offsets
+    for topic in events:
+        commit(link.source, "g", topic, 5)
+    once(link)
+    rows = group_offsets(link)
+    assert {rows[GroupKey("g", topic, 0, into)].outcome for topic in events} == {"several-sources"}
+    code, report = verified(link)
+    assert code == 0, report
+    produce(link.target, into, [Record(b"{}", b"k", 0)])
+    code, report = verified(link)
+    assert code == 1 and {p["destination_topic"] for p in report if p["findings"]} == {into}
