@@ -274,6 +274,8 @@ def test_a_registry_that_is_out_stops_new_schemas_alone(
         with link.running():
             eventually(lambda: link.arrived(orders) == link.arrived(others) == [10], "the first", 60)
         second = client(mine.url).register(f"{orders}-value", avro("One", "a", optional=("b",))).id
+        # Who is slow to write the first one down has had records wait for it.
+        earlier = len(said(link))
         mine.before, away = before, True
         with link.running() as (replicator, _):
             produce(
@@ -300,7 +302,7 @@ def test_a_registry_that_is_out_stops_new_schemas_alone(
             away = False
             eventually(lambda: link.arrived(orders) == [13], "it to go on by itself", 60)
             eventually(lambda: not link.halted() and not replicator.application.health.halted, "no halt")
-            assert sum(record["kind"] == "halted" for record in said(link)) == 1
+            assert sum(record["kind"] == "halted" for record in said(link)[earlier:]) == 1
     registry = client(theirs.url)
     of = {id_of(r.value): registry.by_id(".", id_of(r.value)) for r in world.there(orders)}
     assert [schema and schema.text for schema in of.values()] == [
