@@ -4,7 +4,6 @@ whatever becomes of transactions, and groups go on at the first record that they
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 from common.link import identity
 from common.link.halt_reasons import HaltReason
 from offsets.group_offsets import GroupKey
-from tests.conftest import Names
+from tests.conftest import Kafka, Names
 from tests.integration.test_failover import KEPT, failover, on_record
 from tests.integration.test_offsets import commit, committed, group_offsets, in_step, once, run
 from tests.integration.test_pipelines import dies_in_transactions, verified
@@ -39,10 +38,9 @@ OTHERWISE = BY_COUNTRY.replace("{topic}.fr'}]", "{topic}.de'}], else: '{topic}.r
 COUNTRIES = ("DE", "FR", "IT", "DE")
 
 
-@pytest.fixture(scope="module")
-def clusters() -> Iterator[tuple[str, str]]:
-    with Cluster() as source, Cluster() as target:
-        yield source.bootstrap_servers, target.bootstrap_servers
+@pytest.fixture
+def servers(source: Kafka, target: Kafka) -> tuple[str, str]:
+    return source.bootstrap_servers, target.bootstrap_servers
 
 
 @pytest.fixture
@@ -52,8 +50,8 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def link_of(clusters: tuple[str, str], name: str, file: Path, **more: str) -> Link:
-    return Link(*clusters, name, rf"{name}\.t\..*", PIPELINE=str(file), **more)
+def link_of(servers: tuple[str, str], name: str, file: Path, **more: str) -> Link:
+    return Link(*servers, name, rf"{name}\.t\..*", PIPELINE=str(file), **more)
 
 
 def event(number: int, partition: int = 0) -> Record:
@@ -98,14 +96,14 @@ def delivered(link: Link, topic: str, count: int) -> Any:
 
 @pytest.mark.whole
 def test_records_of_one_topic_lie_in_several_once_whatever_becomes_of_transactions(
-    clusters: tuple[str, str], file: Path, names: Names, monkeypatch: pytest.MonkeyPatch
+    servers: tuple[str, str], file: Path, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Promise: each is in the one topic that its version takes it to, in its partition and in order, or left
     out, or a dead letter; what was given up is seen by nobody; the topics are made as destinations are;
     `verify` finds nothing, and what is done to one of them."""
     name = names.link
     events = f"{name}.t.events"
-    link = link_of(clusters, name, file)
+    link = link_of(servers, name, file)
     create_topic(link.source, events, 2, {"max.message.bytes": "2000000"})
     dies_in_transactions(monkeypatch)
     with link.running():
@@ -154,12 +152,12 @@ def test_records_of_one_topic_lie_in_several_once_whatever_becomes_of_transactio
 
 
 def test_a_group_stands_in_each_topic_before_the_first_record_that_it_has_not_read(
-    clusters: tuple[str, str], file: Path, names: Names
+    servers: tuple[str, str], file: Path, names: Names
 ) -> None:
     """Promise: of each source offset, exactly, in each of the topics."""
     name = names.link
     events = f"{name}.t.events"
-    link = link_of(clusters, name, file, CONSUMER_GROUPS="g")
+    link = link_of(servers, name, file, CONSUMER_GROUPS="g")
     create_topic(link.source, events)
     produce(link.source, events, [event(i) for i in range(1, 31)])
     assert link.copy() == (0, 0)
@@ -188,7 +186,7 @@ def test_a_group_stands_in_each_topic_before_the_first_record_that_it_has_not_re
 
 
 def test_groups_go_on_in_each_topic_of_a_route_when_the_source_is_gone(
-    clusters: tuple[str, str], file: Path, names: Names, monkeypatch: pytest.MonkeyPatch
+    servers: tuple[str, str], file: Path, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Promise: `failover` moves a group, without the source, before the first record of each topic that it
     has not read, also of records that were only staged when it stopped."""
@@ -196,7 +194,7 @@ def test_groups_go_on_in_each_topic_of_a_route_when_the_source_is_gone(
     name, at = names.link, 17
     events = f"{name}.t.events"
     with Cluster() as source:
-        link = link_of((source.bootstrap_servers, clusters[1]), name, file, CONSUMER_GROUPS=f"{name}.g")
+        link = link_of((source.bootstrap_servers, servers[1]), name, file, CONSUMER_GROUPS=f"{name}.g")
         create_topic(link.source, events, 1, KEPT)
         produce(link.source, events, [event(i) for i in range(1, 11)])
         assert link.copy() == (0, 0)
@@ -221,13 +219,13 @@ def test_groups_go_on_in_each_topic_of_a_route_when_the_source_is_gone(
 
 
 def test_a_topic_of_a_route_that_is_refused_halts_by_name_and_what_was_held_comes_once_it_is_fit(
-    clusters: tuple[str, str], file: Path, names: Names
+    servers: tuple[str, str], file: Path, names: Names
 ) -> None:
     """Promise: somebody's topic is not written to; the partition goes on once it may, with all of it in
     order."""
     name = names.link
     events = f"{name}.t.events"
-    link = link_of(clusters, name, file)
+    link = link_of(servers, name, file)
     create_topic(link.source, events)
     create_topic(link.target, f"{events}.de")
     produce(link.target, f"{events}.de", [Record(b"somebody's")])
@@ -252,14 +250,14 @@ INTO_ONE = BY_COUNTRY.replace("{topic}.de", "{link}.de").replace("{topic}.fr", "
 
 
 def test_routes_of_several_topics_meet_in_one_where_that_is_asked_for(
-    clusters: tuple[str, str], file: Path, names: Names
+    servers: tuple[str, str], file: Path, names: Names
 ) -> None:
     """Promise: of two source topics that are routed to one, the second is refused by name; with
     SEVERAL_SOURCES=merge each record is there once, in the order of its source partition, groups have no
     position there, and `verify` finds nothing, and what is done to it."""
     name, into = names.link, f"{names.link}.de"
     file.write_text(INTO_ONE)
-    link = link_of(clusters, name, file, CONSUMER_GROUPS="g", STAGING_PARTITIONS="3")
+    link = link_of(servers, name, file, CONSUMER_GROUPS="g", STAGING_PARTITIONS="3")
     events = [f"{name}.t.{which}.events" for which in ("a", "b")]
     for topic in events:
         create_topic(link.source, topic)

@@ -4,7 +4,6 @@ where Kafka's own partitioner would put it, once, in the order of its source par
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -20,11 +19,12 @@ from tests.integration import test_routes
 from tests.integration.test_failover import KEPT, failover, on_record
 from tests.integration.test_offsets import commit, committed, group_offsets, in_step, once, run
 from tests.integration.test_pipelines import dies_in_transactions, verified
-from tests.integration.test_routes import delivered
+from tests.integration.test_routes import delivered, servers
 from tests.support.brokers import Record, Seen, create_topic, produce, read_all
 from tests.support.harness import Link, eventually
 from verbatim.local.kafka_cluster import Cluster
 
+__all__ = ["servers"]
 SPREAD = """\
 version: 1
 flows:
@@ -37,12 +37,6 @@ flows:
 """
 
 
-@pytest.fixture(scope="module")
-def clusters() -> Iterator[tuple[str, str]]:
-    with Cluster() as source, Cluster() as target:
-        yield source.bootstrap_servers, target.bootstrap_servers
-
-
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "pipeline.yaml"
@@ -50,8 +44,8 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def link_of(clusters: tuple[str, str], name: str, file: Path, **more: str) -> Link:
-    return Link(*clusters, name, rf"{name}\.t\.events", PIPELINE=str(file), STAGING_PARTITIONS="3", **more)
+def link_of(servers: tuple[str, str], name: str, file: Path, **more: str) -> Link:
+    return Link(*servers, name, rf"{name}\.t\.events", PIPELINE=str(file), STAGING_PARTITIONS="3", **more)
 
 
 def event(number: int, partition: int) -> Record:
@@ -118,7 +112,7 @@ def original_of(there: list[list[Seen]], seen: Seen) -> tuple[int, int]:
 
 
 def test_keys_lie_where_kafkas_partitioner_puts_them_whatever_becomes_of_transactions(
-    clusters: tuple[str, str], file: Path, names: Names, monkeypatch: pytest.MonkeyPatch
+    servers: tuple[str, str], file: Path, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Promise: of a topic of 4 partitions, in topics of 6 that the link makes: each record once, those of a
     key together with what any producer writes there, in the order of their source partition; what was given
@@ -127,7 +121,7 @@ def test_keys_lie_where_kafkas_partitioner_puts_them_whatever_becomes_of_transac
     name = names.link
     events = f"{name}.t.events"
     to = [f"{events}.de", f"{events}.rest"]
-    link = link_of(clusters, name, file, CONSUMER_GROUPS="g")
+    link = link_of(servers, name, file, CONSUMER_GROUPS="g")
     create_topic(link.source, events, 4)
     dies_in_transactions(monkeypatch)
     with link.running():
@@ -164,14 +158,14 @@ def test_keys_lie_where_kafkas_partitioner_puts_them_whatever_becomes_of_transac
 
 
 def test_topics_grow_with_the_version_and_one_of_other_partitions_is_refused_by_name(
-    clusters: tuple[str, str], file: Path, names: Names
+    servers: tuple[str, str], file: Path, names: Names
 ) -> None:
     """Promise: nothing is put where a producer would not put it; what was held comes once the version says
     how many there are."""
     name = names.link
     events = f"{name}.t.events"
     to = [f"{events}.de", f"{events}.rest"]
-    link = link_of(clusters, name, file)
+    link = link_of(servers, name, file)
     create_topic(link.source, events, 2)
     file.write_text(SPREAD.replace("hash: 6", "hash: 3"))
     produce(link.source, events, [event(i, i % 2) for i in range(20)])
@@ -199,7 +193,7 @@ def test_topics_grow_with_the_version_and_one_of_other_partitions_is_refused_by_
 
 
 def test_a_group_of_what_is_spread_is_named_and_left_alone_when_the_source_is_gone(
-    clusters: tuple[str, str], file: Path, names: Names, monkeypatch: pytest.MonkeyPatch
+    servers: tuple[str, str], file: Path, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Promise: `failover` writes no position into topics whose partitions are not the source's, and names the
     group; in the link's own destination it goes on as ever."""
@@ -208,7 +202,7 @@ def test_a_group_of_what_is_spread_is_named_and_left_alone_when_the_source_is_go
     name = names.link
     events, group = f"{name}.t.events", f"{name}.g"
     with Cluster() as source:
-        link = link_of((source.bootstrap_servers, clusters[1]), name, file, CONSUMER_GROUPS=group)
+        link = link_of((source.bootstrap_servers, servers[1]), name, file, CONSUMER_GROUPS=group)
         create_topic(link.source, events, 1, KEPT)
         produce(link.source, events, [event(i, 0) for i in range(1, 31)])
         assert link.copy() == (0, 0)
