@@ -89,14 +89,19 @@ def consumer(config: dict[str, Any], partitions: int = 1) -> BatchConsumer:
     return made
 
 
-def read(from_: BatchConsumer, for_s: float, enough: int = 1 << 30) -> list[tuple[float, Chunk]]:
-    """What comes, and after how many seconds."""
+def read(
+    from_: BatchConsumer, for_s: float, enough: int = 1 << 30, of: set[tuple[int, int]] | None = None
+) -> list[tuple[float, Chunk]]:
+    """What comes, and after how many seconds; no longer than until so many chunks are there, or these:
+    partition and the offset behind it."""
     begun = time.monotonic()
     found: list[tuple[float, Chunk]] = []
     while time.monotonic() - begun < for_s and len(found) < enough:
         for item in from_.read(0.05):
             assert isinstance(item, Chunk)
             found.append((time.monotonic() - begun, item))
+        if of is not None and of <= {(chunk.partition, chunk.next) for _, chunk in found}:
+            break
     return found
 
 
@@ -180,8 +185,8 @@ def test_a_leader_that_is_sick_stops_its_own_partitions_only_and_is_named_once(
         return resolve(host, *asked, **more)
 
     monkeypatch.setattr(socket, "getaddrinfo", slowly)
-    monkeypatch.setattr("common.kafka.wire.fetch_sessions.ANSWER_S", 0.5)
-    monkeypatch.setattr("common.kafka.wire.broker_backoff.FIRST_S", 0.5)
+    monkeypatch.setattr("common.kafka.wire.fetch_sessions.ANSWER_S", 1.0)
+    monkeypatch.setattr("common.kafka.wire.broker_backoff.FIRST_S", 1.0)
     caplog.set_level(logging.WARNING, "common.kafka.wire.broker_backoff")
     with contextlib.ExitStack() as stack:
         bad = sick(stack)
@@ -192,9 +197,9 @@ def test_a_leader_that_is_sick_stops_its_own_partitions_only_and_is_named_once(
         }
         reader = consumer(servers(sound.address), partitions=2)
         stack.callback(reader.close)
-        came = [at for at, _ in read(reader, 1.5)]
+        came = [at for at, _ in read(reader, 2.5)]
         gaps = [after - before for before, after in zip([0.0, *came], came, strict=False)]
-        assert max(gaps) < 0.5, "nobody waits for the sick one"
+        assert max(gaps) < 1.0, "nobody waits for the sick one"
         assert len(came) > 20
         assert [r.getMessage().startswith(f"broker {bad[0]}:{bad[1]}:") for r in caplog.records] == [True]
 
@@ -208,9 +213,9 @@ def test_a_leader_that_comes_back_is_read_again_and_that_is_said(caplog: pytest.
         sound.answers = {**sound.answers, **answers}
         reader = consumer(servers(sound.address), partitions=2)
         stack.callback(reader.close)
-        assert {chunk.partition for _, chunk in read(reader, 0.5)} == {1}
+        assert {chunk.partition for _, chunk in read(reader, 10, enough=5)} == {1}
         stack.enter_context(Broker({FETCH: one_by_one(0), **answers}, port=bad[1]))
-        assert {chunk.partition for _, chunk in read(reader, 1.5)} == {0, 1}
+        assert 0 in {chunk.partition for _, chunk in read(reader, 20, of={(0, 1)})}
     assert [r.levelname for r in caplog.records] == ["WARNING", "INFO"]
     assert "answers again" in caplog.messages[1]
 
@@ -222,7 +227,7 @@ def test_tls_to_somebody_who_is_silent_is_given_time_and_waited_for_by_nobody() 
         while connection.begun + 0.3 > time.monotonic():
             assert not connection.ready()
             time.sleep(0.01)
-        assert time.monotonic() - begun < 0.6
+        assert time.monotonic() - begun < 5
         with pytest.raises(KafkaException, match="no answer to TCP or TLS"):
             connection.open(Deadline(0.2))
 
@@ -241,7 +246,7 @@ def test_what_a_socket_does_not_take_at_once_goes_out_by_and_by() -> None:
         begun = time.monotonic()
         for _ in range(2):
             connection.send(protocol.END_TXN, [b"x" * (24 << 20)], None)
-        assert time.monotonic() - begun < 0.5
+        assert time.monotonic() - begun < 4, "who waits for it waits five seconds"
         assert not connection.complete()
         rest.set()
         for _ in range(2):
@@ -408,7 +413,7 @@ def test_a_broker_that_knows_no_topic_ids_is_asked_by_name_and_others_by_id_and_
         }
         reader = consumer(servers(old.address, new.address), partitions=2)
         assert not reader.by_name()
-        found = read(reader, 1.0)
+        found = read(reader, 20, of={(0, 1), (0, 2), (1, 1)})
         assert reader.by_name()
         reader.close()
         assert {(chunk.partition, chunk.next) for _, chunk in found} >= {(0, 1), (0, 2), (1, 1)}
