@@ -37,8 +37,8 @@ K8S = ROOT / "k8s"
 PIPELINE_MODELS = (
     *(models.Pipeline, models.Flow, stages.Stage, stages.Filter, conditions.Operators, stages.Headers),
     *(models.OnError, models.DeadLetters, models.Tolerate),
-    *(stages.Mask, stages.Partial, stages.Fields, stages.Validate, wire.Wire, wire.SchemaIds),
-    *(stages.Route, stages.Case),
+    *(stages.Mask, stages.Partial, stages.Fields, stages.Validate, stages.Convert, wire.Wire, wire.SchemaIds),
+    *(stages.Route, stages.Hash, stages.Case),
     *(models.Example, models.Record),
     *(registries.Registries, registries.Registry, registries.Auth, registries.Client, registries.Schemas),
 )

@@ -18,6 +18,7 @@ from common.link.halt_reasons import HaltReason
 from common.link.lane_work import Work
 from common.link.throttling import Limit
 from common.pipeline import loading
+from common.pipeline.options import Model
 from common.spark.usage import Usage
 from deduplicator.lane import lane as deduplicator_lane
 from offsets import commit_rule, translation_index
@@ -46,6 +47,16 @@ def test_what_a_page_takes_from_the_code_is_as_the_code_has_it(
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
 def test_what_the_chart_takes_from_the_code_is_as_the_code_has_it(file: Path) -> None:
     assert FILES[file]() == file.read_text(), "run: python -m tests.documents"
+
+
+def test_the_reference_of_pipelines_has_all_that_a_file_may_say() -> None:
+    def below(kind: type[Model]) -> Iterator[str]:
+        for one in kind.__subclasses__():
+            yield one.__name__
+            yield from below(one)
+
+    said_elsewhere = {"Expected", "Formats", "PartialMethod"}
+    assert set(below(Model)) - {one.__name__ for one in documents.PIPELINE_MODELS} == said_elsewhere
 
 
 def test_every_pipeline_in_a_page_loads_and_what_it_expects_comes_out() -> None:
