@@ -11,6 +11,7 @@ from typing import Any
 
 from common.errors import SettingsError
 from common.kafka.wire.records import Item, encode_rows, headers_of
+from common.link.schema_map import Mapped
 from common.pipeline.avro_of_json import Writer
 from common.pipeline.avro_schema import NotWalked, Type, parsed
 from common.pipeline.batch import Origin
@@ -29,14 +30,6 @@ _WORDS = {
     Outcome.FAILED: "failed",
     Outcome.WAITS: "waits",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Schema:
-    """One of a test."""
-
-    avro: str
-    references: tuple[object, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +92,7 @@ def _differences(pipeline: Pipeline, engine: Engine, example: Example) -> Iterat
 
 def _engine(pipeline: Pipeline, keys: Mapping[str, bytes], example: Example) -> Engine:
     ids = {int(schema_id): target for schema_id, target in example.map.items()}
-    texts = {int(schema_id): Schema(json.dumps(schema)) for schema_id, schema in example.schemas.items()}
+    texts = {int(schema_id): Mapped(0, "", (), json.dumps(of)) for schema_id, of in example.schemas.items()}
     return Engine(
         pipeline, keys, lambda _, schema_id: ids.get(schema_id), lambda _, schema_id: texts.get(schema_id)
     )
