@@ -40,8 +40,9 @@ class Http:
         self._base = parts.path.rstrip("/")
         self._auth = config.auth
         self._login()
-        self._client, self._tls = config.client, _tls(which, config.ca)
+        self._client = config.client
         if parts.scheme == "https":
+            self._tls = _tls(which, config.ca)
             self._show()
             self._connection: http.client.HTTPConnection = http.client.HTTPSConnection(
                 parts.hostname, parts.port, timeout=TIMEOUT_S, context=self._tls

@@ -11,7 +11,7 @@ from typing import Any
 
 from common.kafka.wire.record_by_record import varint
 from common.pipeline.avro_schema import MOST_DEEP, Type
-from common.pipeline.json_of_avro import NUMBERS, Misfit
+from common.pipeline.json_of_avro import NUMBERS, Misfit, refusing
 
 Write = Callable[[Any, int], bytes]
 """A value, as json.loads has it, and how many types it lies in -> Avro."""
@@ -118,7 +118,7 @@ def _must_go_deeper(depth: int) -> None:
 
 def _record_writer(of: Type, inner: list[Write]) -> Write:
     if len(set(of.names)) < len(of.names):
-        return _never("its schema names a field twice")
+        return refusing("its schema names a field twice")
     fields = list(zip(of.names, inner, strict=True))
     defaults = of.defaults
 
@@ -144,13 +144,6 @@ def _record_writer(of: Type, inner: list[Write]) -> Write:
         if count:
             raise Misfit("has a field that the schema has not")
         return b"".join(found)
-
-    return write
-
-
-def _never(why: str) -> Write:
-    def write(value: Any, depth: int) -> bytes:
-        raise Misfit(why)
 
     return write
 
@@ -200,11 +193,6 @@ def _scalar_writer(of: Type) -> Write:
     return _WRITERS[of.kind]
 
 
-def _string(value: Any, depth: int) -> bytes:
-    data = _utf8(_of(str, value, "text"))
-    return varint(len(data)) + data
-
-
 def _null(value: Any, depth: int) -> bytes:
     if value is not None:
         raise Misfit("is not null")
@@ -212,7 +200,7 @@ def _null(value: Any, depth: int) -> bytes:
 
 
 _WRITERS: dict[str, Write] = {
-    "string": _string,
+    "string": lambda value, depth: _sized(_utf8(_of(str, value, "text"))),
     "bytes": lambda value, depth: _sized(_latin(_of(str, value, "text"))),
     "boolean": lambda value, depth: b"\1" if _of(bool, value, "boolean") else b"\0",
     "null": _null,

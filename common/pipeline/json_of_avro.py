@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Callable
+from typing import NoReturn
 
 import msgspec
 
@@ -108,7 +109,7 @@ def _enum_reader(of: Type) -> Read:
 
 def _record_reader(of: Type, inner: list[Read]) -> Read:
     if len(set(of.names)) < len(of.names):
-        return _refusing("its schema names a field twice")
+        return refusing("its schema names a field twice")
     fields = [(msgspec.json.encode(name) + b":", one) for name, one in zip(of.names, inner, strict=True)]
 
     def read(data: bytes, at: int) -> tuple[bytes, int]:
@@ -121,11 +122,13 @@ def _record_reader(of: Type, inner: list[Read]) -> Read:
     return read
 
 
-def _refusing(why: str) -> Read:
-    def read(data: bytes, at: int) -> tuple[bytes, int]:
+def refusing(why: str) -> Callable[..., NoReturn]:
+    """A Read, and a Write, of what is in no record."""
+
+    def refuse(*_: object) -> NoReturn:
         raise Misfit(why)
 
-    return read
+    return refuse
 
 
 def _array_reader(element: Read) -> Read:

@@ -61,8 +61,8 @@ def test_heartbeats_are_written_where_asked_for_and_copied_and_their_delay_and_t
         time.sleep(2)
         seen = beating(replicator)
         assert seen is not None and seen.delay_s is not None and seen.newest_ms is not None
-        assert 0 < seen.delay_s < 10
-        assert time.time() * 1000 - seen.newest_ms < 10_000
+        assert 0 < seen.delay_s < 2
+        assert time.time() * 1000 - seen.newest_ms < 3000
         assert sample(replicator.application.health, "verbatim_heartbeat_delay_seconds")
         deduplicator.stop()
         time.sleep(4)

@@ -144,9 +144,8 @@ def _found(applied: Applied, flow: Flow, example: Example) -> dict[str, Any]:
         if item is not None and item[:1] == b"\0" and (avro or getattr(flow.wire, side, None) is not None):
             ids[side], row[side] = int.from_bytes(item[1:FRAMED], "big"), item[FRAMED:]
             if avro:
-                sources = [int(source) for source, target in example.map.items() if target == ids[side]]
-                read = reader(_type((sources or [ids[side]])[0], example))
-                row[side], _ = read(row[side], 0)
+                sources = (int(source) for source, target in example.map.items() if target == ids[side])
+                row[side], _ = reader(_type(next(sources, ids[side]), example))(row[side], 0)
     return {
         "ids": ids,
         "key": _shown(row["key"], behind.key),

@@ -48,7 +48,7 @@ def _tree(item: bytes, things: list[avro.Thing]) -> Any:
                 if len({name for name, _ in node}) < len(node):
                     raise Bad("twice")
                 for name, _ in node:
-                    _must_be_characters(name)
+                    _utf8(name)
         else:
             node = _leaf(item, thing)
         open_.append((thing, node))
@@ -67,13 +67,6 @@ def _leaf(item: bytes, thing: avro.Thing) -> Any:
     if isinstance(thing.value, Members):
         raise Bad("no number of JSON")
     return thing.value
-
-
-def _must_be_characters(text: str) -> None:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise Bad("no UTF-8") from None
 
 
 class _Writing:
