@@ -155,6 +155,10 @@ class Running:
         except BaseException as error:  # noqa: BLE001 - for the test to raise
             self.error = error
 
+    @property
+    def ended(self) -> bool:
+        return not self._thread.is_alive()
+
     def stop(self, timeout_s: float = 20) -> None:
         self.application.stopping.set()
         self.wait(timeout_s)
@@ -232,10 +236,16 @@ class Link:
 
     @contextmanager
     def running(self, replicators: int = 1, deduplicators: int = 1) -> Iterator[list[Running]]:
-        """Both applications, until the block ends; raises what either raised."""
+        """Both applications, until the block ends, which begins when the link is made: a command that comes
+        before is refused. Raises what either raised."""
         instances: list[Running] = [self.start_replicator() for _ in range(replicators)]
         instances += [self.start_deduplicator() for _ in range(deduplicators)]
         try:
+            wait_until(
+                lambda: self.control().identity or any(one.ended for one in instances),
+                "the link to be made",
+                90,
+            )
             yield instances
         finally:
             stop_all(instances, 30)
