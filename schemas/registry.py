@@ -118,6 +118,19 @@ class Registry:
                 f"{self}: subject {subject}, version {number}: deleted, and still there"
             )
 
+    def remove(self, subject: str) -> None:
+        """For good, with its ids, its level and its mode. Nothing where there is no such subject."""
+        if self.own_mode(subject) is not None:
+            self._http.ask(requests.set_mode(subject, None))
+        if self.own_level(subject) is not None:
+            self._http.ask(requests.forget_level(subject))
+        if False in self.versions(subject).values():
+            self._http.ask(requests.remove(subject, permanent=False))
+        if self.versions(subject):
+            self._http.ask(requests.remove(subject, permanent=True))
+        if self.versions(subject):
+            raise RegistryError(f"{self}: subject {subject}: removed, and still there")
+
     def _registered(self, subject: str, given: int) -> Version:
         for number, deleted in reversed(self.versions(subject).items()):
             if not deleted and (found := self.version(subject, number)).id == given:

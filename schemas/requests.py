@@ -78,6 +78,12 @@ def delete(subject: str, number: int) -> Request:
     return Request("DELETE", path, f"subject {subject}, version {number}")
 
 
+def remove(subject: str, permanent: bool) -> Request:
+    """All of a subject's versions: softly at first, then for good."""
+    more = {"permanent": "true"} if permanent else {}
+    return Request("DELETE", _path("subjects", subject, **more), f"subject {subject}")
+
+
 def level(subject: str, inherited: bool) -> Request:
     """A subject's own compatibility level; `inherited`: whichever holds for it."""
     more = {"defaultToGlobal": "true"} if inherited else {}
@@ -90,6 +96,10 @@ def general_level() -> Request:
 
 def set_level(subject: str, to: str) -> Request:
     return Request("PUT", _path("config", subject), _of(subject, "compatibility"), {"compatibility": to})
+
+
+def forget_level(subject: str) -> Request:
+    return Request("DELETE", _path("config", subject), _of(subject, "compatibility"))
 
 
 def mode(subject: str) -> Request:

@@ -35,11 +35,11 @@ KEPT = {"retention.ms": "-1"}
 WIDE = {**KEPT, "message.timestamp.after.max.ms": "9223372036854775807"}
 
 
-def plan(link: Link, **variables: str) -> tuple[dict[str, Any], int]:
+def plan(link: Link, *more: str, **variables: str) -> tuple[dict[str, Any], int]:
     """The report and the exit code."""
     found = CliRunner().invoke(
         cli.commands["plan"],
-        ["--output", "json", "--seconds", "0.2"],
+        ["--output", "json", "--seconds", "0.2", *more],
         env={**link.variables, **variables},
     )
     if found.exception is not None and not isinstance(found.exception, SystemExit):

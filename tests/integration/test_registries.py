@@ -21,6 +21,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from common.errors import RegistryError
 from common.link.schema_map import Reference
 from schemas.model import Schema
+from schemas.probing import probe
 from schemas.registry import Registry
 from tests.support.apicurio import apicurios
 from tests.support.registry import stand_in
@@ -125,6 +126,18 @@ def test_compatibility_is_a_subjects_own_or_the_registrys(registry: Registry, su
     registry.set_level(subject, "NONE")
     assert registry.register(subject, avro("A", "a", "b")).version == 2
     assert registry.level(f"other-{subject}") == general
+
+
+@pytest.mark.parametrize("ids", ["auto", "map"])
+def test_a_probe_leaves_nothing(registry: Registry, two: list[str], ids: Any) -> None:
+    """Promise: it is told of a real registry too what it does, and that one is as it was: subjects, and what
+    is found by the ids."""
+    there = registry.subjects()
+    found = probe(registry, ids, ())
+    apicurio = "/apis/" in two[0]
+    assert found.keeps_ids is (None if ids == "map" else not apicurio)
+    assert registry.subjects() == there and registry.versions(found.subject) == {}
+    assert registry.own_level(found.subject) is None and registry.own_mode(found.subject) is None
 
 
 # copies, and who reads them

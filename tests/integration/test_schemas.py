@@ -31,6 +31,7 @@ from tests.support.metrics import sample
 from tests.support.registry import Refused, StandIn, stand_in
 from tests.support.schemas import avro, client, clients_closed, mapped
 from verbatim.local.applications import environment
+from verbatim.main import cli
 
 __all__ = ["clients_closed"]
 
@@ -247,7 +248,7 @@ def test_a_plan_says_what_would_be_copied_and_what_not_before_anything_is(world:
     copied and a registry that can't be reached, and warns of no flow."""
     planned, code = plan(world.link)
     assert (code, planned["failures"]) == (0, []), planned
-    assert planned["schemas"] == {"subjects": 1, "in_step": 0, "due": 2, "failed": 0}, (
+    assert planned["schemas"] == {"subjects": 1, "in_step": 0, "due": 2, "failed": 0, "probe": None}, (
         "its version and its level"
     )
     made = [(of["name"], of["by"]) for of in planned["changes"] if of["by"] == "schemas"]
@@ -255,7 +256,13 @@ def test_a_plan_says_what_would_be_copied_and_what_not_before_anything_is(world:
     assert not any("no flow" in warning for warning in planned["warnings"])
     assert set(world.target.subjects) == {"others-value"}
     world.once()
-    assert plan(world.link)[0]["schemas"] == {"subjects": 1, "in_step": 1, "due": 0, "failed": 0}
+    assert plan(world.link)[0]["schemas"] == {
+        "subjects": 1,
+        "in_step": 1,
+        "due": 0,
+        "failed": 0,
+        "probe": None,
+    }
     # Which has another id there by now.
     world.configure(ids="keep")
     planned, code = plan(world.link)
@@ -265,6 +272,30 @@ def test_a_plan_says_what_would_be_copied_and_what_not_before_anything_is(world:
     planned, code = plan(world.link)
     (why,) = planned["failures"]
     assert code == 1 and why.startswith("schemas: registry ") and "(source)" in why and "503" in why
+
+
+def test_a_plan_tries_the_targets_registry_where_it_is_asked_to(world: World) -> None:
+    """Promise: `--probe` says whether ids are kept, and leaves nothing; a registry that does not keep them,
+    or lets nobody write, stands against the link; without registries there is nothing to try."""
+    world.configure(ids="keep")
+    world.source.asked.clear()
+    planned, code = plan(world.link, "--probe")
+    assert (code, planned["failures"]) == (0, []), planned
+    assert planned["schemas"]["probe"]["keeps_ids"] is True
+    assert set(world.target.subjects) == {"others-value"} and not world.target.modes
+    assert not any(asked.startswith(("POST", "PUT", "DELETE")) for asked in world.source.asked)
+    told = CliRunner().invoke(cli.commands["plan"], ["--probe", "--seconds", "0"], env=world.link.variables)
+    assert "schemas: the target's registry registers, reads back, deletes; ids are kept" in told.stdout
+    world.target.has_modes = False
+    planned, code = plan(world.link, "--probe")
+    (why,) = planned["failures"]
+    assert code == 1 and why.startswith("schemas, --probe: registry ") and why.endswith("use ids: map")
+    assert planned["schemas"]["due"] == 2, "what else is planned is told"
+    del world.link.variables["PIPELINE"]
+    with pytest.raises(SettingsError, match="--probe: PIPELINE names no registries"):
+        CliRunner().invoke(
+            cli.commands["plan"], ["--probe"], env=world.link.variables, catch_exceptions=False
+        )
 
 
 def test_an_id_that_means_another_schema_now_ends_it_at_its_next_start(world: World) -> None:

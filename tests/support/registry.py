@@ -77,7 +77,9 @@ class StandIn:
                 return self._told(subject, self._same(subject, body))
             case ("GET", "schemas", "ids", schema_id):
                 return self._by_id(context_of(query.get("subject", "")), int(schema_id))
-            case ("GET" | "PUT", "config", *subject):
+            case ("DELETE", "subjects", subject):
+                return self._remove(subject, "permanent" in query)
+            case (_, "config", *subject):
                 return self._config(method, subject, query, body)
             case (_, "mode", subject) if self.has_modes:
                 return self._mode(method, subject, query, body)
@@ -177,6 +179,24 @@ class StandIn:
         version.deleted = True
         return version.version
 
+    def _remove(self, subject: str, permanent: bool) -> list[int]:
+        of = self.subjects.get(subject, [])
+        if not of:
+            raise Refused(404, 40401, f"Subject '{subject}' not found.")
+        live = self._live(of)
+        if permanent:
+            if live:
+                raise Refused(
+                    404, 40405, f"Subject '{subject}' was not deleted first before being permanently deleted"
+                )
+            del self.subjects[subject]
+            return [v.version for v in of]
+        if not live:
+            raise Refused(404, 40404, f"Subject '{subject}' was soft deleted.")
+        for version in live:
+            version.deleted = True
+        return [v.version for v in live]
+
     def _config(self, method: str, subject: list[str], query: dict[str, str], body: JSON) -> JSON:
         if method == "PUT":
             if subject:
@@ -184,6 +204,8 @@ class StandIn:
             else:
                 self.level = body["compatibility"]
             return {"compatibility": body["compatibility"]}
+        if method == "DELETE" and subject:
+            return {"compatibilityLevel": self.levels.pop(subject[0], self.level)}
         found = self.levels.get(subject[0]) if subject else self.level
         if found is None and "defaultToGlobal" in query:
             found = self.level

@@ -40,9 +40,14 @@ def silence() -> Iterator[None]:
     show_default=True,
     help="Time between the two looks that tell the rates.",
 )
+@click.option(
+    "--probe",
+    is_flag=True,
+    help="Try the target's schema registry, too: a subject is registered there, and removed again.",
+)
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.pass_context
-def plan(context: click.Context, settings: Settings, seconds: float, output: str) -> None:
+def plan(context: click.Context, settings: Settings, seconds: float, probe: bool, output: str) -> None:
     """Show what the link would do, and what would keep it from doing so. Changes nothing on either cluster.
 
     Connects to both clusters with the link's settings and goes through all that the applications do before
@@ -53,7 +58,7 @@ def plan(context: click.Context, settings: Settings, seconds: float, output: str
     Exit code: 0 nothing stands against it, 1 something would fail, 2 bad settings.
     """
     with silence():
-        report = make_plan(settings, seconds)
+        report = make_plan(settings, seconds, probe)
     if output == "json":
         echo_json(as_json(report))
     else:

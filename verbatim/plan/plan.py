@@ -13,7 +13,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import NewTopic
 
 from common.config.topic_names import compiled
-from common.errors import VerbatimError
+from common.errors import SettingsError, VerbatimError
 from common.kafka.client import cluster_check, topics
 from common.kafka.model import GROUPS_TOPIC
 from common.link import identity
@@ -47,15 +47,22 @@ CALL_S = 30.0
 SAMPLES_S = 20.0
 
 
-def make_plan(settings: Settings, seconds: float) -> PlanReport:
-    """Look at both clusters; `seconds` apart, twice, for the rates. Changes nothing. Raises SettingsError."""
-    return _Look(settings, seconds).run()
+def make_plan(settings: Settings, seconds: float, probe: bool = False) -> PlanReport:
+    """Look at both clusters; `seconds` apart, twice, for the rates. Changes nothing, but that `probe` tries
+    the target's schema registry, with a subject that is removed again. Raises SettingsError."""
+    return _Look(settings, seconds, probe).run()
 
 
 class _Look:
-    def __init__(self, settings: Settings, seconds: float) -> None:
+    def __init__(self, settings: Settings, seconds: float, probe: bool) -> None:
         self.settings = settings
         self.seconds = seconds
+        self.probe = probe
+        self.registries = registries.are_named(settings)
+        if probe and not self.registries:
+            raise SettingsError(
+                "--probe: PIPELINE names no registries to keep in step, so there is nothing to try"
+            )
         self.report = PlanReport(settings.application_name)
         self.source = PretendingAdmin(settings.client_config("source", "admin"))
         self.target = PretendingAdmin(settings.client_config("destination", "admin"))
@@ -89,7 +96,7 @@ class _Look:
             self._topics(control.state, before)
             routes.look(self.report, control.state, self.settings.application_name, self._action)
             self._pipeline(pipeline, control.state)
-            with self._phase("schemas"):
+            if self.registries:
                 self._schemas()
             self._warn_of_meetings()
         self._changes()
@@ -241,10 +248,14 @@ class _Look:
 
     def _schemas(self) -> None:
         topics = {plan.topic: plan.destination for plan in self.report.topics if plan.refused is None}
-        if (found := registries.look(self.settings, topics)) is not None:
-            self.report.schemas, refused = found
+        ids: set[int] = set()
+        with self._phase("schemas"):
+            self.report.schemas, refused, ids = registries.look(self.settings, topics)
             self.report.failures.extend(refused)
             make_schemas_topic(self.settings, self.target, Deadline(CALL_S))
+        if self.probe and self.report.schemas is not None:
+            with self._phase("schemas, --probe"):
+                self.report.schemas.probe = registries.tried(self.settings, ids)
 
     def _warn_of_meetings(self) -> None:
         shared = sorted({t.destination for t in self.report.topics if t.meets})

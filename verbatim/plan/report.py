@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from verbatim.plan.pipelines import PipelinePlan, TopicFlow
+
+if TYPE_CHECKING:
+    from schemas.probing import Probe
 
 DAY_S = 24 * 3600
 
@@ -102,9 +105,19 @@ class SchemasPlan:
     in_step: int
     due: int
     failed: int
+    probe: Probe | None = None
+    """What the target's registry did when it was asked to; None: it was not."""
 
     def text(self) -> str:
-        return f"schemas: {self.subjects} subjects; versions and compatibility levels: {self.in_step} in step, {self.due} to be written, {self.failed} refused"
+        text = f"schemas: {self.subjects} subjects; versions and compatibility levels: {self.in_step} in step, {self.due} to be written, {self.failed} refused"
+        if self.probe is None:
+            return text
+        kept = {
+            None: "no id was asked for",
+            True: "ids are kept",
+            False: "ids are not kept, so they are mapped",
+        }
+        return f"{text}\nschemas: the target's registry registers, reads back, deletes; {kept[self.probe.keeps_ids]} (tried with subject {self.probe.subject}, which is removed again)"
 
 
 @dataclass
