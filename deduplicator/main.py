@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 from confluent_kafka import KafkaException
+from confluent_kafka.admin import OffsetSpec
 
 from common import ports
 from common.app.application import Application
@@ -201,6 +202,8 @@ class Deduplicator(Application):
 
     def _in_table(self) -> dict[int, recovery.Snapshot]:
         """What the state table has of each staging partition. Takes over when the last fold was, too."""
+        # Before the table is read: it is all that may have moved on meanwhile.
+        begins = self._mapped_from()
         snapshot = self._snapshot()
         self._folded_at = max(self._folded_at, self._last_fold(snapshot))
         count = self.settings.staging_partitions
@@ -214,7 +217,7 @@ class Deduplicator(Application):
         return {
             p: recovery.Snapshot(
                 snapshot.folded.get(p, 0),
-                p not in snapshot.holes,
+                p not in snapshot.holes and begins.get(p, 0) <= snapshot.folded.get(p, 0),
                 snapshot.staging.get(p),
                 reached[p],
                 pipelines[p],
@@ -249,6 +252,17 @@ class Deduplicator(Application):
         except (KafkaException, VerbatimError) as error:
             log.info("the mappings' ends: %s", error)
             return True
+
+    def _mapped_from(self) -> dict[int, int]:
+        """Where the mappings begin by now, of the partitions whose leader tells."""
+        topic, count = self.settings.mappings_topic, self.settings.staging_partitions
+        specs = {(topic, p): OffsetSpec.earliest() for p in range(count)}
+        try:
+            found = topics.offsets(self.admin, specs, Deadline(ASK_S), failed={})
+        except (KafkaException, VerbatimError) as error:
+            log.info("where the mappings begin: %s", error)
+            return {}
+        return {p: offset for (_, p), offset in found.items()}
 
     def _ends(self, topic: str, deadline: Deadline) -> dict[int, int]:
         """Of the staging topic, or of another with as many partitions."""

@@ -33,7 +33,7 @@ from deduplicator.lane.frame_trace import FrameTrace
 from deduplicator.lane.hanging import Unsettled, Watch, close_hanging, own_destinations
 from deduplicator.lane.inbox import Inbox
 from deduplicator.lane.partition_state import StagingPartitionState
-from deduplicator.lane.recovery import Recovered, Snapshot, recover
+from deduplicator.lane.recovery import Recovered, Snapshot, StalePlan, recover
 from deduplicator.lane.transaction import MAX_BATCH_BYTES, MUCH_BYTES, Again, Transaction, batch_within
 from deduplicator.lane.transactional_ids import TransactionalIds
 from deduplicator.lane.unavailable import Unavailable, Waiting
@@ -82,6 +82,8 @@ class Delivery:
         """Set by the lane when staging no longer has what it is reading."""
         self.failure: BaseException | None = None
         self.refusal: str | None = None
+        self.stale = False
+        """Whether it can't begin with its plan, and needs another one."""
         self.left: Snapshot | None = None
         """What is known of the partition at the end, where nothing was under way then."""
         self.stopping = False
@@ -152,6 +154,9 @@ class Delivery:
                 except LinkRefused as refused:
                     self.refusal = str(refused)
                     self.stopping = True
+                except StalePlan as stale:
+                    log.info("%s: %s", self.name, stale)
+                    self.stale = self.stopping = True
                 except (UncleanTransaction, KafkaException, KafkaTimeout) as error:
                     self._ride_out(error)
             self.left = self._leave()

@@ -17,6 +17,7 @@ from collections.abc import Collection, Mapping
 from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient
 
+from common import ports
 from common.errors import UncleanTransaction
 from common.kafka.client import clients
 from common.kafka.wire.open_transactions import OpenTransactions
@@ -34,6 +35,8 @@ log = logging.getLogger(__name__)
 
 
 ASK_S = 5.0
+MARKER_S, AGAIN_S = 1.0, 0.05
+"""How long a marker is waited for, and how often it is looked for meanwhile."""
 WATCH_S = 10.0
 """How often what was written to is looked at: longer than a marker takes."""
 FEW, MANY_MORE = 5000, 4
@@ -92,12 +95,7 @@ def close_hanging(
     have been delivered there; those of which it is not known, and why. Call it after fencing, with the offset
     in the mappings below which stands all that was committed."""
     told = fencing.client.open_transactions(destinations, deadline.left(ASK_S))
-    unsettled = {
-        at: KafkaError(KafkaError._STATE, error.str())
-        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
-        else error
-        for at, error in told.untold.items()
-    }
+    unsettled = untold(told)
     hanging = of_own(told, fencing)
     for at, by_id in list(hanging.items()):
         if waits := sorted(by_id.keys() - fencing.fenced.keys()):
@@ -125,7 +123,32 @@ def close_hanging(
             "committed" if committed else "aborted",
         )
         fencing.mark(tid, where, committed)
-    return unsettled
+    return unsettled | _left_open([at for where in due.values() for at in where], fencing, deadline)
+
+
+def _left_open(
+    partitions: Collection[PartitionName], fencing: FencingProducer, deadline: Deadline
+) -> dict[PartitionName, KafkaError]:
+    """Where what was closed is open for longer than its marker takes, or may be, and why: that marker is
+    missed as the first one was, and the next transaction would decide both."""
+    patience = Deadline(deadline.left(MARKER_S))
+    while True:
+        told = fencing.client.open_transactions(partitions, deadline.left(ASK_S))
+        hanging = of_own(told, fencing)
+        if not (told.untold or hanging) or patience.passed():
+            words = "a transaction hangs there, and what was to close it lacks its marker, too"
+            return untold(told) | dict.fromkeys(hanging, KafkaError(KafkaError.LEADER_NOT_AVAILABLE, words))
+        ports.sleep(AGAIN_S)
+
+
+def untold(told: OpenTransactions) -> dict[PartitionName, KafkaError]:
+    """The partitions of which nothing was told, and why."""
+    return {
+        at: KafkaError(KafkaError._STATE, error.str())
+        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+        else error
+        for at, error in told.untold.items()
+    }
 
 
 def of_own(told: OpenTransactions, fencing: FencingProducer) -> dict[PartitionName, dict[str, int]]:

@@ -123,7 +123,9 @@ class Lane:
             if self.counters.due(now):
                 self._show(now)
             self._watch(now)
-            if any(d.failure is not None or d.refusal is not None for d in self.deliveries.values()):
+            if any(
+                d.failure is not None or d.refusal is not None or d.stale for d in self.deliveries.values()
+            ):
                 self.term.end_epoch(Deadline(CALL_S))
                 return True
         if self.term.over(now):

@@ -28,6 +28,11 @@ from common.ports import Deadline
 T = TypeVar("T")
 
 
+class StalePlan(Exception):
+    """The mappings have been cut since the plan was made, behind what it knows. By now the table may know
+    all that is missing: nothing is lost yet."""
+
+
 @dataclass(slots=True)
 class Recovered:
     """`next` of each source partition, and the number of its newest pipeline where it has any; whether the
@@ -45,8 +50,9 @@ class Recovered:
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """What was known of one staging partition, from the Delta table or from whoever owned it before; `folded`
-    is M, the mappings offset up to which all is in it, and `complete` says that none below it was lost.
-    Without either, `folded` is 0 and nothing is known."""
+    is M, the mappings offset up to which all is in it, and `complete` says that none below it was lost, and
+    that the mappings went on from there when it was told. Without either, `folded` is 0 and nothing is
+    known."""
 
     folded: int
     complete: bool
@@ -98,10 +104,17 @@ def recover(
     `until` is the offset of a record that was appended to the mappings partition after fencing, and
     acknowledged by all replicas: whatever a predecessor committed stands below it. Reading up to the high
     watermark that the leader tells would not do: a commit that succeeded may not be visible there yet.
+
+    Raises StalePlan.
     """
     staging = clients.watermarks(admin, staging_topic, partition, deadline)
     low, _ = clients.watermarks(admin, mappings_topic, partition, deadline)
-    if low <= snapshot.folded and 0 <= until - snapshot.folded <= 1:
+    reaches = low <= snapshot.folded
+    if snapshot.complete and not reaches:
+        raise StalePlan(
+            f"{mappings_topic}-{partition} was cut up to offset {low} since it was looked up, {snapshot.folded} is known; planning anew"
+        )
+    if reaches and 0 <= until - snapshot.folded <= 1:
         # What was committed since would take two offsets at least, a mapping and its transaction's marker.
         # Where nothing is known, nothing of staging is delivered yet.
         at = snapshot.staging_offset if snapshot.next else staging[0]
@@ -122,8 +135,6 @@ def recover(
         retrying(
             f"looking up {mappings_topic}", lambda t: reader.list_topics(mappings_topic, timeout=t), deadline
         )
-        reaches = snapshot.folded >= low
-        complete = snapshot.complete and reaches
         # With mappings missing between the table and the log start, a row of the table may be stale: only
         # what is read below counts.
         known = dict(snapshot.next) if reaches else {}
@@ -142,7 +153,7 @@ def recover(
             if pipeline:
                 pipelines[key] = pipeline
         position = _position(staging, of_group, staging_offset)
-        return Recovered(known, pipelines, complete, staging_offset, position, staging[0])
+        return Recovered(known, pipelines, snapshot.complete, staging_offset, position, staging[0])
     finally:
         reader.close()
 

@@ -267,6 +267,27 @@ def with_the_table_lost_and_the_mappings_trimmed_nothing_is_guessed() -> None:
 
 
 @case
+def mappings_that_are_cut_behind_a_plan_halt_nothing() -> None:
+    """An owner goes by a plan that is older than the last fold, and what was folded is gone from the
+    mappings: the table knows all of it. It is planned anew."""
+    w = copied_world(records=3)
+    with w.living():
+        w.start()
+        w.run_until(w.copied)
+        folded(w)
+        mappings = w.target.log(w.settings.mappings_topic, 0)
+        mappings.trim(w.table.folded[0])
+        assert isinstance(w.chooser, Scripted)
+        w.chooser.script["Produce"] = [REFUSED]
+        w.produce(0, 2)
+        w.run_until(w.copied, 100.0)
+        w.check()
+        if w.chooser.script["Produce"] or not w.said("end-epoch"):
+            raise ShowsNothing("its owner did not go through recovery")
+        w.settle()
+
+
+@case
 @in_both_ways
 def a_pause_in_the_middle_of_frames_that_wait_loses_none_of_them() -> None:
     """Records are in frames that wait for their topic's id when an operator pauses it; it stands still, and
@@ -1198,6 +1219,29 @@ def what_hangs_is_closed_as_it_ended_by_whoever_comes_next() -> None:
                 w.settle()
     if hung != {"committed", "aborted"}:
         raise ShowsNothing(f"only {hung} hung")
+
+
+@case
+def what_closes_it_may_lack_its_marker_too() -> None:
+    """The destination is without a leader once more, when whoever came next puts the missing marker. Its next
+    transaction would decide both."""
+    for ends, hung in (([NEVER], "aborted"), ([OK], "committed")):
+        w = copied_world()
+        with w.living():
+            script = _loses_a_marker(w, *ends)
+            log = w.target.log("orders", 0)
+            w.run_until(lambda script=script: not script["EndTxn"])  # type: ignore[misc]
+            w.kill(lane(w, "deduplicator"))
+            w.run_until(lambda log=log: not log.leaderless)  # type: ignore[misc]
+            if {txn.state for txn in log.open} != {hung}:
+                raise ShowsNothing(f"nothing that is {hung} hangs")
+            log.leaderless = True
+            # A transaction that is given up would not be decided by an abort.
+            script["EndTxn"] = [OK, OK, NEVER if hung == "committed" else OK]
+            w.produce(0, 1)
+            w.settle()
+            if log.leaderless or log.elections < 2:
+                raise ShowsNothing("one marker was missing, not two")
 
 
 @case

@@ -282,9 +282,23 @@ MUTANTS = [
         ("deduplicator.lane.dedup:decide", "if not (frame.origin and complete)", "if not complete"),
     ),
     _of(
+        "a plan that has become old is taken for a loss",
+        "mappings_that_are_cut_behind_a_plan_halt_nothing",
+        ("deduplicator.lane.recovery:recover", "if snapshot.complete and not reaches:", "if False:"),
+    ),
+    _of(
+        "a loss is taken for a plan that has become old",
+        "with_the_table_lost_and_the_mappings_trimmed_nothing_is_guessed",
+        (
+            "deduplicator.main:Deduplicator._in_table",
+            "and begins.get(p, 0) <= snapshot.folded.get(p, 0)",
+            "",
+        ),
+    ),
+    _of(
         "incomplete state taken as complete",
         "with_the_table_lost_and_the_mappings_trimmed_nothing_is_guessed",
-        ("deduplicator.lane.recovery:recover", "complete = snapshot.complete and reaches", "complete = True"),
+        ("deduplicator.lane.recovery:recover", "pipelines, snapshot.complete,", "pipelines, True,"),
     ),
     _of(
         "checksum ignored",
@@ -543,6 +557,11 @@ MUTANTS = [
         "what hangs is taken for aborted",
         "what_hangs_is_closed_as_it_ended_by_whoever_comes_next",
         ("deduplicator.lane.hanging:close_hanging", "begin in begins.get(at, ())", "False"),
+    ),
+    _of(
+        "what closes what hangs is believed to have closed it",
+        "what_closes_it_may_lack_its_marker_too",
+        ("deduplicator.lane.hanging:_left_open", "hanging = of_own(told, fencing)", "hanging = {}"),
     ),
     _of(
         "a transaction that closes a commit is fenced like any other",

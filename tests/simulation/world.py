@@ -741,7 +741,8 @@ class World:
             raise Wrong(f"dead letters without a mapping: {self._unmapped}")
         halts = self.said("halted")
         # A destination that refuses for a while is set aside for a while.
-        aside = [h for h in halts if h["reason"] in {*AT_THE_DESTINATION, HaltReason.SCHEMA_UNKNOWN}]
+        passing = {*AT_THE_DESTINATION, HaltReason.DEAD_LETTERS, HaltReason.SCHEMA_UNKNOWN}
+        aside = [h for h in halts if h["reason"] in passing]
         if aside:
             self.visited("a destination was set aside")
         if not self.lost and len(aside) < len(halts):

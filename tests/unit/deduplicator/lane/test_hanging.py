@@ -4,6 +4,7 @@ Owners that change: tests/simulation."""
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,10 +37,19 @@ def closed(
     last: dict[tuple[str, int], set[int]],
     all_there: bool = True,
     delivered: bool = True,
+    then: list[OpenTransactions] | None = None,
 ) -> tuple[list[Any], dict[tuple[str, int], KafkaError]]:
+    """`then`: what is told when it has been closed, the last of it again and again."""
     marked: list[Any] = []
+    coming = [told, *(then or [OpenTransactions()])]
+
+    def open_transactions(of: Collection[tuple[str, int]], timeout: float) -> OpenTransactions:
+        if len(coming) < 1 + len(then or "1"):
+            assert set(of) == {at for _, where, _ in marked for at in where}
+        return coming.pop(0) if len(coming) > 1 else coming[0]
+
     fencing: Any = SimpleNamespace(
-        client=SimpleNamespace(open_transactions=lambda *_: told),
+        client=SimpleNamespace(open_transactions=open_transactions),
         ids_of={FIRST: "l.0", SPARE: "l.0.1"},
         fenced=dict.fromkeys(fenced),
         mark=lambda tid, where, committed: marked.append((tid, where, committed)),
@@ -62,6 +72,22 @@ def test_each_is_closed_by_its_own_id_as_the_mappings_say_it_ended(monkeypatch: 
     ]
 
 
+def test_where_what_is_to_close_it_lacks_its_marker_too_nothing_is_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A marker takes a moment: it is waited for. What others begin there meanwhile is theirs."""
+    monkeypatch.setattr(hanging, "AGAIN_S", 0.0)
+    told = OpenTransactions({ONE: {FIRST: 5}, TWO: {FIRST: 5}})
+    late = [told, OpenTransactions({TWO: {FIRST: 5}}), OpenTransactions({TWO: {FOREIGN: 9}})]
+    assert closed(monkeypatch, told, {"l.0"}, {}, then=late)[1] == {}
+    monkeypatch.setattr(hanging, "MARKER_S", 0.05)
+    _, unsettled = closed(monkeypatch, told, {"l.0"}, {}, then=late[:2])
+    assert unsettled.keys() == {TWO} and "lacks its marker, too" in unsettled[TWO].str()
+    gone = OpenTransactions({}, {ONE: KafkaError(KafkaError.LEADER_NOT_AVAILABLE)})
+    _, unsettled = closed(monkeypatch, told, {"l.0"}, {}, then=[gone])
+    assert {at: why.code() for at, why in unsettled.items()} == {ONE: KafkaError.LEADER_NOT_AVAILABLE}
+
+
 def test_what_others_have_open_is_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert closed(monkeypatch, OpenTransactions({ONE: {FOREIGN: 5}}), {"l.0"}, {}) == ([], {})
 
@@ -78,8 +104,8 @@ def test_where_no_mapping_is_left_that_would_tell_nothing_is_guessed(monkeypatch
     marked, unsettled = closed(monkeypatch, told, {"l.0"}, {TWO: {5}}, all_there=False)
     assert marked == [("l.0", [TWO], True)]
     assert unsettled.keys() == {ONE} and "offset 5" in unsettled[ONE].str()
-    for known in ({"all_there": True}, {"all_there": False, "delivered": False}):
-        marked, unsettled = closed(monkeypatch, told, {"l.0"}, {}, **known)
+    for all_there, delivered in ((True, True), (False, False)):
+        marked, unsettled = closed(monkeypatch, told, {"l.0"}, {}, all_there, delivered)
         assert (marked, unsettled) == ([("l.0", [ONE, TWO], False)], {}), "a commit would show"
 
 
