@@ -131,7 +131,7 @@ class Flow(Formats):
         return self
 
     def _must_get_the_targets_id(self, convert: Convert) -> None:
-        if self.wire is None or getattr(self.wire, convert.side) is None:
+        if self.wire is None or getattr(self.wire, convert.side) != "confluent":
             what = (
                 f"its id is the source's: say schema-ids behind it, and wire: {{{convert.side}: confluent}}"
             )
@@ -156,7 +156,7 @@ class Flow(Formats):
 
 
 SchemaId = Annotated[str, Field(pattern="^[0-9]+$")]
-Wired = dict[Literal["key", "value"], Annotated[int, Field(ge=0, lt=1 << 32)]]
+Wired = dict[Literal["key", "value"], Annotated[int, Field(ge=0, lt=1 << 63)]]
 
 
 class Record(Model):

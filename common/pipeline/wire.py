@@ -14,12 +14,18 @@ DEFAULT_CONTEXT = "."
 """Of a registry."""
 
 
-class Wire(Model):
-    """Of which parts of a record a schema's id stands in front: a byte 0 and 4 bytes, big-endian."""
+Kind = Literal["confluent", "apicurio"]
+ID_BYTES: dict[Kind, int] = {"confluent": 4, "apicurio": 8}
+"""How many an id has, behind a byte 0; big-endian."""
 
-    key: Literal["confluent"] | None = None
-    """of keys, by Confluent's serializers and those that do as they do"""
-    value: Literal["confluent"] | None = None
+
+class Wire(Model):
+    """Of which parts of a record a schema's id stands in front, and whose serializers have put it there."""
+
+    key: Kind | None = None
+    """of keys: a byte 0 and 4 bytes by Confluent's and those that do as they do (`confluent`), 0 and 8 by
+    Apicurio's own, unless they are told otherwise (`apicurio`)"""
+    value: Kind | None = None
     """of values, likewise"""
 
     @model_validator(mode="after")
@@ -66,3 +72,5 @@ def check_wire(wire: Wire | None, formats: dict[str, str], stages: Sequence[str]
     for side, form in formats.items():
         if getattr(wire, side) is not None and form == "json":
             raise wrong(f"an id stands in front of it, so it is no {form}", side)
+        if getattr(wire, side) == "apicurio" and form == "avro":
+            raise wrong("no Avro is read behind ids of 8 bytes", "wire", side)

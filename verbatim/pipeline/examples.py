@@ -18,7 +18,9 @@ from common.pipeline.batch import Origin
 from common.pipeline.engine import Applied, Engine, Outcome
 from common.pipeline.json_of_avro import Misfit, reader
 from common.pipeline.models import Example, Expected, Flow, Pipeline
-from common.pipeline.schema_ids import FRAMED, SIDES, front_of
+from common.pipeline.paths import Side
+from common.pipeline.schema_ids import SIDES, front_of
+from common.pipeline.wire import ID_BYTES
 from verbatim.pipeline.trying import record_lines, tried
 from verbatim.pipeline.twice import must_be_pure
 
@@ -102,17 +104,23 @@ def _rows(example: Example, flow: Flow) -> Any:
     """Raises SettingsError for what is no Avro of its schema."""
     given = example.given
     headers = [(name, None if text is None else text.encode()) for name, text in given.headers.items()]
-    key, value = (
-        _item(getattr(given, side), getattr(flow, side), given.ids.get(side), f"given.{side}", example)
-        for side in SIDES
-    )
+    key, value = (_item(example, flow, side) for side in SIDES)
     return encode_rows([given.offset], [given.timestamp], [1], [key], [value], [headers or None])
 
 
-def _item(given: Any, form: str, schema_id: int | None, where: str, example: Example) -> Item:
+def _id_bytes(flow: Flow, side: Side) -> int:
+    return ID_BYTES[getattr(flow.wire, side, None) or "confluent"]
+
+
+def _item(example: Example, flow: Flow, side: Side) -> Item:
+    given, form, where = getattr(example.given, side), getattr(flow, side), f"given.{side}"
+    schema_id = example.given.ids.get(side)
     if given is None:
         return None
-    front = b"" if schema_id is None else front_of(schema_id)
+    size = _id_bytes(flow, side)
+    if schema_id is not None and schema_id >> 8 * size:
+        raise SettingsError(f"given.ids.{side} has no place in {size} bytes")
+    front = b"" if schema_id is None else front_of(schema_id, size)
     if form == "avro":
         try:
             return front + Writer(_type(schema_id, example)).write(given)
@@ -142,7 +150,8 @@ def _found(applied: Applied, flow: Flow, example: Example) -> dict[str, Any]:
     for side in SIDES:
         item, avro = row[side], side in behind.avro
         if item is not None and item[:1] == b"\0" and (avro or getattr(flow.wire, side, None) is not None):
-            ids[side], row[side] = int.from_bytes(item[1:FRAMED], "big"), item[FRAMED:]
+            end = 1 + _id_bytes(flow, side)
+            ids[side], row[side] = int.from_bytes(item[1:end], "big"), item[end:]
             if avro:
                 sources = (int(source) for source, target in example.map.items() if target == ids[side])
                 row[side], _ = reader(_type(next(sources, ids[side]), example))(row[side], 0)

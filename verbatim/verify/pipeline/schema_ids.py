@@ -57,20 +57,21 @@ def ask_for_ids(definitions: Iterable[str]) -> bool:
 def mapped(options: Json, record: Record, flow: Json, ids: Ids) -> Record:
     """With the target's ids. Raises Bad, Waits."""
     waits = False
-    for side in flow["wire"]:
+    for side, kind in flow["wire"].items():
+        end = 9 if kind == "apicurio" else 5
         item = record.side(side)
         if item is None:
             continue
         in_header = any(name == f"__{side}_schema_id" and given is not None for name, given in record.headers)
-        framed = isinstance(item, bytes) and len(item) >= 5 and item[0] == 0 and item[1:5] != bytes(4)
+        framed = isinstance(item, bytes) and len(item) >= end and item[0] == 0 and any(item[1:end])
         if not isinstance(item, bytes) or not framed or in_header:
             if options.get("onUnframed") == "keep":
                 continue
             raise Bad("no id")
-        context, schema_id = options.get("context", "."), int.from_bytes(item[1:5], "big")
+        context, schema_id = options.get("context", "."), int.from_bytes(item[1:end], "big")
         if (context, schema_id) in ids:
-            target = ids[context, schema_id].to_bytes(4, "big")
-            record = record.with_side(side, b"\0" + target + item[5:])
+            target = ids[context, schema_id].to_bytes(end - 1, "big")
+            record = record.with_side(side, b"\0" + target + item[end:])
         else:
             waits = True
     if waits:

@@ -349,6 +349,7 @@ def test_keys_are_converted_as_values_are() -> None:
             {},
             "convert: its id is the source's: say schema-ids behind it, and wire: {value: confluent}",
         ),
+        (to_avro(), {"wire": {"value": "apicurio"}}, "convert: its id is the source's"),
         ([TO_JSON, {"schema-ids": {}}], AVRO | WIRE, "an id stands in front of it, so it is no json"),
         ([{"when": {"key": "x"}, **TO_JSON}], AVRO, "when: convert is for all records of its flow"),
         (

@@ -287,7 +287,8 @@ flows:
     [
         ("    wire: {key: confluent, value: confluent}\n", "", 8, "flow 1, stage 2, schema-ids: say where ids are"),
         ("{key: confluent, value: confluent}", "{}", 6, "flow 1, wire: say key or value, or both"),
-        ("key: confluent", "key: apicurio", 6, "flow 1, wire.key: input should be 'confluent'"),
+        ("key: confluent", "key: karapace", 6, "flow 1, wire.key: input should be 'confluent' or 'apicurio'"),
+        ("wire: {key: confluent", "key: avro\n    wire: {key: apicurio", 7, "flow 1, wire.key: no Avro is read behind ids of 8 bytes"),
         ("schemas: {ids: map}\n", "", 8, "flow 1, stage 2, schema-ids: takes what `schemas` writes down: say schemas"),
         ("schemas: {ids: map}\nflows:\n  - topics: [orders]", "flows:\n  - topics: [orders]\n    value: avro", 5, "flow 1, value: is read by what"),
         ("onUnframed: keep}", "}\n      - timestamp: header.a", 9, "schema-ids: comes last, but for route; timestamp"),

@@ -132,6 +132,27 @@ tests: [{given: {topic: events, key: foobar, value: x}, expect: {topic: events.k
     assert result.exit_code == 1 and 'topic: expected "events.k/0", found "events.k/1"' in result.stdout
 
 
+EIGHT = """\
+version: 1
+registries: {source: {url: 'http://source'}, target: {url: 'http://target'}}
+schemas: {}
+flows:
+  - topics: [customers]
+    wire: {key: confluent, value: apicurio}
+    stages: [schema-ids]
+tests:
+  - given: {topic: customers, ids: {key: 8, value: 5000000000}, key: k, value: v}
+    map: {'8': 80, '5000000000': 6000000000}
+    expect: {key: k, value: v, ids: {key: 80, value: 6000000000}}
+"""
+
+
+def test_ids_of_eight_bytes_are_given_and_expected(tmp_path: Path) -> None:
+    assert run(tmp_path, EIGHT).exit_code == 0, run(tmp_path, EIGHT).output
+    result = run(tmp_path, EIGHT.replace("ids: {key: 8,", "ids: {key: 5000000000,"))
+    assert result.exit_code != 0 and "given.ids.key has no place in 4 bytes" in result.output
+
+
 AVRO = """\
 version: 1
 registries: {source: {url: 'http://source'}, target: {url: 'http://target'}}
