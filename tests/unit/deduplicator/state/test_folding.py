@@ -85,6 +85,7 @@ def leading(monkeypatch: pytest.MonkeyPatch) -> Callable[[Table], Deduplicator]:
         for name in ("Destinations", "LetterTopic", "RouteTopics", "AclReplication"):
             monkeypatch.setattr(main, name, lambda *_: SimpleNamespace(settle=lambda again: None))
         monkeypatch.setattr(StateTable, "of", lambda *_: table)
+        monkeypatch.setattr(topics, "offsets", lambda *_, **__: {("m", 0): 0, ("m", 1): 0})
         monkeypatch.setattr(main, "Folding", lambda *_: SimpleNamespace(close=lambda: None))
         application = Deduplicator(settings(STAGING_PARTITIONS="2"), until_caught_up=False)
         application.spark = application.control = None  # type: ignore[assignment]
@@ -115,8 +116,8 @@ def test_who_takes_over_goes_by_when_the_last_fold_was(
 ) -> None:
     now = 1000.0
     monkeypatch.setattr(ports, "monotonic", lambda: now)
-    monkeypatch.setattr(topics, "offsets", lambda *_: {("m", 0): 0, ("m", 1): 7 if mapped else 0})
     application = leading(Table(age_s))
+    monkeypatch.setattr(topics, "offsets", lambda *_, **__: {("m", 0): 0, ("m", 1): 7 if mapped else 0})
     application.plan()
     now += first_due_after_s - 1.0
     assert not application._fold_due() or first_due_after_s == 0.0
@@ -130,6 +131,34 @@ def test_mappings_whose_ends_nobody_tells_are_folded(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(topics, "offsets", unreachable)
     assert Deduplicator(SETTINGS, until_caught_up=False)._something_is_mapped()
+
+
+def test_a_plan_says_whether_the_mappings_go_on_where_the_table_ends(
+    monkeypatch: pytest.MonkeyPatch, leading: Callable[[Table], Deduplicator]
+) -> None:
+    """Asked before the table is read, which may be folded further meanwhile: then nothing is missing."""
+    table = Table(0.0)
+    application = leading(table)
+    begins = {("m", 0): 10, ("m", 1): 11}
+    asked: list[int] = []
+
+    def offsets(*_: Any, **__: Any) -> dict[Any, int]:
+        asked.append(table.read)
+        return begins
+
+    def complete() -> list[bool]:
+        return [share.snapshot.complete for lane in application.plan() for share in lane.partitions]
+
+    monkeypatch.setattr(topics, "offsets", offsets)
+    assert complete() == [True, False] and asked[0] == 0
+    del begins["m", 1]
+    assert complete() == [True, True], "its leader does not tell"
+
+    def unreachable(*_: Any, **__: Any) -> Any:
+        raise KafkaTimeout("m: no leader")
+
+    monkeypatch.setattr(topics, "offsets", unreachable)
+    assert complete() == [True, True]
 
 
 def test_a_plan_goes_by_what_the_epoch_before_left_and_reads_the_table_for_the_rest(
