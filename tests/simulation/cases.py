@@ -1426,7 +1426,7 @@ def a_frame_of_an_older_pipeline_decides_nothing_after_one_of_a_newer() -> None:
             old.paused = True
             w.pipelines.change("05")
             w.kill_driver(w.instances[0], executors_too=False)
-            w.run_until(lambda w=w: _frames_of(w, 2) == 1)  # type: ignore[misc]
+            w.run_until(lambda w=w: _frames_of(w, 2) >= 1)  # type: ignore[misc]
             _holds_back(new := lane(w, "replicator"), staging)
             w.run_until(lambda w=w: w.version(0) == 2)  # type: ignore[misc]
             if meanwhile == "an epoch ends":
