@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
@@ -164,6 +165,7 @@ def test_a_read_only_copy_can_not_be_written_by_those_who_write_its_source(
     eventually(lambda: may_write(target, "writer", topic), "the right")
 
 
+@pytest.mark.whole
 def test_whoever_writes_the_source_may_write_a_copy_once_it_is_promoted_and_no_more_when_it_is_given_back(
     guarded: tuple[SecuredCluster, SecuredCluster], names: Names, tmp_path: Path
 ) -> None:

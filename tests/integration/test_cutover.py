@@ -86,7 +86,11 @@ def load(
         yield
 
 
-@pytest.mark.parametrize("offsets_runs", [False, True], ids=["alone", "beside a running offsets"])
+@pytest.mark.parametrize(
+    "offsets_runs",
+    [False, pytest.param(True, marks=pytest.mark.whole)],
+    ids=["alone", "beside a running offsets"],
+)
 def test_a_group_stopped_in_mid_topic_goes_on_at_the_target_missing_nothing_and_seeing_nothing_twice(
     source: Kafka, target: Kafka, names: Names, tmp_path: Path, offsets_runs: bool
 ) -> None:

@@ -254,6 +254,7 @@ def test_a_record_without_a_key_halts_where_the_destination_has_become_compacted
     assert link.halted() == {}
 
 
+@pytest.mark.whole
 def test_many_destinations_are_made_together_and_what_is_wrong_with_one_is_told_of_that_one(
     source: Kafka, target: Kafka, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,7 +23,10 @@ UNDER_LOAD_S = 6.0
 STAGING = 2
 
 
-@pytest.mark.parametrize("what", ["one of two lanes fails", "an old term's lanes report late"])
+@pytest.mark.parametrize(
+    "what",
+    [pytest.param("one of two lanes fails", marks=pytest.mark.whole), "an old term's lanes report late"],
+)
 def test_deliveries_of_one_term_do_not_fence_each_other(
     source: Kafka,
     target: Kafka,

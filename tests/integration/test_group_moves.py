@@ -169,6 +169,7 @@ def open_transaction(bootstrap: str, topic: str, name: str, count: int) -> Itera
     yield producer
 
 
+@pytest.mark.whole
 def test_groups_in_the_middle_of_an_open_transaction_and_at_the_end_of_the_log(
     source: Kafka, target: Kafka, names: Names
 ) -> None:

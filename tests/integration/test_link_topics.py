@@ -26,6 +26,7 @@ def of_link(bootstrap: str, names: Names) -> set[str]:
     return {name for name in topics(bootstrap) if names.link in name}
 
 
+@pytest.mark.whole
 def test_nothing_is_made_where_topics_are_made_by_hand_and_each_that_is_missing_is_named(
     source: Kafka, target: Kafka, names: Names, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -108,6 +109,7 @@ def test_the_links_topics_have_the_names_and_the_configuration_that_were_asked_f
     assert_copied(link, topic)
 
 
+@pytest.mark.whole
 def test_two_links_share_a_control_topic_and_leave_each_other_alone(
     source: Kafka, target: Kafka, names: Names
 ) -> None:

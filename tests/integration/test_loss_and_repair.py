@@ -218,6 +218,7 @@ def _damaged_frames(link: Link, topic: str) -> list[Record]:
     ]
 
 
+@pytest.mark.whole
 def test_what_is_remembered_may_be_lost(source: Kafka, target: Kafka, names: Names) -> None:
     """Promise: frames repeated by a writer that was thought dead, origin frames too, positions that are older
     or gone, and a group whose offsets are deleted or moved back below what is left of staging lead to
@@ -265,6 +266,7 @@ def test_what_is_remembered_may_be_lost(source: Kafka, target: Kafka, names: Nam
     assert link.halted() == {}
 
 
+@pytest.mark.whole
 def test_frames_that_were_skipped_are_kept_and_delivered_once_the_loss_before_them_is_accepted(
     source: Kafka, target: Kafka, names: Names, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -89,6 +89,7 @@ def both_copied(before: Before, names: Names) -> tuple[str, str]:
     return topic, idle
 
 
+@pytest.mark.whole
 def test_verify_compares_from_where_the_link_began(before: Before, names: Names) -> None:
     """Promise: what MirrorMaker 2 has copied is none of the link's, and no finding, also where nothing was
     copied since; what is foreign or lost behind it is found."""
@@ -103,6 +104,7 @@ def test_verify_compares_from_where_the_link_began(before: Before, names: Names)
     assert code == 1 and "foreign" in said, said
 
 
+@pytest.mark.whole
 def test_what_is_no_position_of_the_link_counts_for_nothing(before: Before, names: Names) -> None:
     """Promise: positions that were aborted or deleted, those of other connectors and aliases, and what is
     none, move no origin; partitions and topics that MirrorMaker 2 has not copied begin by the next entry; an
@@ -268,6 +270,7 @@ def test_with_other_names_of_destinations_than_mirror_maker_has_given_nothing_be
     )
 
 
+@pytest.mark.whole
 def test_a_source_without_newer_records_needs_none_to_compare(before: Before, names: Names) -> None:
     """Promise: a partition that retention has emptied on either side goes on too, where the source holds
     nothing that MirrorMaker 2 could have copied since."""
@@ -286,6 +289,7 @@ def test_a_source_without_newer_records_needs_none_to_compare(before: Before, na
     assert here == [[b"%d" % i for i in range(12)], [b"10", b"11"]]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("where", ["offsets", "destination", "source"])
 def test_an_open_transaction_is_no_end(
     before: Before, names: Names, where: str, monkeypatch: pytest.MonkeyPatch
@@ -428,6 +432,7 @@ def test_a_plan_says_where_copying_goes_on_or_why_not(before: Before, names: Nam
     assert_gone_on(link, before, topic, [7])
 
 
+@pytest.mark.whole
 def test_the_rights_that_the_reference_lists_are_enough(
     guarded: tuple[SecuredCluster, SecuredCluster],
 ) -> None:

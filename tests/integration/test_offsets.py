@@ -491,6 +491,7 @@ def test_without_the_source_what_was_translated_is_still_there(
     assert line["source_lag"] is None and line["target_lag"] is not None
 
 
+@pytest.mark.whole
 def test_a_restart_knows_what_was_written_and_translated_before(
     source: Kafka, target: Kafka, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,7 +40,7 @@ def records(begin: int, end: int, partition: int = 0) -> list[Record]:
     ]
 
 
-@pytest.mark.parametrize("start", ["earliest", "latest"])
+@pytest.mark.parametrize("start", ["earliest", pytest.param("latest", marks=pytest.mark.whole)])
 def test_records_that_come_after_the_origin_was_decided_are_never_lost(
     source: Kafka, target: Kafka, names: Names, start: str
 ) -> None:

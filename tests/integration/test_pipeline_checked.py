@@ -265,6 +265,7 @@ def test_beside_a_running_link_whose_pipeline_changes_verify_finds_nothing_wrong
     assert by == sorted(by) and {1, 2, 3, 4} <= {*by}
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("copied", [0, 7])
 def test_a_first_version_that_comes_while_the_link_is_compared_is_not_told_as_altered_records(
     copied: int,

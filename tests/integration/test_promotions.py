@@ -151,6 +151,7 @@ def test_a_topic_goes_to_the_target_under_load_while_the_link_goes_on_with_the_r
     )
 
 
+@pytest.mark.whole
 def test_producers_go_first_and_a_group_that_is_behind_reads_on_from_where_it_ends(
     source: Kafka, target: Kafka, names: Names, tmp_path: Path
 ) -> None:

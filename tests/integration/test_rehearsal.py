@@ -9,6 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pytest
 from click.testing import CliRunner
 
 from common.link.permissions import DEDUPLICATOR, OFFSETS, REPLICATOR
@@ -98,6 +99,7 @@ def test_it_writes_nothing_to_either_cluster(source: Kafka, target: Kafka, names
     assert lines[6].startswith("a cutover stands still for about ") and lines[7].startswith("ok: ")
 
 
+@pytest.mark.whole
 def test_every_doubt_is_named_and_what_runs_is_none(
     source: Kafka, target: Kafka, names: Names, tmp_path: Path
 ) -> None:
@@ -145,6 +147,7 @@ def test_every_doubt_is_named_and_what_runs_is_none(
     assert (code, refused_at(real)) == (1, "producers")
 
 
+@pytest.mark.whole
 def test_a_lag_that_is_not_drained_in_time_is_a_doubt(source: Kafka, target: Kafka, names: Names) -> None:
     """Something is left, and the applications run: not one of them is said to be at fault."""
     at, to, topic = source.bootstrap_servers, target.bootstrap_servers, names.topic()
@@ -166,6 +169,7 @@ def test_a_lag_that_is_not_drained_in_time_is_a_doubt(source: Kafka, target: Kaf
     assert step == "lag" and "offsets are not delivered after" in what, what
 
 
+@pytest.mark.whole
 def test_a_right_that_a_cutover_would_lack_is_named(
     guarded: tuple[SecuredCluster, SecuredCluster],
 ) -> None:

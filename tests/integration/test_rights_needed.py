@@ -230,6 +230,7 @@ def test_what_may_not_be_delivered_is_halted_by_name_at_each_start_and_the_other
     assert went_on["unwritten"] == there["unwritten"]
 
 
+@pytest.mark.whole
 def test_where_something_is_open_that_may_not_be_looked_at_the_partition_halts_by_name(link: Guarded) -> None:
     """Promise: a transaction is open in a destination, and whose it is takes READ there: without it the
     partition is halted with that word, and the others go on. Where nothing is open, nobody misses that

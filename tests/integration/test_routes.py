@@ -185,6 +185,7 @@ def test_a_group_stands_in_each_topic_before_the_first_record_that_it_has_not_re
         assert done.exit_code != 0 and words in f"{done.output} {done.exception}", (command, done)
 
 
+@pytest.mark.whole
 def test_groups_go_on_in_each_topic_of_a_route_when_the_source_is_gone(
     servers: tuple[str, str], file: Path, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,6 +250,7 @@ def test_a_topic_of_a_route_that_is_refused_halts_by_name_and_what_was_held_come
 INTO_ONE = BY_COUNTRY.replace("{topic}.de", "{link}.de").replace("{topic}.fr", "{link}.fr")
 
 
+@pytest.mark.whole
 def test_routes_of_several_topics_meet_in_one_where_that_is_asked_for(
     servers: tuple[str, str], file: Path, names: Names
 ) -> None:

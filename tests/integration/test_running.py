@@ -116,6 +116,7 @@ def test_a_paused_topic_stands_still_until_it_is_resumed_and_the_others_go_on(
         assert_copied(link, topic)
 
 
+@pytest.mark.whole
 def test_what_is_said_of_a_link_before_its_replicator_has_led_is_obeyed_from_the_first_start(
     source: Kafka, target: Kafka, names: Names
 ) -> None:
@@ -141,6 +142,7 @@ def test_what_is_said_of_a_link_before_its_replicator_has_led_is_obeyed_from_the
         assert_copied(link, topic)
 
 
+@pytest.mark.whole
 def test_a_link_that_is_paused_under_load_goes_on_exactly_where_it_stood(
     source: Kafka, target: Kafka, names: Names, suspended: list[str]
 ) -> None:

@@ -124,7 +124,7 @@ def standing(
         )
 
 
-@pytest.fixture(params=["stand-in", "apicurio"])
+@pytest.fixture(params=[pytest.param("stand-in", marks=pytest.mark.whole), "apicurio"])
 def urls(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
     with ExitStack() as stack:
         made: list[Any] = (

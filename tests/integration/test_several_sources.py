@@ -132,6 +132,7 @@ class Load:
         self._thread.join()
 
 
+@pytest.mark.whole
 def test_two_topics_in_one_are_exact_under_load_and_a_restart_and_what_cannot_be_told_is_refused(
     source: Kafka, target: Kafka, names: Names, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

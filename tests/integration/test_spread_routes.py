@@ -157,6 +157,7 @@ def test_keys_lie_where_kafkas_partitioner_puts_them_whatever_becomes_of_transac
     assert (code, wrong) == (1, [(f"{to[0]}/{rule[b'key-8']}", ["foreign"])])
 
 
+@pytest.mark.whole
 def test_topics_grow_with_the_version_and_one_of_other_partitions_is_refused_by_name(
     servers: tuple[str, str], file: Path, names: Names
 ) -> None:
@@ -192,6 +193,7 @@ def test_topics_grow_with_the_version_and_one_of_other_partitions_is_refused_by_
     assert code == 0, report
 
 
+@pytest.mark.whole
 def test_a_group_of_what_is_spread_is_named_and_left_alone_when_the_source_is_gone(
     servers: tuple[str, str], file: Path, names: Names, monkeypatch: pytest.MonkeyPatch
 ) -> None:

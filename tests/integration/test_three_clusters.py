@@ -73,6 +73,7 @@ def test_two_clusters_are_gathered_in_a_third_under_names_of_their_own(
         assert_exact(link, topic, f"{who}.{topic}")
 
 
+@pytest.mark.whole
 def test_one_topic_goes_to_two_clusters_and_one_link_waits_for_nothing_of_the_other(
     at: tuple[str, str, str], names: Names
 ) -> None:
@@ -94,6 +95,7 @@ def test_one_topic_goes_to_two_clusters_and_one_link_waits_for_nothing_of_the_ot
         assert_exact(link, topic)
 
 
+@pytest.mark.whole
 def test_a_chain_copies_exactly_and_its_consumer_groups_go_on_at_the_end_of_it(
     at: tuple[str, str, str], names: Names
 ) -> None:

@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import pytest
 from click.testing import CliRunner
 from confluent_kafka.admin import (
     AdminClient,
@@ -114,6 +115,7 @@ def test_a_destination_follows_its_source_but_for_what_is_excluded_and_a_longer_
         assert_copied(link, topic)
 
 
+@pytest.mark.whole
 def test_what_the_source_does_not_set_follows_the_default_that_was_chosen_but_never_a_shorter_retention(
     source: Kafka, target: Kafka, names: Names
 ) -> None:

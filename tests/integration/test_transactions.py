@@ -129,6 +129,7 @@ def test_mappings_go_with_their_records_once_the_offsets_are_foreseen_and_these_
         assert before[0] == "produce", "the first one's mapping waits for the reports"
 
 
+@pytest.mark.whole
 def test_a_call_that_never_returns_does_not_stop_its_partitions_for_ever(
     source: Kafka,
     target: Kafka,

@@ -127,6 +127,7 @@ def assert_all_there(
         assert len(records) == len(own[partition]) + sum(len(theirs[partition]) for _, theirs in others)
 
 
+@pytest.mark.whole
 def test_both_directions_under_load_with_restarts_copy_each_record_once_and_echo_none(
     source: Kafka, target: Kafka, names: Names
 ) -> None:

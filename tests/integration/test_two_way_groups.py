@@ -63,6 +63,7 @@ def pair(source: Kafka, target: Kafka, names: Names) -> Pair:
     )
 
 
+@pytest.mark.whole
 def test_a_group_goes_there_and_back_beside_producers_of_both_sides_and_reads_each_record_once(
     pair: Pair, names: Names
 ) -> None:

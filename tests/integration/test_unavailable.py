@@ -88,9 +88,10 @@ def sound_ones_go_on(link: Link, feeder: Feeding, topic: str, sound: set[int], w
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.whole
 @pytest.mark.parametrize(
     "successor",
-    [pytest.param(False, marks=pytest.mark.whole), True],
+    [False, True],
     ids=["one-owner", "another-owner"],
 )
 def test_the_only_replica_of_a_destination_partition_dies_and_those_beside_it_go_on(

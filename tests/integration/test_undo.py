@@ -92,6 +92,7 @@ def test_under_load_a_group_goes_on_at_the_source_whether_it_has_read_at_the_tar
         assert Counter(seen[group]) == Counter(written), group
 
 
+@pytest.mark.whole
 def test_records_that_were_produced_at_the_target_are_named_and_nothing_is_changed(
     source: Kafka, target: Kafka, names: Names, tmp_path: Path
 ) -> None:
