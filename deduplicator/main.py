@@ -22,7 +22,7 @@ from common.kafka.client import clients, topics
 from common.link.lane_progress import Row, Unfinished
 from common.link.partitioning import spread
 from common.log_lines import said_of_link, tell_error
-from common.partitions import PartitionId
+from common.partitions import PartitionId, PartitionName
 from common.ports import Deadline
 from common.spark.lane_jobs import Behind
 from deduplicator.driver.acl_replication import AclReplication
@@ -255,19 +255,27 @@ class Deduplicator(Application):
 
     def _mapped_from(self) -> dict[int, int]:
         """Where the mappings begin by now, of the partitions whose leader tells."""
-        topic, count = self.settings.mappings_topic, self.settings.staging_partitions
-        specs = {(topic, p): OffsetSpec.earliest() for p in range(count)}
         try:
-            found = topics.offsets(self.admin, specs, Deadline(ASK_S), failed={})
+            return self._offsets(
+                self.settings.mappings_topic, OffsetSpec.earliest(), Deadline(ASK_S), failed={}
+            )
         except (KafkaException, VerbatimError) as error:
             log.info("where the mappings begin: %s", error)
             return {}
-        return {p: offset for (_, p), offset in found.items()}
 
     def _ends(self, topic: str, deadline: Deadline) -> dict[int, int]:
-        """Of the staging topic, or of another with as many partitions."""
-        partitions = [(topic, p) for p in range(self.settings.staging_partitions)]
-        found = topics.ends(self.admin, partitions, deadline)
+        return self._offsets(topic, OffsetSpec.latest(), deadline)
+
+    def _offsets(
+        self,
+        topic: str,
+        spec: OffsetSpec,
+        deadline: Deadline,
+        failed: dict[PartitionName, str] | None = None,
+    ) -> dict[int, int]:
+        """Of the staging topic, or of another with as many partitions; `failed` as in `topics.offsets`."""
+        specs = {(topic, p): spec for p in range(self.settings.staging_partitions)}
+        found = topics.offsets(self.admin, specs, deadline, failed=failed)
         return {p: offset for (_, p), offset in found.items()}
 
     def _folded(self, result: FoldResult) -> None:

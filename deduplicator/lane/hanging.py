@@ -17,10 +17,9 @@ from collections.abc import Collection, Mapping
 from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient
 
-from common import ports
 from common.errors import UncleanTransaction
 from common.kafka.client import clients
-from common.kafka.wire.open_transactions import OpenTransactions
+from common.kafka.wire.open_transactions import OpenTransactions, when_marked
 from common.link import offset_mappings
 from common.link.control_state import Control
 from common.link.partitioning import partitions_of
@@ -35,8 +34,6 @@ log = logging.getLogger(__name__)
 
 
 ASK_S = 5.0
-MARKER_S, AGAIN_S = 1.0, 0.05
-"""How long a marker is waited for, and how often it is looked for meanwhile."""
 WATCH_S = 10.0
 """How often what was written to is looked at: longer than a marker takes."""
 FEW, MANY_MORE = 5000, 4
@@ -131,14 +128,12 @@ def _left_open(
 ) -> dict[PartitionName, KafkaError]:
     """Where what was closed is open for longer than its marker takes, or may be, and why: that marker is
     missed as the first one was, and the next transaction would decide both."""
-    patience = Deadline(deadline.left(MARKER_S))
-    while True:
-        told = fencing.client.open_transactions(partitions, deadline.left(ASK_S))
-        hanging = of_own(told, fencing)
-        if not (told.untold or hanging) or patience.passed():
-            words = "a transaction hangs there, and what was to close it lacks its marker, too"
-            return untold(told) | dict.fromkeys(hanging, KafkaError(KafkaError.LEADER_NOT_AVAILABLE, words))
-        ports.sleep(AGAIN_S)
+    told = when_marked(
+        lambda: fencing.client.open_transactions(partitions, deadline.left(ASK_S)), fencing.ids_of, deadline
+    )
+    hanging = of_own(told, fencing)
+    words = "a transaction hangs there, and what was to close it lacks its marker, too"
+    return untold(told) | dict.fromkeys(hanging, KafkaError(KafkaError.LEADER_NOT_AVAILABLE, words))
 
 
 def untold(told: OpenTransactions) -> dict[PartitionName, KafkaError]:

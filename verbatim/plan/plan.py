@@ -41,6 +41,7 @@ from verbatim.plan.sampling import unread
 
 if TYPE_CHECKING:
     from common.config.settings import Settings
+    from schemas.configured import SchemasFile
 
 REACH_S = 15.0
 CALL_S = 30.0
@@ -58,8 +59,8 @@ class _Look:
         self.settings = settings
         self.seconds = seconds
         self.probe = probe
-        self.registries = registries.are_named(settings)
-        if probe and not self.registries:
+        self.schemas_file = registries.file_of(settings)
+        if probe and self.schemas_file is None:
             raise SettingsError(
                 "--probe: PIPELINE names no registries to keep in step, so there is nothing to try"
             )
@@ -96,8 +97,8 @@ class _Look:
             self._topics(control.state, before)
             routes.look(self.report, control.state, self.settings.application_name, self._action)
             self._pipeline(pipeline, control.state)
-            if self.registries:
-                self._schemas()
+            if self.schemas_file is not None:
+                self._schemas(self.schemas_file)
             self._warn_of_meetings()
         self._changes()
         ids = asks_for_schemas(self.pipeline.configured.definition)
@@ -246,16 +247,16 @@ class _Look:
         ):
             self.report.warnings.append("PIPELINE: no flow takes any of the topics")
 
-    def _schemas(self) -> None:
+    def _schemas(self, file: SchemasFile) -> None:
         topics = {plan.topic: plan.destination for plan in self.report.topics if plan.refused is None}
         ids: set[int] = set()
         with self._phase("schemas"):
-            self.report.schemas, refused, ids = registries.look(self.settings, topics)
+            self.report.schemas, refused, ids = registries.look(file, self.settings, topics)
             self.report.failures.extend(refused)
             make_schemas_topic(self.settings, self.target, Deadline(CALL_S))
         if self.probe and self.report.schemas is not None:
             with self._phase("schemas, --probe"):
-                self.report.schemas.probe = registries.tried(self.settings, ids)
+                self.report.schemas.probe = registries.tried(file, ids)
 
     def _warn_of_meetings(self) -> None:
         shared = sorted({t.destination for t in self.report.topics if t.meets})

@@ -21,24 +21,27 @@ if TYPE_CHECKING:
     from common.config.settings import Settings
 
 
-def are_named(settings: Settings) -> bool:
-    """Whether there are registries to keep in step. Raises SettingsError."""
-    return settings.pipeline is not None and loading.load(Path(settings.pipeline)).schemas is not None
+def file_of(settings: Settings) -> SchemasFile | None:
+    """What names the registries; None where there are none to keep in step. Raises SettingsError."""
+    if settings.pipeline is None or loading.load(Path(settings.pipeline)).schemas is None:
+        return None
+    return SchemasFile(settings)
 
 
-def look(settings: Settings, topics: Mapping[str, str]) -> tuple[SchemasPlan, list[str], set[int]]:
+def look(
+    file: SchemasFile, settings: Settings, topics: Mapping[str, str]
+) -> tuple[SchemasPlan, list[str], set[int]]:
     """And, a line for each subject, why it would not be copied; and the ids that are to be at the target.
-    `topics`: source -> destination. Raises SettingsError, RegistryError, SchemaMismatch."""
-    lines = ahead(SchemasFile(settings), map_of(settings), topics, fingerprints=True)
+    `topics`: source -> destination. Raises RegistryError, SchemaMismatch."""
+    lines = ahead(file, map_of(settings), topics, fingerprints=True)
     count = Counter(FAILED if line.state == FAILED else line.state == IN_STEP for line in lines)
     plan = SchemasPlan(len({line.subject for line in lines}), count[True], count[False], count[FAILED])
     refused = [f"schemas: subject {subject}: {why}" for subject, why in sorted(failures(lines).items())]
     return plan, refused, {line.id for line in lines if line.id is not None}
 
 
-def tried(settings: Settings, ids: set[int]) -> Probe:
-    """What the target's registry does when it is asked to. Raises as `look`."""
-    file = SchemasFile(settings)
+def tried(file: SchemasFile, ids: set[int]) -> Probe:
+    """What the target's registry does when it is asked to. Raises RegistryError."""
     source, target = file.connect()
     with closing(source), closing(target):
         return probe(target, file.config.ids, ids)

@@ -6,7 +6,7 @@ does. Whose they are is told to whoever may read the topic (KIP-664).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from confluent_kafka import KafkaError, KafkaException
@@ -34,21 +34,31 @@ class OpenTransactions:
     first: dict[PartitionName, dict[int, int]] = field(default_factory=dict)
     untold: dict[PartitionName, KafkaError] = field(default_factory=dict)
 
-    def may_be_of(self, producer: int) -> set[PartitionName]:
-        """Where a producer has one, or may have."""
-        return {*self.untold, *(at for at, first in self.first.items() if producer in first)}
+    def may_be_of(self, producers: Collection[int]) -> set[PartitionName]:
+        """Where any of these producers has one, or may have."""
+        return {
+            *self.untold,
+            *(at for at, first in self.first.items() if not first.keys().isdisjoint(producers)),
+        }
 
 
 def left_open(
     brokers: BrokerConnections, partitions: Collection[PartitionName], producer: int, deadline: Deadline
 ) -> set[PartitionName]:
     """Where a transaction that a producer has ended is open for longer than its marker takes, or may be."""
+    told = when_marked(lambda: open_transactions(brokers, partitions, deadline), (producer,), deadline)
+    return told.may_be_of((producer,))
+
+
+def when_marked(
+    ask: Callable[[], OpenTransactions], producers: Collection[int], deadline: Deadline
+) -> OpenTransactions:
+    """What is told of transactions that these producers have ended, once none of them is open; or after the
+    time that markers take."""
     patience = Deadline(deadline.left(MARKER_S))
-    while may_be := open_transactions(brokers, partitions, deadline).may_be_of(producer):
-        if patience.passed():
-            break
+    while (told := ask()).may_be_of(producers) and not patience.passed():
         ports.sleep(AGAIN_S)
-    return may_be
+    return told
 
 
 def open_transactions(

@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from common.kafka.client import clients
+from common.kafka.wire import open_transactions
 from common.kafka.wire.open_transactions import OpenTransactions
 from common.link.control_state import Control
 from common.link.offset_mappings import Mapping
@@ -43,13 +44,13 @@ def closed(
     marked: list[Any] = []
     coming = [told, *(then or [OpenTransactions()])]
 
-    def open_transactions(of: Collection[tuple[str, int]], timeout: float) -> OpenTransactions:
+    def told_next(of: Collection[tuple[str, int]], timeout: float) -> OpenTransactions:
         if len(coming) < 1 + len(then or "1"):
             assert set(of) == {at for _, where, _ in marked for at in where}
         return coming.pop(0) if len(coming) > 1 else coming[0]
 
     fencing: Any = SimpleNamespace(
-        client=SimpleNamespace(open_transactions=open_transactions),
+        client=SimpleNamespace(open_transactions=told_next),
         ids_of={FIRST: "l.0", SPARE: "l.0.1"},
         fenced=dict.fromkeys(fenced),
         mark=lambda tid, where, committed: marked.append((tid, where, committed)),
@@ -76,11 +77,11 @@ def test_where_what_is_to_close_it_lacks_its_marker_too_nothing_is_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A marker takes a moment: it is waited for. What others begin there meanwhile is theirs."""
-    monkeypatch.setattr(hanging, "AGAIN_S", 0.0)
+    monkeypatch.setattr(open_transactions, "AGAIN_S", 0.0)
     told = OpenTransactions({ONE: {FIRST: 5}, TWO: {FIRST: 5}})
     late = [told, OpenTransactions({TWO: {FIRST: 5}}), OpenTransactions({TWO: {FOREIGN: 9}})]
     assert closed(monkeypatch, told, {"l.0"}, {}, then=late)[1] == {}
-    monkeypatch.setattr(hanging, "MARKER_S", 0.05)
+    monkeypatch.setattr(open_transactions, "MARKER_S", 0.05)
     _, unsettled = closed(monkeypatch, told, {"l.0"}, {}, then=late[:2])
     assert unsettled.keys() == {TWO} and "lacks its marker, too" in unsettled[TWO].str()
     gone = OpenTransactions({}, {ONE: KafkaError(KafkaError.LEADER_NOT_AVAILABLE)})

@@ -126,7 +126,7 @@ def test_who_takes_over_goes_by_when_the_last_fold_was(
 
 
 def test_mappings_whose_ends_nobody_tells_are_folded(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unreachable(*_: Any) -> Any:
+    def unreachable(*_: Any, **__: Any) -> Any:
         raise KafkaTimeout("m: no leader")
 
     monkeypatch.setattr(topics, "offsets", unreachable)
