@@ -19,16 +19,16 @@ import confluent_kafka
 from confluent_kafka import Consumer
 
 from common.ports.pending import as_raised
-from common.ports.reconnecting_admin import AdminClient
+from common.ports.reconnecting_admin import shared_admin
 
 __all__ = [
-    "AdminClient",
     "Condition",
     "Consumer",
     "Deadline",
     "Lock",
     "Producer",
     "monotonic",
+    "shared_admin",
     "sleep",
     "thread",
     "wait",

@@ -13,7 +13,9 @@ import threading
 import time
 from collections.abc import Iterable
 from concurrent.futures import Future
+from operator import itemgetter
 from typing import Any
+from weakref import WeakValueDictionary
 
 import confluent_kafka.admin
 from confluent_kafka import KafkaError, KafkaException
@@ -110,6 +112,24 @@ class AdminClient:
 
     def _made(self) -> confluent_kafka.admin.AdminClient:
         return confluent_kafka.admin.AdminClient(self._config, **self._options)
+
+
+_shared: WeakValueDictionary[tuple[tuple[str, Any], ...], AdminClient] = WeakValueDictionary()
+_sharing = threading.Lock()
+
+
+def shared_admin(config: dict[str, Any], **options: Any) -> AdminClient:
+    """The client of all in this process that get in by the same configuration, while one of them keeps it.
+
+    Each is some threads and connections, and asks for the cluster every three seconds
+    (`clients.admin_config`), which fifty links of one target need not do each, and for each of their tasks.
+    """
+    given = tuple(sorted(config.items(), key=itemgetter(0)))
+    with _sharing:
+        found = _shared.get(given)
+        if found is None:
+            found = _shared[given] = AdminClient(config, **options)
+        return found
 
 
 def _futures(answer: Any) -> Iterable[Future[Any]]:

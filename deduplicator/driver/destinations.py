@@ -39,8 +39,8 @@ costs them the same as one."""
 
 
 class Destinations:
-    """Keeps the destinations of a link as they must be, while this driver leads. `admin` is a client of its
-    own unless given."""
+    """Keeps the destinations of a link as they must be, while this driver leads. `admin` is the one of this
+    process unless given."""
 
     def __init__(
         self, settings: Settings, link: Link, control: ControlLog, admin: AdminClient | None = None

@@ -42,7 +42,7 @@ class _Due(NamedTuple):
 
 
 class RouteTopics:
-    """Of a link, while this driver leads. `admin` is a client of its own unless given."""
+    """Of a link, while this driver leads. `admin` is the one of this process unless given."""
 
     def __init__(
         self, settings: Settings, link: Link, control: ControlLog, admin: AdminClient | None = None

@@ -193,7 +193,7 @@ def _shared_admin(given: tuple[tuple[str, Any], ...]) -> AdminClient:
 
 def _new_admin(config: Config) -> AdminClient:
     with making("admin client", config):
-        return cast("AdminClient", ports.AdminClient(admin_config(config), logger=client_log))
+        return cast("AdminClient", ports.shared_admin(admin_config(config), logger=client_log))
 
 
 def admin_config(config: Config) -> dict[str, Any]:

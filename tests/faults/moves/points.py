@@ -24,6 +24,7 @@ import orjson
 
 from common import ports
 from common.app.entry import entry
+from common.ports.reconnecting_admin import AdminClient
 from offsets.group_calls import GroupCalls
 from verbatim.commands import back, cutover, demote, drill, failover, move_group  # noqa: F401 - forked with them
 from verbatim.main import cli
@@ -155,7 +156,7 @@ def _admins(point: Callable[[str], None]) -> None:
 
         return called
 
-    replace(ports.AdminClient, "__getattr__", by)
+    replace(AdminClient, "__getattr__", by)
 
 
 def _around(point: Callable[[str], None], what: str) -> Callable[[Any], Any]:

@@ -3,6 +3,7 @@ tests/integration/test_struck_off.py."""
 
 from __future__ import annotations
 
+import gc
 import logging
 from concurrent.futures import Future
 from typing import Any
@@ -159,3 +160,18 @@ def test_what_was_pending_in_a_call_is_raised_as_it_was(
 def test_only_what_the_client_has_can_be_called(made: list[Client]) -> None:
     with pytest.raises(AttributeError):
         _ = reconnecting_admin.AdminClient({}).list_everything
+
+
+def test_all_that_get_in_by_the_same_configuration_share_a_client_for_as_long_as_one_keeps_it(
+    made: list[Client],
+) -> None:
+    """Each driver of fifty links had up to six, and each lane two."""
+    one = reconnecting_admin.shared_admin({"bootstrap.servers": "a:1", "client.id": "v"}, logger=None)
+    same = reconnecting_admin.shared_admin({"client.id": "v", "bootstrap.servers": "a:1"}, logger=None)
+    other = reconnecting_admin.shared_admin({"bootstrap.servers": "b:1"}, logger=None)
+    assert one is same and one is not other and len(made) == 2
+    del one, same
+    gc.collect()
+    again = reconnecting_admin.shared_admin({"bootstrap.servers": "a:1", "client.id": "v"}, logger=None)
+    assert len(made) == 3, "a link that has gone leaves nothing behind"
+    assert again is not other
