@@ -186,6 +186,8 @@ class Cluster:
         self.unfinished: list[Txn] = []
         self.lagging: list[Log] = []
         self.on_commit: Callable[[Txn], None] = lambda txn: None
+        self.on_decision: Callable[[Txn], None] = lambda txn: None
+        """The same before its markers are there."""
         self._made = 0
 
     # topics
@@ -293,6 +295,8 @@ class Cluster:
         txn.unmarked = list(txn.logs)
         if result == "aborted":
             txn.offsets = {}
+        else:
+            self.on_decision(txn)
         if not self.lazy():
             self.complete(txn)
 

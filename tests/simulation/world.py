@@ -190,6 +190,7 @@ class World:
         self.scheduler.events.append(self._markers)
         self.scheduler.events.append(self._replication)
         self.target.on_commit = lambda txn: self._check(txn)
+        self.target.on_decision = self._check_let_go
         for topic in self.topics:
             for p in range(partitions):
                 if records:
@@ -528,7 +529,6 @@ class World:
             raise Wrong(f"{key}: after {its} came {at} in {log.topic.name}, the source has {wanted}")
         if not self.said("pipeline") and (len(have) >= len(wanted) or wanted[len(have)] != at):
             raise Wrong(f"{key}: after {have} came {at}, the source has {wanted}")
-        self._check_promotion(key, at)
         content = next(c for o, c in reversed(self.records[key]) if o == at)
         mark, headers = Pipelines.unmarked(entry.headers)
         try:
@@ -542,11 +542,20 @@ class World:
         bisect.insort(have, at)
         self._where[(log.topic.name, log.partition, entry.offset)] = (*key, at)
 
-    def _check_promotion(self, key: Key, at: int) -> None:
-        """Once the deduplicator has let go of a topic, delivered up to an end, nothing comes behind that."""
-        for of in self.control().steering.promotions.values() if self.promotes else ():
-            if of.stands and at >= of.end(key):
-                raise Wrong(f"{key}: {at} came behind {of.end(key)}, of which was let go")
+    def _check_let_go(self, txn: Txn) -> None:
+        """Once the deduplicator has let go of a topic, delivered up to an end, nothing is committed behind
+        that. What was before may show later, where a marker is late or missing."""
+        promotions = self.control().steering.promotions.values() if self.promotes else ()
+        stand = [of for of in promotions if of.stands]
+        if not stand:
+            return
+        for log in self._destination():
+            for entry in log.entries:
+                if entry.txn is txn and entry.value not in (None, b"foreign"):
+                    topic_id, partition, offset = entry.value.split(b"/")[:3]
+                    key, at = (topic_id.decode(), int(partition)), int(offset)
+                    if any(at >= of.end(key) for of in stand):
+                        raise Wrong(f"{key}: {at} came behind what was let go of: {stand}")
 
     def promote(self, topic: str, ends: list[int]) -> int:
         """Take a topic from the link, as `verbatim cutover --topic` does; the record's offset."""
