@@ -114,6 +114,13 @@ def by_names(really: bool = True) -> Iterator[None]:
         Way.by_names = before
 
 
+def _source(entry: Entry) -> tuple[Key, int]:
+    """Of a record at a destination: the source partition, and the offset there."""
+    assert entry.value is not None
+    topic_id, partition, offset = entry.value.split(b"/")[:3]
+    return (topic_id.decode(), int(partition)), int(offset)
+
+
 class World:
     """`lost` says that something was lost for good: then partitions may halt. Use it as a context."""
 
@@ -513,9 +520,7 @@ class World:
         )
 
     def _check_record(self, log: Log, entry: Entry) -> None:
-        assert entry.value is not None
-        topic_id, partition, offset = entry.value.split(b"/")[:3]
-        key, at = (topic_id.decode(), int(partition)), int(offset)
+        key, at = _source(entry)
         have = self.delivered.setdefault(key, [])
         wanted = self.wanted(key)
         if log.partition != key[1]:
@@ -546,16 +551,11 @@ class World:
         """Once the deduplicator has let go of a topic, delivered up to an end, nothing is committed behind
         that. What was before may show later, where a marker is late or missing."""
         promotions = self.control().steering.promotions.values() if self.promotes else ()
-        stand = [of for of in promotions if of.stands]
-        if not stand:
-            return
-        for log in self._destination():
-            for entry in log.entries:
-                if entry.txn is txn and entry.value not in (None, b"foreign"):
-                    topic_id, partition, offset = entry.value.split(b"/")[:3]
-                    key, at = (topic_id.decode(), int(partition)), int(offset)
-                    if any(at >= of.end(key) for of in stand):
-                        raise Wrong(f"{key}: {at} came behind what was let go of: {stand}")
+        for of in [of for of in promotions if of.stands]:
+            entries = (entry for log in self._destination() for entry in log.entries if entry.txn is txn)
+            for key, at in (_source(e) for e in entries if e.value not in (None, b"foreign")):
+                if at >= of.end(key):
+                    raise Wrong(f"{key}: {at} came behind {of.end(key)}, of which was let go")
 
     def promote(self, topic: str, ends: list[int]) -> int:
         """Take a topic from the link, as `verbatim cutover --topic` does; the record's offset."""
