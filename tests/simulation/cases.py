@@ -1573,6 +1573,7 @@ def copies_that_are_harmed_alike_are_asked_for_again_before_they_halt_anything()
         sent = log.entries[-1]
         log.append(sent.key, sent.value, sent.headers, sent.timestamp)
         for entry in (sent, log.entries[-1]):
+            assert entry.value is not None
             entry.value = entry.value[:-1] + bytes([entry.value[-1] ^ 1])
         w.harmed = True
         held.paused = False
