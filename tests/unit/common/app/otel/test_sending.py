@@ -48,7 +48,7 @@ def health() -> Health:
     return health
 
 
-def until(what: object, seconds: float = 15.0) -> None:
+def until(what: object, seconds: float = 60.0) -> None:
     """Wait until it is true."""
     deadline = time.monotonic() + seconds
     while not what():  # type: ignore[operator]
