@@ -170,11 +170,14 @@ def test_a_pipeline_that_changes_while_records_flow(
 
         eventually(all_there, "all to be delivered", 60)
         health = replicator.application.health
-        time.sleep(4)
-        records, filtered = (
-            [count(health, what, customers, p) for p in (0, 1)] for what in ("records", "filtered")
-        )
-        assert sum(records + filtered) == number + 100 and min(filtered) > 0
+
+        def counted(what: str) -> list[float]:
+            return [count(health, what, customers, p) for p in (0, 1)]
+
+        eventually(lambda: sum(counted("records") + counted("filtered")) >= number + 100, "figures", 60)
+        time.sleep(2)
+        assert sum(counted("records") + counted("filtered")) == number + 100
+        assert min(counted("filtered")) > 0
     versions = assert_as_piped(link, customers, file)
     assert {p: sorted(set(v)) for p, v in versions.items()} == {0: [1, 2], 1: [1, 2]}
     assert all(v == sorted(v) for v in versions.values()), "a version never goes back"
@@ -332,9 +335,13 @@ def test_records_that_a_stage_fails_on_become_dead_letters_once_whatever_becomes
             return reached == {0: 40, 1: 40}
 
         eventually(all_there, "all to be delivered", 120)
-        time.sleep(4)
-        counted = [count(deduplicator.application.health, "dead_letters", customers, p) for p in (0, 1)]
-        assert counted == [20, 20]
+
+        def counted() -> list[float]:
+            return [count(deduplicator.application.health, "dead_letters", customers, p) for p in (0, 1)]
+
+        eventually(lambda: min(counted()) >= 20, "figures", 60)
+        time.sleep(2)
+        assert counted() == [20, 20]
     wanted = Counter((customers, p, n) for p in (0, 1) for n in range(1, 40, 2))
     found = letters(link)
     assert places(found) == wanted

@@ -43,7 +43,7 @@ from verbatim.verify.comparison import Kind, PartitionReport
 from verbatim.verify.link import LinkReport
 
 
-def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 10.0) -> None:
+def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, f"waited in vain for {what}"
