@@ -68,6 +68,7 @@ class Paced:
         self._numbers = first
         self._file = folder / "arrivals"
         self._newest = folder / "arrivals.newest"
+        self._producer: Application | None = None
         self._reader = self._program(
             "read", "read", reader.bootstrap_servers, ",".join(copies), str(self._file)
         )
@@ -111,8 +112,9 @@ class Paced:
         while not reached():
             if copier is not None:
                 copier.check()
-            if self._reader.ended() is not None:
-                raise VerbatimError(f"the reader ended: {self._reader.log_tail()}")
+            for who, program in (("reader", self._reader), ("producer", self._producer)):
+                if program is not None and program.ended() is not None:
+                    raise VerbatimError(f"the {who} ended: {program.log_tail()}")
             if time.monotonic() > give_up:
                 raise VerbatimError(
                     f"{copier.name if copier else 'bare topic'}: nothing arrived within {within_s:.0f} s: "
@@ -127,13 +129,14 @@ class Paced:
         file = self._folder / f"produced{run}"
         names = ",".join(self._topics)
         arguments = [names, self._partitions, rate, seconds, SIZE, self._numbers, file]
-        producer = self._program(
+        producer = self._producer = self._program(
             f"produce{run}", "produce", self._source.bootstrap_servers, *map(str, arguments)
         )
         producer.start()
         try:
             yield producer
         finally:
+            self._producer = None
             producer.stop()
         if not file.exists():
             raise VerbatimError(f"the producer ended: {producer.log_tail()}")
