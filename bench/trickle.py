@@ -23,6 +23,8 @@ PARTITIONS = 10
 """Of each topic."""
 READ_TOPICS = 20
 START_SHARE = 0.1
+"""Of the load, until the first records are there: while a broker makes ten thousand partitions it takes
+little else."""
 _LINK = "trickle"
 
 
@@ -69,7 +71,6 @@ def _measured(
     began = time.monotonic()
     copier.start()
     paced.start()
-    # While a broker makes ten thousand partitions it takes little else.
     with paced.producing(in_all * START_SHARE):
         paced.wait_until(lambda: paced.arrived_ns() > 0, 900.0, copier)
         click.echo(f"the first records of each partition are there after {time.monotonic() - began:.0f} s")

@@ -133,6 +133,11 @@ def count(health: Health, what: str, topic: str, partition: int) -> float:
     return found
 
 
+def counts(health: Health, what: str, topic: str) -> list[float]:
+    """Of partitions 0 and 1."""
+    return [count(health, what, topic, partition) for partition in (0, 1)]
+
+
 def logs_hold(folder: Path, what: bytes) -> set[str]:
     """The folders of partitions in which these bytes lie."""
     return {log.parent.name for log in folder.rglob("*.log") if what in log.read_bytes()}
@@ -171,13 +176,12 @@ def test_a_pipeline_that_changes_while_records_flow(
         eventually(all_there, "all to be delivered", 60)
         health = replicator.application.health
 
-        def counted(what: str) -> list[float]:
-            return [count(health, what, customers, p) for p in (0, 1)]
+        def counted() -> float:
+            return sum(counts(health, "records", customers) + counts(health, "filtered", customers))
 
-        eventually(lambda: sum(counted("records") + counted("filtered")) >= number + 100, "figures", 60)
+        eventually(lambda: counted() >= number + 100, "figures", 60)
         time.sleep(2)
-        assert sum(counted("records") + counted("filtered")) == number + 100
-        assert min(counted("filtered")) > 0
+        assert counted() == number + 100 and min(counts(health, "filtered", customers)) > 0
     versions = assert_as_piped(link, customers, file)
     assert {p: sorted(set(v)) for p, v in versions.items()} == {0: [1, 2], 1: [1, 2]}
     assert all(v == sorted(v) for v in versions.values()), "a version never goes back"
@@ -335,13 +339,10 @@ def test_records_that_a_stage_fails_on_become_dead_letters_once_whatever_becomes
             return reached == {0: 40, 1: 40}
 
         eventually(all_there, "all to be delivered", 120)
-
-        def counted() -> list[float]:
-            return [count(deduplicator.application.health, "dead_letters", customers, p) for p in (0, 1)]
-
-        eventually(lambda: min(counted()) >= 20, "figures", 60)
+        health = deduplicator.application.health
+        eventually(lambda: min(counts(health, "dead_letters", customers)) >= 20, "figures", 60)
         time.sleep(2)
-        assert counted() == [20, 20]
+        assert counts(health, "dead_letters", customers) == [20, 20]
     wanted = Counter((customers, p, n) for p in (0, 1) for n in range(1, 40, 2))
     found = letters(link)
     assert places(found) == wanted

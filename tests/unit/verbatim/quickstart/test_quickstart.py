@@ -30,6 +30,7 @@ from common.link.offset_mappings import Mapping
 from common.link.positions import Position
 from common.partitions import PartitionId
 from common.spark import class_archive, jars
+from tests.support.brokers import wait_until
 from verbatim.local import applications, kafka_cluster
 from verbatim.local.applications import Application, descendants, environment, processes
 from verbatim.local.kafka_cluster import BrokerError
@@ -41,14 +42,6 @@ from verbatim.quickstart.quickstart import Quickstart
 from verbatim.quickstart.records import Record, Records, flights, json_lines, partition_of
 from verbatim.verify.comparison import Kind, PartitionReport
 from verbatim.verify.link import LinkReport
-
-
-def wait_until(condition: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, f"waited in vain for {what}"
-        time.sleep(0.01)
-
 
 # input
 

@@ -119,13 +119,10 @@ def test_a_broker_that_hangs_and_is_listed_first_delays_the_first_record_by_a_se
         stack.callback(reader.close)
         ((after_s, _),) = read(reader, 10, enough=1)
         assert after_s < 3
-        later: list[float] = []
-        for _ in range(3):
-            again = consumer(servers(hung, nobody(), sound.address))
-            stack.callback(again.close)
-            ((after_s, _),) = read(again, 10, enough=1)
-            later.append(after_s)
-        assert min(later) < 0.7, "whoever comes later in this process asks it last"
+        again = consumer(servers(hung, nobody(), sound.address))
+        stack.callback(again.close)
+        ((after_s, _),) = read(again, 10, enough=1)
+        assert after_s < 0.7, "whoever comes later in this process asks it last"
 
 
 def test_a_name_with_several_addresses_is_tried_with_another_one_first_each_time(
@@ -580,5 +577,6 @@ def test_a_connection_authenticates_again_before_its_session_ends() -> None:
 
         read(reader, 30, until=lambda: kinds().count("SaslAuthenticate") >= 3)
         reader.close()
-        again = [i for i, kind in enumerate(kinds()) if kind == "SaslHandshake"]
-        assert len(again) >= 3 and all(kinds()[i + 1] == "SaslAuthenticate" for i in again)
+        found = kinds()
+        again = [i for i, kind in enumerate(found) if kind == "SaslHandshake"]
+        assert len(again) >= 3 and all(found[i + 1] == "SaslAuthenticate" for i in again)
