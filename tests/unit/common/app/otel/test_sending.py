@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager
 from http.client import HTTPConnection
 
@@ -28,6 +28,7 @@ from common.config.settings import Settings
 from common.errors import SettingsError
 from common.link.lane_work import Work
 from common.link.throttling import Limit
+from tests.support.brokers import wait_until
 from tests.support.made_up_link import MadeUp, settings
 from tests.support.metrics import delivering, sample
 from tests.support.otlp import HOST, Receiver, attributes, over_grpc, over_http, own, served
@@ -48,12 +49,8 @@ def health() -> Health:
     return health
 
 
-def until(what: object, seconds: float = 60.0) -> None:
-    """Wait until it is true."""
-    deadline = time.monotonic() + seconds
-    while not what():  # type: ignore[operator]
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+def until(reached: Callable[[], object]) -> None:
+    wait_until(reached, "what is to be sent", 60.0)
 
 
 def otlp(receiver: Receiver, protocol: str = "http/protobuf", **variables: str) -> Settings:
