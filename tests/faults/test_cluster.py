@@ -34,8 +34,10 @@ def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cluster]
     try:
         for daemon in daemons.values():
             daemon.start()
-        # Else one that comes first gets all executors.
-        assert wait_for(lambda: (tmp_path / "master.log").read_text().count("Registering worker") == 2, 120)
+        # Else one that comes first gets all executors. By their own logs: the master's names one as well that
+        # asks before it leads, and is taken only when it asks again.
+        logs = [tmp_path / f"{name}.log" for name in daemons if name != "master"]
+        assert wait_for(lambda: all("Successfully registered" in log.read_text() for log in logs), 120)
         yield url, daemons
     finally:
         for daemon in daemons.values():
