@@ -11,9 +11,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from operator import itemgetter
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -114,21 +113,24 @@ class AdminClient:
         return confluent_kafka.admin.AdminClient(self._config, **self._options)
 
 
-_shared: WeakValueDictionary[tuple[tuple[str, Any], ...], AdminClient] = WeakValueDictionary()
+_shared: WeakValueDictionary[frozenset[tuple[str, Any]], AdminClient] = WeakValueDictionary()
 _sharing = threading.Lock()
 
 
-def shared_admin(config: dict[str, Any], **options: Any) -> AdminClient:
+def shared_admin(
+    config: Mapping[str, Any], whole: Callable[[Mapping[str, Any]], dict[str, Any]], **options: Any
+) -> AdminClient:
     """The client of all in this process that get in by the same configuration, while one of them keeps it.
+    `whole`: what a new one is made of.
 
     Each is some threads and connections, and asks for the cluster every three seconds
     (`clients.admin_config`), which fifty links of one target need not do each, and for each of their tasks.
     """
-    given = tuple(sorted(config.items(), key=itemgetter(0)))
+    given = frozenset(config.items())
     with _sharing:
         found = _shared.get(given)
         if found is None:
-            found = _shared[given] = AdminClient(config, **options)
+            found = _shared[given] = AdminClient(whole(config), **options)
         return found
 
 

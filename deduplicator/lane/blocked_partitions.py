@@ -89,6 +89,13 @@ class BlockedPartitions:
             )
             self._ask_again(key, frame.topic, trouble)
 
+    def staging_end(self) -> int:
+        """The offset of the next frame that comes to be there."""
+        _, end = clients.watermarks(
+            self._admin, self.plan.staging_topic, self.state.partition, Deadline(CALL_S)
+        )
+        return end
+
     def _lost_at_source(self, key: PartitionId) -> bool:
         """Whether the replicator has said that it can't send again what is asked for."""
         halt = self.term.state.halts.get(("replicator", key))
@@ -237,10 +244,7 @@ class BlockedPartitions:
         new = [ask for ask in asks.values() if ask.at not in self._ask_from]
         if new:
             # The replicator's frames were acknowledged before it asked.
-            _, high = clients.watermarks(
-                self._admin, self.plan.staging_topic, self.state.partition, Deadline(CALL_S)
-            )
-            self._ask_from |= {ask.at: high for ask in new}
+            self._ask_from |= dict.fromkeys((ask.at for ask in new), self.staging_end())
         asks = {k: a for k, a in asks.items() if self.state.position >= self._ask_from[a.at]}
         for key, ask in asks.items():
             self._answered[key] = ask.at

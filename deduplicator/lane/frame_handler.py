@@ -73,7 +73,8 @@ class FrameHandler:
         self._transaction = transaction
         self._blocked = troubles
         self._refused: dict[PartitionId, tuple[int, int]] = {}
-        """Of each partition, the frame that could not be read last: its staging offset, and its checksum."""
+        """Of each partition, the frame that could not be read last: the staging offset from which on it may
+        have been sent again, and its checksum. There may be copies of it from before."""
         self._destinations = FrameDestinations(term, transaction, troubles, unavailable)
         self.letting_go = LettingGo(term, state, plan.staging_partitions)
         self._bugs: dict[tuple[PartitionId, int], str] = {}
@@ -203,15 +204,16 @@ class FrameHandler:
         return [(own, None), *routes]
 
     def _refuse(self, frame: Frame, crc: int, offset: int, error: FrameError) -> None:
-        """Ask for a frame again that can't be read; where the same has come again, it would for ever, and the
-        partition halts."""
+        """Ask for a frame again that can't be read; where the same has come again since, it would for ever,
+        and the partition halts."""
         key = (frame.topic_id, frame.partition)
-        before = self._refused.setdefault(key, (offset, crc))
-        if before[0] < offset and before[1] == crc:
+        asked_at, before = self._refused.get(key, (0, None))
+        if before != crc:
+            self._refused[key] = (self._blocked.staging_end(), crc)
+        elif offset >= asked_at:
             why = f"{error}; sent again, it was the same (checksum {crc:08x}): the replicator is of another release, or has a fault"
             self._blocked.skip(key, frame, offset, HaltReason.UNREADABLE, why)
             return
-        self._refused[key] = (offset, crc)
         log.error("%s offset %d: %s; asking for it again", self.state.name, offset, error)
         self._blocked.skip(key, frame, offset, HaltReason.MISSING, str(error))
 

@@ -1557,6 +1557,30 @@ def _harm(w: World, how: str) -> None:
 
 
 @case
+def copies_that_are_harmed_alike_are_asked_for_again_before_they_halt_anything() -> None:
+    """A frame that came twice, as of a lane that died before it heard of the first, and both copies of it
+    can't be read: the second was there before anything was asked for."""
+    w = copied_world()
+    with w.living():
+        w.start()
+        w.run_until(w.copied)
+        held = lane(w, "deduplicator")
+        held.paused = True
+        before = frames(w).end
+        w.produce(0, 2)
+        w.run_until(lambda: frames(w).end > before)
+        log = frames(w)
+        sent = log.entries[-1]
+        log.append(sent.key, sent.value, sent.headers, sent.timestamp)
+        for entry in (sent, log.entries[-1]):
+            assert entry.value is not None
+            entry.value = entry.value[:-1] + bytes([entry.value[-1] ^ 1])
+        w.harmed = True
+        held.paused = False
+        w.settle()
+
+
+@case
 def nothing_comes_behind_what_an_owner_has_let_go_of() -> None:
     """An owner that is fenced and does not know it wakes up and hears that the topic is promoted, while the
     one that owns it now is in the middle of a transaction with what lies beyond. Also where the owner itself

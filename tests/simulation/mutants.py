@@ -486,6 +486,15 @@ MUTANTS = [
         ),
     ),
     _of(
+        "a frame that can't be read halts its partition for a copy that was there before it was asked for",
+        "copies_that_are_harmed_alike_are_asked_for_again_before_they_halt_anything",
+        (
+            "deduplicator.lane.frame_handler:FrameHandler._refuse",
+            "(self._blocked.staging_end(), crc)",
+            "(offset + 1, crc)",
+        ),
+    ),
+    _of(
         "a batch that was refused is left out of what is committed",
         "a_batch_that_is_refused_is_not_left_out_of_what_is_committed",
         ("tests.simulation.batches:BatchProducer.commit_transaction", "self._none_refused()", "pass"),

@@ -231,7 +231,7 @@ class World:
             "thread": lambda target, name: clients.Thread(self.scheduler, target, name),
             "Consumer": lambda config, logger: clients.Consumer(self, config),
             "Producer": lambda config, logger: clients.Producer(self, config),
-            "shared_admin": lambda config, logger: clients.AdminClient(self, config),
+            "shared_admin": lambda config, whole, logger: clients.AdminClient(self, whole(config)),
         }
         # Nobody looks as often as in production, and limits are so small that a few records make several
         # frames and batches.

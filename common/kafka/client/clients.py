@@ -4,7 +4,6 @@ protocol here."""
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol, TypeVar, cast
@@ -178,22 +177,10 @@ def read(client: Consumer, timeout_s: float, most: int) -> list[Received]:
 
 def admin(config: Config) -> AdminClient:
     """An admin client that finds its way again, whatever becomes of the brokers
-    (common/ports/reconnecting_admin.py).
-
-    Where a provider gives the tokens one serves all: each would take a second to be made
-    (`oauth_tokens.for_library`).
+    (common/ports/reconnecting_admin.py), shared by all in this process that are given the same.
     """
-    return _shared_admin(tuple(config.items())) if oauth_tokens.PROVIDER in config else _new_admin(config)
-
-
-@functools.cache
-def _shared_admin(given: tuple[tuple[str, Any], ...]) -> AdminClient:
-    return _new_admin(dict(given))
-
-
-def _new_admin(config: Config) -> AdminClient:
     with making("admin client", config):
-        return cast("AdminClient", ports.shared_admin(admin_config(config), logger=client_log))
+        return cast("AdminClient", ports.shared_admin(config, admin_config, logger=client_log))
 
 
 def admin_config(config: Config) -> dict[str, Any]:

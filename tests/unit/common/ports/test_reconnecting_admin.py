@@ -166,12 +166,12 @@ def test_all_that_get_in_by_the_same_configuration_share_a_client_for_as_long_as
     made: list[Client],
 ) -> None:
     """Each driver of fifty links had up to six, and each lane two."""
-    one = reconnecting_admin.shared_admin({"bootstrap.servers": "a:1", "client.id": "v"}, logger=None)
-    same = reconnecting_admin.shared_admin({"client.id": "v", "bootstrap.servers": "a:1"}, logger=None)
-    other = reconnecting_admin.shared_admin({"bootstrap.servers": "b:1"}, logger=None)
+    one = reconnecting_admin.shared_admin({"bootstrap.servers": "a:1", "client.id": "v"}, dict, logger=None)
+    same = reconnecting_admin.shared_admin({"client.id": "v", "bootstrap.servers": "a:1"}, dict, logger=None)
+    other = reconnecting_admin.shared_admin({"bootstrap.servers": "b:1"}, dict, logger=None)
     assert one is same and one is not other and len(made) == 2
     del one, same
     gc.collect()
-    again = reconnecting_admin.shared_admin({"bootstrap.servers": "a:1", "client.id": "v"}, logger=None)
+    again = reconnecting_admin.shared_admin({"bootstrap.servers": "a:1", "client.id": "v"}, dict, logger=None)
     assert len(made) == 3, "a link that has gone leaves nothing behind"
     assert again is not other

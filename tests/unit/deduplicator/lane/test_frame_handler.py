@@ -77,6 +77,10 @@ class Recorder:
         self.told: list[tuple[str, tuple[str, int] | None]] = []
         self.plan = SimpleNamespace(link="link")
         self.stuck: dict[Any, Any] = {}
+        self.end = 1
+
+    def staging_end(self) -> int:
+        return self.end
 
     def begin(self) -> None:
         pass
@@ -257,15 +261,19 @@ class Damaged(Message):
 
 @pytest.mark.parametrize("kind", [Impossible, lambda offset, start: Damaged(offset, start, [b"k"])])
 def test_a_frame_that_comes_again_as_it_was_and_can_t_be_read_halts_its_partition(kind: Any) -> None:
-    """Asked for again it would come so for ever. The same one read again after a recovery is no other."""
+    """Asked for again it would come so for ever. The same one read again after a recovery is no other, and a
+    copy that was there before it was asked for tells nothing."""
     judge, recorder, control = judgement()
     go_to(control, "d")
+    recorder.end = 9
     take(judge, kind(5, 0))
     judge.state.position = 0
+    recorder.end = 20
     take(judge, kind(5, 0))
-    assert recorder.skipped == [(HaltReason.MISSING, None)] * 2
+    take(judge, kind(8, 0))
+    assert recorder.skipped == [(HaltReason.MISSING, None)] * 3
     take(judge, kind(9, 0))
-    assert recorder.skipped[2:] == [(HaltReason.UNREADABLE, None)]
+    assert recorder.skipped[3:] == [(HaltReason.UNREADABLE, None)]
 
 
 def test_frames_that_can_t_be_read_for_one_reason_and_another_are_asked_for_again() -> None:
