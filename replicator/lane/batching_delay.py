@@ -27,7 +27,8 @@ applications together."""
 ANSWER_REST, MANY_ANSWER_REST = 10, 30
 """And at least so many times what the answers cost, the second where there is more than is read at once. A
 topic of 1,000 partitions costs 8 ms: asked after each 25 ms that took a quarter of a CPU, and of a CPU's time
-with the interpreter's lock, for which the lane waits."""
+with the interpreter's lock, for which the lane waits. Of 5,000 partitions that are read of it an answer costs
+a broker 20 ms: asked as often as that, it did little else."""
 WINDOW_S = 0.5
 
 
@@ -61,7 +62,7 @@ class BatchingDelay:
 
     def after(self, begun: float, now: float, many: bool, answer_s: float) -> None:
         """Frames were asked for, or sent, from `begun` to `now`; `many`: there is more than is read at once.
-        `answer_s`: CPU time that another thread spent on the last answers."""
+        `answer_s`: CPU time that another thread spent on the last answers, or a broker."""
         self._answer_s = answer_s
         self.rate.look(now)
         if many:

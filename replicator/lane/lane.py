@@ -65,6 +65,9 @@ ANSWER_S = 0.01
 MANY, MANY_BYTES = 1000, 768 << 10
 """So many records read at once, or so much, show that more is there. Of a partition no more than a megabyte
 is asked for at first."""
+ANSWER_TIMES = 3
+"""So many times what a broker takes for an answer, it is waited for before frames are cut without it: what it
+has would wait for another rest then."""
 POSITION_INTERVAL_S = 1.0
 STOP_S = 5.0
 CALL_S = 30.0
@@ -195,10 +198,8 @@ class Lane:
         came = self.source.read(self._wait())
         if not came:
             for topic, part in self.source.silent():
-                read = self.copies[topic, part].read
-                self.halts.replan(
-                    f"{topic}-{part}: nothing comes from offset {read} on, though there is more"
-                )
+                nothing = f"nothing comes from offset {self.copies[topic, part].read} on"
+                self.halts.replan(f"{topic}-{part}: {nothing}, though there is more")
         now = ports.monotonic()
         self.many = (
             sum(piece.count for piece in came) >= MANY or sum(piece.bytes for piece in came) >= MANY_BYTES
@@ -249,7 +250,7 @@ class Lane:
             if self.source.more_comes():
                 return left
             ports.sleep(left)
-            return 0.0
+            return ANSWER_TIMES * self.source.answer_s()
         if self.writer.holds():
             self.writer.poll(ANSWER_S)
             return 0.0
@@ -301,7 +302,8 @@ class Lane:
         elif self.many:
             self._cut(False)
         if answers or rested:
-            self.rest.after(begun, ports.monotonic(), self.many, self.topic_id_check.answer_s)
+            answer_s = max(self.topic_id_check.answer_s, self.source.answer_s())
+            self.rest.after(begun, ports.monotonic(), self.many, answer_s)
 
     def _send(self, cut: CutFrame) -> None:
         frame = cut.frame

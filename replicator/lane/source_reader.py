@@ -25,6 +25,9 @@ from replicator.lane_plan import ReplicatorPlan
 
 CALL_S = 30.0
 SILENCE_S = 20.0
+PARTITION_S = 3.5e-6
+"""What one partition in a session costs its broker, which looks at each two or three times for an answer,
+whatever has come."""
 
 log = logging.getLogger(__name__)
 
@@ -101,6 +104,10 @@ class Source:
         """Whether a broker that had much was asked for more, and has not answered: that costs no other
         request."""
         return self._consumer is not None and self._consumer.more_comes()
+
+    def answer_s(self) -> float:
+        """CPU time that an answer costs a broker at most, reckoned from the partitions it is asked for."""
+        return PARTITION_S * self._consumer.asked_of_one() if self._consumer is not None else 0.0
 
     def silent(self) -> list[PartitionName]:
         """Partitions of which nothing comes though there is something; to be asked where `read` gave

@@ -133,6 +133,10 @@ class BatchConsumer:
         """Whether a broker that had much was asked for more, and has not answered."""
         return self._sessions.more_comes()
 
+    def asked_of_one(self) -> int:
+        """Of how many partitions a broker is asked for at most."""
+        return self._sessions.asked_of_one()
+
     def _refused(self) -> Iterator[Event]:
         refusals, self._sessions.refusals = self._sessions.refusals, []
         for refused, error in refusals:

@@ -149,6 +149,10 @@ class FetchSessions:
         """Whether a broker that had much was asked for more, and has not answered."""
         return any(s.had_much and s.answer_by is not None for s in self.sessions.values())
 
+    def asked_of_one(self) -> int:
+        """Of how many partitions a broker is asked for at most."""
+        return max((len(session.wanted) for session in self.sessions.values()), default=0)
+
     def had_much(self) -> bool:
         return any(session.had_much for session in self.sessions.values())
 

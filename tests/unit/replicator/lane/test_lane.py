@@ -11,9 +11,9 @@ from confluent_kafka import KafkaError, KafkaException, Uuid
 
 from common import ports
 from common.link.control_state import Control
-from replicator.lane.batching_delay import BatchingDelay
+from replicator.lane.batching_delay import ANSWER_REST, BatchingDelay
 from replicator.lane.halts import Halts
-from replicator.lane.lane import ANSWER_S, IDLE_POLL_S, POLL_S, Lane
+from replicator.lane.lane import ANSWER_S, ANSWER_TIMES, IDLE_POLL_S, POLL_S, Lane
 from replicator.lane.partition_copy import CutFrame, Status
 from replicator.lane.source_reader import Source
 from replicator.lane.topic_id_check import PARTITION_S, TopicIdCheck
@@ -103,7 +103,7 @@ def test_after_frames_it_reads_when_it_has_rested_and_waits_for_a_record_only_if
     lane.copies, lane.uncut = {("t", 0): None}, {}
     lane.rest, lane.many, lane.held_back, lane.flows = BatchingDelay(), False, False, False
     lane.rest.until = 7.25
-    lane.source = SimpleNamespace(more_comes=lambda: False)
+    lane.source = SimpleNamespace(more_comes=lambda: False, answer_s=lambda: 0.0)
     assert (lane._wait(), slept) == (IDLE_POLL_S, [])
     lane.topic_id_check.hold_back(
         cast(CutFrame, SimpleNamespace(frame=SimpleNamespace(topic="t", partition=0, count=3), value=b""))
@@ -116,6 +116,25 @@ def test_after_frames_it_reads_when_it_has_rested_and_waits_for_a_record_only_if
     assert (lane._wait(), slept) == (POLL_S, [0.25]), "what was sent is to be acknowledged"
     sent.clear()
     assert (lane._wait(), slept) == (IDLE_POLL_S, [0.25])
+
+
+def test_a_broker_whose_answers_cost_much_is_asked_less_often_and_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of 5,000 partitions an answer takes 20 ms. Frames that were cut without it would leave what it has to
+    wait for another rest."""
+    slept: list[float] = []
+    monkeypatch.setattr(ports, "sleep", slept.append)
+    monkeypatch.setattr(ports, "monotonic", lambda: 7.0)
+    lane = cast(Any, object.__new__(Lane))
+    lane.source = SimpleNamespace(more_comes=lambda: False, by_id=lambda: True, answer_s=lambda: 0.02)
+    lane.topic_id_check = TopicIdCheck(cast(Source, lane.source), lambda cut: None)
+    lane.rest, lane.many, lane.held_back, lane.flows = BatchingDelay(), False, False, True
+    lane.uncut, lane._cut = {}, lambda all_of_it: None
+    lane._frame()
+    assert lane.rest.until == pytest.approx(7.0 + ANSWER_REST * 0.02)
+    assert lane._wait() == ANSWER_TIMES * 0.02
+    assert slept == [pytest.approx(ANSWER_REST * 0.02)]
 
 
 @pytest.mark.parametrize(("many", "waits_s"), [(True, ANSWER_S), (False, 0.25)])

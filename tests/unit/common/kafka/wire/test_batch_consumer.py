@@ -416,6 +416,18 @@ def test_a_broker_that_had_little_is_not_asked_ahead_because_another_had_much(
     assert (len(line.bodies), len(other.bodies)) == (2, 1)
 
 
+def test_one_broker_is_asked_for_the_partitions_that_it_leads(consumer: Fixed, line: Line) -> None:
+    assert consumer.asked_of_one() == 0
+    consumer.read(0)
+    assert consumer.asked_of_one() == 2
+
+
+def test_of_two_brokers_each_is_asked_for_its_own(consumer: Fixed, line: Line, other: Line) -> None:
+    consumer._sessions.brokers._leaders["orders", 1] = 2
+    consumer.read(0)
+    assert (len(line.bodies), len(other.bodies), consumer.asked_of_one()) == (1, 1, 1)
+
+
 def test_a_partition_whose_leader_has_moved_is_asked_of_the_new_one_from_where_it_was_read(
     consumer: Fixed, line: Line, other: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
