@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import pyarrow as pa
+from fastcrc.crc32 import iso_hdlc as crc32
 
 from common.errors import FrameError, ImpossibleFrame
 from common.kafka.wire.records import (
@@ -26,7 +27,6 @@ from common.kafka.wire.records import (
     ROWS,
     Header,
     Rows,
-    crc32,
 )
 from common.link import frame_routes
 from common.link.frame_errors import ROWS_AND_FAILED, Failed, check

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 from zlib import crc32
+from zlib import crc32 as frame_checksum
 
 import google_crc32c
 import orjson
@@ -37,7 +38,6 @@ from common.kafka.wire.protocol import Answer, MalformedAnswer
 from common.kafka.wire.record_batch import BatchError
 from common.kafka.wire.record_decoder import TooManyAtOnce, columns
 from common.kafka.wire.records import ROWS
-from common.kafka.wire.records import crc32 as frame_checksum
 from common.link import batch_frame, control_state, frame, offset_mappings, positions, schema_map
 from common.link.frame import Frame
 from offsets import group_offsets, group_protocol

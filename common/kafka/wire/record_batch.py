@@ -19,14 +19,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import google_crc32c
 import pyarrow as pa
+from fastcrc.crc32 import iscsi as crc32c
+from fastcrc.crc32 import iso_hdlc as crc32
 
 from common.kafka.wire.compression import CODECS as CODECS
 from common.kafka.wire.compression import XERIAL_HEAD, unpacked
 from common.kafka.wire.compression import BatchError as BatchError
 from common.kafka.wire.compression import TooManyAtOnce as TooManyAtOnce
-from common.kafka.wire.records import MAX_OFFSET, Header, crc32
+from common.kafka.wire.records import MAX_OFFSET, Header
 
 HEADER_BYTES = 61
 NO_EPOCH = -1
@@ -65,7 +66,7 @@ _LZ4_PLAIN = 1 << 31
 _XERIAL_BLOCK = 32 << 10
 
 BatchBuffer = bytes | Any
-"""bytes or a pa.Buffer. A memoryview is none: google_crc32c would not take it."""
+"""bytes or a pa.Buffer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,9 +174,9 @@ def seal(
         base_sequence,
         records.count,
     )
-    crc = google_crc32c.value(checked)
+    crc = crc32c(checked)
     for piece in body:
-        crc = google_crc32c.extend(crc, piece)
+        crc = crc32c(piece, crc)
     length = HEADER_BYTES - LENGTH_FROM + size
     return [_PREFIX.pack(base_offset, length, -1, MAGIC, crc) + checked, *body]
 
@@ -217,7 +218,7 @@ def reseal(
         base_sequence,
         header.count,
     )
-    crc = google_crc32c.extend(google_crc32c.value(checked), records)
+    crc = crc32c(records, crc32c(checked))
     return [_PREFIX.pack(0, header.length, -1, MAGIC, crc) + checked, records]
 
 
@@ -318,7 +319,7 @@ def intact(data: pa.Buffer, at: int, header: BatchHeader) -> bool:
 
 def checksum(data: pa.Buffer, at: int, size: int) -> int:
     """Of the batch that begins there and is so large; what it says itself is in its header."""
-    return int(google_crc32c.value(data.slice(at + _CHECKED_FROM, size - _CHECKED_FROM)))
+    return crc32c(data.slice(at + _CHECKED_FROM, size - _CHECKED_FROM))
 
 
 def must_be_sound(data: pa.Buffer, at: int, header: BatchHeader) -> None:

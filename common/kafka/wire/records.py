@@ -11,11 +11,6 @@ from typing import cast
 
 import pyarrow as pa
 
-try:
-    from isal.isal_zlib import crc32 as crc32
-except ImportError:  # there is none for this machine
-    from zlib import crc32 as crc32
-
 MAX_RECORDS = 1 << 20
 """No frame is written with more, and one that claims more is none of ours: it would only serve to fill the
 reader's memory."""

@@ -4,6 +4,7 @@ in its order; what knows no routes can't read it."""
 from __future__ import annotations
 
 import dataclasses
+from zlib import crc32
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.errors import FrameError
-from common.kafka.wire.records import ROWS, crc32, encode_rows
+from common.kafka.wire.records import ROWS, encode_rows
 from common.link import frame_routes
 from common.link.frame import Frame, decode_headers, decode_rows, encode_headers, pack
 from common.link.frame_errors import failed_of, merged

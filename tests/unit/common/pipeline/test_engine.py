@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from typing import Any
+from zlib import crc32
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from common.kafka.wire.record_encoder import encode_records
-from common.kafka.wire.records import crc32
 from common.link import frame
 from common.link.frame import Frame
 from common.pipeline.definition import definition

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import astuple
 from itertools import accumulate, pairwise
 from typing import Any
+from zlib import crc32
 
 import pyarrow as pa
 import pytest
@@ -13,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from common.kafka.wire.record_batch import CODECS
-from common.kafka.wire.records import Rows, crc32, encode_rows
+from common.kafka.wire.records import Rows, encode_rows
 from common.link import batch_frame
 from common.link.batch_frame import BatchFrame
 from common.link.frame import Frame, decode_rows
