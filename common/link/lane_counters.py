@@ -22,7 +22,9 @@ from common.partitions import PartitionName
 
 log = logging.getLogger(__name__)
 
-INTERVAL_S = 3.0
+INTERVAL_S, UNCHANGED_S = 3.0, 9.0
+"""How often a lane says what it has done, the second where that is what it has said last. Each word is handed
+on to all drivers of its link."""
 SILENT_S = 60.0
 """Lanes that run say something far more often: after so long without a word it is the client that has gone
 silent (common/kafka/client/stall_detector.py)."""
@@ -35,14 +37,18 @@ class Counters:
         self._key = orjson.dumps({"metrics": application, "lane": lane})
         self._about = {"term": term, "epoch": epoch}
         self._topic = topic
-        self._written = 0.0
+        self._looked = self._written = 0.0
+        self._said = b""
 
     def due(self, now: float) -> bool:
-        return now - self._written >= INTERVAL_S
+        return now - self._looked >= INTERVAL_S
 
     def write(self, producer: Producer, now: float, work: Work, reported: Any = None) -> None:
-        self._written = now
+        self._looked = now
         said = orjson.dumps({**self._about, **work.shown().to_json()})
+        if said == self._said and now - self._written < UNCHANGED_S:
+            return
+        self._said, self._written = said, now
         producer.produce(self._topic, said, self._key, on_delivery=reported)
 
 

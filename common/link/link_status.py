@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from common.config.settings import Settings
 
 SILENT_MS = 15_000
-"""Lanes that run say something every three seconds: after so long they do not run."""
+"""Lanes that run say something every nine seconds at least: after so long they do not run."""
 
 LEFT = {"filtered": "filtered", "skipped": "skipped", "dead_letters": "dead letters"}
 """What lanes count of records that a pipeline keeps from going on, in the epoch that runs, and its words."""

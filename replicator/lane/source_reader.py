@@ -25,7 +25,7 @@ from replicator.lane_plan import ReplicatorPlan
 
 CALL_S = 30.0
 SILENCE_S = 20.0
-PARTITION_S = 3.5e-6
+ANSWER_PARTITION_S = 3.5e-6
 """What one partition in a session costs its broker, which looks at each two or three times for an answer,
 whatever has come."""
 
@@ -107,7 +107,7 @@ class Source:
 
     def answer_s(self) -> float:
         """CPU time that an answer costs a broker at most, reckoned from the partitions it is asked for."""
-        return PARTITION_S * self._consumer.asked_of_one() if self._consumer is not None else 0.0
+        return ANSWER_PARTITION_S * self._consumer.asked_of_one() if self._consumer is not None else 0.0
 
     def silent(self) -> list[PartitionName]:
         """Partitions of which nothing comes though there is something; to be asked where `read` gave

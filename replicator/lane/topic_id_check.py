@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 UNCONFIRMED_BYTES = 64 << 20
 """Past this much nothing more is read."""
-PARTITION_S = 8e-6
+DESCRIBED_PARTITION_S = 8e-6
 """What one partition in an answer costs: the client lists all of a topic's partitions, and makes a Python
 object of each and of its replicas."""
 
@@ -118,5 +118,5 @@ class TopicIdCheck:
                 else:
                     log.warning("describing topic %s at the source: %s", topic, exception)
                     self._ask_after = now + 1.0
-        self.answer_s = partitions * PARTITION_S
+        self.answer_s = partitions * DESCRIBED_PARTITION_S
         return ids

@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 from common.errors import KafkaTimeout
 from common.kafka.client import clients
 from common.kafka.errors import future_result, retriable, retrying
+from common.kafka.wire import fetch_limits
 from common.kafka.wire.batch_consumer import BatchConsumer
 from common.kafka.wire.batch_producer import BatchProducer
 from common.ports import Deadline
@@ -88,6 +89,39 @@ def test_whoever_reads_or_fences_waits_for_no_broker_that_is_stopped_and_listed_
         three.resume(1)
         admin = AdminClient({"bootstrap.servers": at, "log_level": 2})
         eventually(lambda: len(admin.list_topics(timeout=10).brokers) == 3, "the broker that was paused", 60)
+
+
+def test_a_partition_whose_broker_dies_does_not_wait_for_what_its_new_leader_was_asked_before(
+    three: Cluster, names: Names, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Promise: a broker that has nothing to answer waits for seconds, and holds up nothing that comes to it
+    meanwhile."""
+    monkeypatch.setattr(fetch_limits, "WAIT_MS", 60_000)
+    at, topic = three.bootstrap_servers, names.topic()
+    its_id = create_on_nodes(at, topic, [2, 3], [3, 2])
+    admin = clients.admin({"bootstrap.servers": at})
+    with closing(BatchConsumer({"bootstrap.servers": at}, {})) as reader:
+        reader.assign([(topic, its_id, partition, 0, None) for partition in (0, 1)])
+
+        def leader_of_the_first() -> int:
+            assert not reader.read(0.1)
+            with suppress(KafkaException):
+                future = admin.describe_topics(TopicCollection([topic]), request_timeout=2)[topic]
+                leader = future_result(future, 3).partitions[0].leader
+                return -1 if leader is None else int(leader.id)
+            return -1
+
+        eventually(lambda: leader_of_the_first() == 2, "its leader")
+        three.kill(2)
+        try:
+            eventually(lambda: leader_of_the_first() == 3, "another leader", 60)
+            produce(at, topic, [Record(b"v", partition=0)])
+            begun, came = time.monotonic(), 0
+            while not came:
+                came = sum(item.count for item in reader.read(0.1))
+                assert time.monotonic() - begun < 1.5
+        finally:
+            three.restart(2, 90)
 
 
 @pytest.mark.whole

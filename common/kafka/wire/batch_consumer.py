@@ -93,6 +93,7 @@ class BatchConsumer:
         self._hold(partitions, False)
 
     def _hold(self, partitions: Iterable[TopicPartition], held: bool) -> None:
+        self._sessions.limits.held_at = ports.monotonic()
         for partition in partitions:
             at = self._named[partition.topic, partition.partition]
             at.held = held
@@ -115,7 +116,7 @@ class BatchConsumer:
         self._budget = Budget()
         for address in sessions.answered(timeout_s, JUST_ASKED_S if asked else 0.0):
             found += self._take(address, now)
-        sessions.ask_for_less(self._budget)
+        sessions.limits.ask_for_less(self._budget)
         sessions.give_up(ports.monotonic())
         if sessions.had_much():
             # More is there, most likely: it comes while this is worked on.

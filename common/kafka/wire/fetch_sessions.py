@@ -18,11 +18,11 @@ from confluent_kafka import KafkaError, KafkaException
 from common import ports
 from common.errors import LinkRefused
 from common.kafka.errors import NO_RIGHTS
-from common.kafka.wire import fetch_answers, fetch_protocol
+from common.kafka.wire import fetch_protocol
 from common.kafka.wire.broker_backoff import DATA, TRIES
 from common.kafka.wire.broker_connections import BrokerConnections, Line, Question
 from common.kafka.wire.connection import UnsupportedVersion, wait_for
-from common.kafka.wire.fetch_answers import Budget
+from common.kafka.wire.fetch_limits import SHORT_WAIT_MS, FetchLimits
 from common.kafka.wire.fetch_protocol import FETCH, FETCH_BY_NAME, NO_SESSION, Fetched, Wanted
 from common.kafka.wire.growth import Growth
 from common.kafka.wire.protocol import Address
@@ -30,16 +30,11 @@ from common.partitions import PartitionId, PartitionName
 
 log = logging.getLogger(__name__)
 
-FETCH_BYTES, PARTITION_BYTES = 8 << 20, 1 << 20
-GROWN_BYTES = 48 << 20
-"""What all brokers together are asked for at most, however far away. (A broker gives 55 MiB at once, unless
-it is told to give more.)"""
-LEAST_FETCH_BYTES = 64 << 10
 AHEAD_BYTES = 64 << 10
 """A broker whose answer has less is asked again when that is waited for, not before: it would answer with the
 next record alone, and all behind that would wait for another one."""
 CALL_S = 10.0
-ANSWER_S = 30.0
+ANSWER_S = 25.0
 """How long a broker may take beyond the time that it may wait for records."""
 METADATA_AGE_MS = 300_000
 """As in Kafka's own consumer."""
@@ -93,6 +88,10 @@ class Session:
     untold: set[PartitionId] = field(default_factory=set)
     answer_by: float | None = None
     """While a request is in flight."""
+    waits: bool = False
+    """Whether that may wait long."""
+    more: bool = False
+    """Whether partitions are wanted that no request has named yet."""
     had_much: bool = False
     """Whether its last answer had: then more is there, most likely."""
     size: Growth = field(default_factory=Growth)
@@ -101,21 +100,18 @@ class Session:
     ids: dict[str, str] | None = None
     """Of a broker that is asked by the topics' names, their ids; None: one that is asked by ids."""
 
+    def begin_anew(self) -> None:
+        """All is said again."""
+        self.number, self.epoch, self.known = NO_SESSION, 0, {}
+        self.untold = set(self.wanted)
+
 
 class FetchSessions:
     """Raises LinkRefused where a broker is too old to be asked."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self.brokers = BrokerConnections(config)
-        self._wait_ms = int(config.get("fetch.wait.max.ms", 500))
-        self._least_bytes = int(config.get("fetch.min.bytes", 1))
-        given = {"fetch.max.bytes", "max.partition.fetch.bytes"} & config.keys()
-        self._most_bytes = int(config.get("fetch.max.bytes", FETCH_BYTES))
-        self._partition_bytes = int(config.get("max.partition.fetch.bytes", PARTITION_BYTES))
-        self._grown_bytes = self._most_bytes if given else GROWN_BYTES
-        self._most_factor = 1 if given else GROWN_BYTES // PARTITION_BYTES
-        self._unpackable_bytes = self._grown_bytes
-        """So much can be unpacked at once."""
+        self.limits = FetchLimits(config)
         self._rack = str(config.get("client.rack", ""))
         self._age_s = int(config.get("metadata.max.age.ms", METADATA_AGE_MS)) / 1000
         self.positions: dict[PartitionId, Position] = {}
@@ -167,9 +163,18 @@ class FetchSessions:
             self._idle.clear()
         asked = False
         for leader, session in list(self.sessions.items()):
+            if session.more and session.waits and session.answer_by is not None:
+                self._ask_otherwise(leader, session)
             if session.wanted and session.answer_by is None and (session.had_much or not ahead):
                 asked |= self._ask(leader, session, now)
         return asked
+
+    def _ask_otherwise(self, leader: Address, session: Session) -> None:
+        """Take back a request that may wait long, since other partitions have come to this leader: with its
+        connection, which has room for one."""
+        self.brokers.drop((leader, DATA))
+        session.answer_by = None
+        session.begin_anew()
 
     def _ask(self, leader: Address, session: Session, now: float) -> bool:
         line: Line = (leader, DATA)
@@ -211,7 +216,7 @@ class FetchSessions:
             error: KafkaError = exception.args[0]
             if error.code() in NO_RIGHTS:
                 self.refusals.append(([], error))
-            log.debug("source: %s", error)
+            log.debug("leaders: %s", error)
         else:
             self._unanswered = 0
             if self._all:
@@ -254,6 +259,7 @@ class FetchSessions:
             at.leader, at.leader_epoch = leader, self.brokers.epoch(at.name)
             if leader is not None:
                 session = self.sessions.setdefault(leader, Session())
+                session.more |= key not in session.wanted and key not in session.known
                 session.wanted[key] = at
                 session.untold.add(key)
             elif wanted:
@@ -262,7 +268,9 @@ class FetchSessions:
 
     def _send(self, line: Line, session: Session) -> None:
         known = session.known
-        partition_bytes, most_bytes = asked = self._asked(session)
+        now = ports.monotonic()
+        wait_ms = self.limits.wait_ms(now)
+        partition_bytes, most_bytes = asked = self.limits.bytes(session.size.factor, len(self.sessions))
         if asked[0] != session.asked[0]:
             session.untold = {*session.untold, *session.wanted}
         session.asked = asked
@@ -286,8 +294,8 @@ class FetchSessions:
             gone,
             session.number,
             session.epoch,
-            self._wait_ms,
-            self._least_bytes,
+            wait_ms,
+            self.limits.least_bytes,
             most_bytes,
             self._rack,
             names,
@@ -297,24 +305,8 @@ class FetchSessions:
         for key in gone:
             del known[key]
         session.untold = set()
-        session.answer_by = ports.monotonic() + self._wait_ms / 1000 + ANSWER_S
-
-    def ask_for_less(self, spent: Budget) -> None:
-        """Ask for as much as can be unpacked at once, going by how this has: what is beyond that would only
-        be sent again."""
-        if spent.exceeded:
-            self._unpackable_bytes = max(
-                LEAST_FETCH_BYTES, fetch_answers.UNPACKED_BYTES * spent.packed // max(1, spent.unpacked)
-            )
-        elif spent.packed:
-            self._unpackable_bytes += self._unpackable_bytes // 8
-        self._unpackable_bytes = min(self._unpackable_bytes, self._grown_bytes)
-
-    def _asked(self, session: Session) -> tuple[int, int]:
-        """How much to ask a broker for: of one partition, and in all."""
-        of_each = max(self._most_bytes, self._grown_bytes // len(self.sessions))
-        most = min(self._most_bytes * session.size.factor, of_each, self._unpackable_bytes)
-        return min(self._partition_bytes * session.size.factor, max(most, self._partition_bytes)), most
+        session.more, session.waits = False, wait_ms > SHORT_WAIT_MS
+        session.answer_by = now + wait_ms / 1000 + ANSWER_S
 
     def _fail(self, leader: Address, why: KafkaException, now: float) -> None:
         """A broker can't be reached or makes no sense: it may lead nothing any more."""
@@ -374,7 +366,7 @@ class FetchSessions:
         of_one, in_all = session.asked
         session.had_much = sum(sizes) >= AHEAD_BYTES
         full = 2 * sum(sizes) >= min(in_all, of_one * max(1, len(sizes)))
-        session.size.came(sum(sizes), full, self._most_factor, ports.monotonic())
+        session.size.came(sum(sizes), full, self.limits.most_factor, ports.monotonic())
         return answer if self._goes_on(session, answer) else None
 
     def give_up(self, now: float) -> None:
@@ -388,12 +380,11 @@ class FetchSessions:
     @staticmethod
     def _goes_on(session: Session, answer: Fetched) -> bool:
         if answer.error or not answer.session:
-            # Its session is over, or it makes none, being asked for too many: all is said again.
-            session.number, session.epoch, session.known = NO_SESSION, 0, {}
-            session.untold = set(session.wanted)
+            # Its session is over, or it makes none, being asked for too many.
+            session.begin_anew()
         else:
             session.number = answer.session
             session.epoch = session.epoch % 0x7FFFFFFF + 1
         if answer.error and answer.error not in _SESSION_LOST:
-            log.warning("source: %s", KafkaError(answer.error).str())
+            log.warning("fetching: %s", KafkaError(answer.error).str())
         return not answer.error

@@ -261,7 +261,7 @@ def _replace(owner: Any, name: str, broken: Callable[[Any], Any]) -> None:
 POINTS: dict[str, Callable[[ModuleType], None]] = {
     "common.kafka.wire.batch_producer": _batch_producers,
     "common.kafka.wire.batch_runs": _small_runs,
-    "common.kafka.wire.fetch_sessions": _small_fetches,
+    "common.kafka.wire.fetch_limits": _small_fetches,
     "common.ports": _producers,
     "common.spark.lane_jobs": _lanes,
     "deduplicator.main": _folding,

@@ -16,7 +16,7 @@ from replicator.lane.halts import Halts
 from replicator.lane.lane import ANSWER_S, ANSWER_TIMES, IDLE_POLL_S, POLL_S, Lane
 from replicator.lane.partition_copy import CutFrame, Status
 from replicator.lane.source_reader import Source
-from replicator.lane.topic_id_check import PARTITION_S, TopicIdCheck
+from replicator.lane.topic_id_check import DESCRIBED_PARTITION_S, TopicIdCheck
 from replicator.lane.unreadable import Unreadable
 
 
@@ -46,8 +46,8 @@ def test_the_cost_of_answers_is_known_by_their_partitions() -> None:
     )
     confirming = TopicIdCheck(cast(Source, source), sent_unasked)
     for topics, cost in (
-        (("wide", "narrow", "gone"), 1004 * PARTITION_S),
-        (("narrow", "narrow"), 4 * PARTITION_S),
+        (("wide", "narrow", "gone"), 1004 * DESCRIBED_PARTITION_S),
+        (("narrow", "narrow"), 4 * DESCRIBED_PARTITION_S),
         (("gone",), 0.0),
     ):
         for topic in topics:

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException, TopicPartition
 
 from common import ports
-from common.kafka.wire import batch_consumer, fetch_answers, fetch_protocol, fetch_sessions
+from common.kafka.wire import batch_consumer, fetch_answers, fetch_limits, fetch_protocol, fetch_sessions
 from common.kafka.wire.batch_consumer import BatchConsumer, Event
 from common.kafka.wire.broker_backoff import DATA
 from common.kafka.wire.chunks import Chunk
@@ -504,7 +504,7 @@ def test_a_broker_that_owes_its_answer_for_too_long_is_given_up(
     now = 100.0
     monkeypatch.setattr(ports, "monotonic", lambda: now)
     consumer.read(0)
-    now += fetch_sessions.ANSWER_S + 1
+    now += fetch_limits.WAIT_MS / 1000 + fetch_sessions.ANSWER_S + 1
     consumer.read(0)
     assert not consumer._sessions.sessions and not consumer._sessions.brokers._connections
     assert consumer._sessions.brokers.leader(("orders", 0)) is None, "who leads is asked anew"
@@ -519,7 +519,7 @@ def test_what_was_asked_of_a_broker_that_is_lost_is_asked_of_whoever_leads_it_th
 
     leading(consumer, monkeypatch, {("orders", p): 2 for p in (0, 1)})
     consumer.read(0)
-    now += fetch_sessions.ANSWER_S + 1
+    now += fetch_limits.WAIT_MS / 1000 + fetch_sessions.ANSWER_S + 1
     consumer.read(0)
     now += 1
     consumer.read(0)
@@ -528,3 +528,75 @@ def test_what_was_asked_of_a_broker_that_is_lost_is_asked_of_whoever_leads_it_th
         (KEY[0], p): 5 for p in (0, 1)
     }
     assert len(other.bodies) == 1
+
+
+def waits_ms(body: bytes) -> int:
+    return int(struct.unpack_from(">ii", body)[1])
+
+
+def test_a_broker_may_wait_long_but_not_where_a_partition_was_held_lately(
+    consumer: Fixed, line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is held comes back only with the next request."""
+    now = 100.0
+    monkeypatch.setattr(ports, "monotonic", lambda: now)
+    consumer.read(0)
+    for happens, at in ((consumer.pause, 100.0), (consumer.resume, 200.0), (lambda _: None, 250.0)):
+        now = at
+        happens([AT])
+        line.answers.append(answer(77))
+        consumer.read(0)
+        consumer.read(0)
+    now += fetch_limits.HELD_S
+    line.answers.append(answer(77))
+    consumer.read(0)
+    consumer.read(0)
+    long, short = fetch_limits.WAIT_MS, fetch_limits.SHORT_WAIT_MS
+    assert [waits_ms(body) for body in line.bodies] == [long, short, short, short, long]
+
+
+def test_a_request_that_may_wait_long_is_taken_back_where_another_partition_comes_to_its_broker(
+    consumer: Fixed, line: Line, other: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing may come of those that it names for seconds, while much is there of the one that is new."""
+    consumer._sessions.brokers._leaders["orders", 0] = 2
+    consumer.read(0)
+    assert (len(line.bodies), len(other.bodies)) == (1, 1)
+    brokers = consumer._sessions.brokers
+    dropped: list[Any] = []
+    monkeypatch.setattr(brokers, "drop", dropped.append)
+    leading(consumer, monkeypatch, {("orders", 0): 1})
+    other.answers.append(answer(78, part_error=KafkaError.NOT_LEADER_FOR_PARTITION))
+    consumer.read(0)
+    assert dropped == []
+    consumer._sessions._look_after = 0.0
+    consumer.read(0)
+    consumer.read(0)
+    assert dropped == [(("b", 1), DATA)]
+    assert len(line.bodies) == 2, "once"
+    assert told(line.bodies[1])[:2] == (0, 0), "all is said again"
+    assert consumer._sessions.sessions["b", 1].known.keys() == {(KEY[0], p) for p in (0, 1)}
+
+
+@pytest.mark.parametrize("way", ["held and released", "short"])
+def test_no_other_request_is_taken_back(
+    consumer: Fixed, line: Line, other: Line, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    dropped: list[Any] = []
+    monkeypatch.setattr(consumer._sessions.brokers, "drop", dropped.append)
+    if way == "short":
+        consumer._sessions.limits._given_wait_ms = fetch_limits.SHORT_WAIT_MS
+        consumer._sessions.brokers._leaders["orders", 0] = 2
+        consumer.read(0)
+        leading(consumer, monkeypatch, {("orders", 0): 1})
+        other.answers.append(answer(78, part_error=KafkaError.NOT_LEADER_FOR_PARTITION))
+        consumer.read(0)
+        consumer._sessions._look_after = 0.0
+    else:
+        consumer.read(0)
+        consumer.pause([AT])
+        consumer.read(0)
+        consumer.resume([AT])
+    consumer.read(0)
+    consumer.read(0)
+    assert (dropped, len(line.bodies)) == ([], 1)
