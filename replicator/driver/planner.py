@@ -57,17 +57,14 @@ class PositionLog:
         config: clients.Config,
         admin: AdminClient,
         other: Callable[[Received], object] = lambda _: None,
-        follows: bool = False,
     ) -> None:
-        """`other` is told of the records that are no positions. `follows`: it reads on for as long as it is
-        there."""
+        """`other` is told of the records that are no positions."""
         self.topic = topic
         self._other = other
         self._admin = admin
         self._group = config.get("group.id")
         self.known: dict[PartitionId, Position] = {}
         self._config = config
-        self._own = {"fetch_wait_max_ms": clients.FOLLOWER_WAIT_MS} if follows else {}
         self._at, _ = clients.watermarks(admin, topic, 0, Deadline(PLAN_S))
         self._consumer = self._reader()
 
@@ -107,7 +104,7 @@ class PositionLog:
         self._consumer.close()
 
     def _reader(self) -> Consumer:
-        consumer: Consumer = clients.consumer(self._config, enable_partition_eof=True, **self._own)
+        consumer: Consumer = clients.consumer(self._config, enable_partition_eof=True)
         consumer.assign([TopicPartition(self.topic, 0, self._at)])
         return consumer
 
@@ -146,9 +143,11 @@ class Planner:
         )
         self.positions = positions or PositionLog(
             settings.positions_topic,
-            settings.client_config("destination", "consumer"),
+            {
+                "fetch.wait.max.ms": clients.FOLLOWER_WAIT_MS,
+                **settings.client_config("destination", "consumer"),
+            },
             self.target,
-            follows=True,
         )
         self.topic_reporter = TopicReporter(settings, control, self.source, self.target)
         self.planned: set[TopicInfo] = set()
