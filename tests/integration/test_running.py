@@ -212,16 +212,16 @@ def test_a_limited_topic_keeps_to_its_rate_and_holds_nobody_up(
         arrives(link, fast, 6000, 20)
         begun, there = time.monotonic(), sum(link.arrived(slow))
         assert there < many - 5 * rate
-        seen: list[int] = []
-        while len(seen) < 4 and (not seen or seen[-1] < many):
-            # Asking takes most of a second itself on a busy machine, and by then the last record may have
-            # come.
+        seen = [there]
+        # A busy machine takes seconds to count, and may be slower than the limit: how long this may take is
+        # patience, how much may have come by then is the promise.
+        while seen[-1] < there + 4 * rate:
+            assert time.monotonic() < begun + 30, f"far slower than its limit, or it stood still: {seen}"
             time.sleep(1)
             seen.append(sum(link.arrived(slow)))
         passed = time.monotonic() - begun
         assert seen[-1] - there <= rate * (passed + 1.5), "faster than its limit"
-        assert seen[-1] - there >= 0.5 * rate * passed, "far slower than its limit"
-        assert all(a < b for a, b in pairwise([there, *seen])), "it stood still meanwhile"
+        assert all(a < b for a, b in pairwise(seen)), "it stood still meanwhile"
         assert len(suspended) > len(set(suspended)), "shows nothing: never suspended again"
         assert all(name.startswith(slow) for name in suspended)
         verbatim(link, "limit", slow, "--none")
@@ -251,16 +251,16 @@ def test_a_limit_for_all_topics_together_is_shared_by_them(
     for topic in topics:
         produce(at, topic, records(4000, begin=20))
     with link.running() as instances:
-        begun = eventually(
-            lambda: sum(sum(link.arrived(t)) for t in topics) > 60 and time.monotonic(), "more"
-        )
+        eventually(lambda: all(sum(link.arrived(t)) > 20 for t in topics), "more of each")
+        begun = time.monotonic()
         before = [sum(link.arrived(t)) for t in topics]
-        time.sleep(5)
-        after = [sum(link.arrived(t)) for t in topics]
+        assert sum(before) < 9000, f"faster than their limit: {before}"
+        while min(moved := [sum(link.arrived(t)) - b for t, b in zip(topics, before, strict=True)]) < 800:
+            assert time.monotonic() < begun + 60, f"one does not get on, or all are far too slow: {moved}"
+            time.sleep(0.5)
         passed = time.monotonic() - begun
-        moved = [b - a for a, b in zip(before, after, strict=True)]
-        assert 0.5 * 600 * passed <= sum(moved) <= 600 * (passed + 1.5)
-        assert min(moved) >= 0.5 * max(moved), f"not shared: {moved}"
+        assert sum(moved) <= 600 * (passed + 1.5), "faster than their limit"
+        assert max(moved) <= 2 * min(moved), f"not shared: {moved}"
         assert health(instances).limits["*"].records_per_second == 600
         verbatim(link, "limit", "--none")
         for topic in topics:
