@@ -50,6 +50,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: "/".join(item.path.parts[-2:]) not in LONGEST)
 
 
+def pytest_collection_finish() -> None:
+    """What all tests import stays to the end: a collector that looked at it each time would take most of a
+    second for it."""
+    gc.collect()
+    gc.freeze()
+
+
 class Kafka(Protocol):
     """A running cluster."""
 
@@ -95,9 +102,11 @@ def _collected() -> Iterator[None]:
     them."""
     usual = gc.get_threshold()
     yield
-    gc.set_threshold(*usual)
-    gc.unfreeze()
-    gc.collect()
+    if gc.get_threshold() != usual:
+        gc.set_threshold(*usual)
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -188,8 +197,7 @@ def _docker_answers() -> bool:
 def _embedded(stack: contextlib.ExitStack) -> Kafka:
     from verbatim.local.kafka_cluster import Cluster
 
-    # Nothing is written to the log of metadata where nothing happens: a third of what an idle broker costs.
-    cluster = Cluster(properties={"metadata.max.idle.interval.ms": 0}).start()
+    cluster = Cluster().start()
     stack.callback(cluster.stop)
     return cluster
 

@@ -60,8 +60,8 @@ def broker_properties(
         # A killed broker may not register again before its old session has ended (9 s by default).
         "broker.session.timeout.ms": 4000,
         "broker.heartbeat.interval.ms": 500,
-        # Otherwise its controller writes a record that says nothing twice a second: a quarter of what a broker
-        # takes at rest.
+        # Or its controller writes a record that says nothing twice a second: a quarter of what a broker takes
+        # at rest.
         "metadata.max.idle.interval.ms": 0,
         "num.network.threads": 2,
         "num.io.threads": 4,

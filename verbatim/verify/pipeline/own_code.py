@@ -64,9 +64,15 @@ def _module_here(name: str) -> str | None:
         _running[name] = _loaded(name, spec.origin, text)
     except Exception:  # noqa: BLE001 - whatever its import raises
         return None
-    packages = importlib.metadata.packages_distributions().get(name.partition(".")[0], [])
+    packages = _distributions().get(name.partition(".")[0], [])
     told = [f"{one} {importlib.metadata.version(one)}" for one in sorted(packages)]
     return ", ".join([*told, f"sha256 {hashlib.sha256(text).hexdigest()}"])
+
+
+@lru_cache(maxsize=1)
+def _distributions() -> Mapping[str, list[str]]:
+    """Of each package that can be imported; reads what every distribution says of itself."""
+    return importlib.metadata.packages_distributions()
 
 
 @lru_cache(maxsize=64)
