@@ -197,7 +197,10 @@ def _docker_answers() -> bool:
 def _embedded(stack: contextlib.ExitStack) -> Kafka:
     from verbatim.local.kafka_cluster import Cluster
 
-    cluster = Cluster().start()
+    # Never killed, so its session may be long. One that is too busy to tell its controller in time that it
+    # lives leads nothing for a while.
+    patient = {"broker.session.timeout.ms": 60_000, "broker.heartbeat.interval.ms": 2000}
+    cluster = Cluster(properties=patient).start()
     stack.callback(cluster.stop)
     return cluster
 
