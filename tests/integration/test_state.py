@@ -489,7 +489,7 @@ def test_the_table_is_read_without_spark_as_spark_reads_it(
         raise OSError("a feature of another day")
 
     wanted = table.load()
-    assert began - 1 <= wanted.updated <= time.time() + 1
+    assert wanted.updated is not None and began - 1 <= wanted.updated <= time.time() + 1
     monkeypatch.setattr(local_reader, "rows", unreadable)
     with caplog.at_level(logging.INFO):
         assert table.load() == wanted
