@@ -212,16 +212,16 @@ def test_a_limited_topic_keeps_to_its_rate_and_holds_nobody_up(
         arrives(link, fast, 6000, 20)
         begun, there = time.monotonic(), sum(link.arrived(slow))
         assert there < many - 5 * rate
-        seen = [there]
-        # A busy machine takes seconds to count, and may be slower than the limit: how long this may take is
-        # patience, how much may have come by then is the promise.
-        while seen[-1] < there + 4 * rate:
-            assert time.monotonic() < begun + 30, f"far slower than its limit, or it stood still: {seen}"
+        seen: list[int] = []
+        while len(seen) < 4 and (not seen or seen[-1] < many):
+            # Asking takes most of a second itself on a busy machine, and by then the last record may have
+            # come.
             time.sleep(1)
             seen.append(sum(link.arrived(slow)))
         passed = time.monotonic() - begun
         assert seen[-1] - there <= rate * (passed + 1.5), "faster than its limit"
-        assert all(a < b for a, b in pairwise(seen)), "it stood still meanwhile"
+        assert seen[-1] - there >= 0.5 * rate * passed, "far slower than its limit"
+        assert all(a < b for a, b in pairwise([there, *seen])), "it stood still meanwhile"
         assert len(suspended) > len(set(suspended)), "shows nothing: never suspended again"
         assert all(name.startswith(slow) for name in suspended)
         verbatim(link, "limit", slow, "--none")
