@@ -44,6 +44,9 @@ _SETTLED_S = 5.0
 """Executors register one by one: without a wanted number of lanes, the count must have stood still this
 long."""
 
+DAEMON = "verbatim_kafka.worker_daemon"
+"""The module that Spark's Python workers are forked from, by the name that a wheel's users import it by."""
+
 _CLASS_PATH = "spark.driver.extraClassPath"
 _LANES_KEY = "spark.verbatim.lanes"
 _JVM_FLAGS = (
@@ -75,7 +78,7 @@ _DEFAULTS = {
     "spark.sql.ui.retainedExecutions": "5",
     "spark.ui.showConsoleProgress": "false",
     "spark.python.worker.reuse": "true",
-    "spark.python.daemon.module": "verbatim_kafka.worker_daemon",
+    "spark.python.daemon.module": DAEMON,
     # Frames and fetched batches of a megabyte come and go: given back to the system each time, every page of
     # the next one faults again. Measured with 200 B records: 12 % of all CPU.
     "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(256 << 20),

@@ -19,6 +19,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException, Producer
 
+from common.spark.session import DAEMON
 from tests.support.brokers import Seen, read_all
 from verbatim.local.applications import descendants, processes
 from verbatim.local.processes import spawn
@@ -58,10 +59,10 @@ class Process:
         return found if self._mark is None else [*found, *sorted(set(with_variable(self._mark)) - set(found))]
 
     def workers(self) -> list[int]:
-        """The processes that move bytes: Spark's Python workers, children of the daemon that forks them, or a
-        light application's lanes."""
+        """The processes that move bytes: Spark's Python workers, children of the daemon of ours that forks
+        them, or a light application's lanes."""
         commands = {pid: command_of(pid) for pid in self.family()}
-        daemons = {pid for pid, command in commands.items() if "pyspark.daemon" in command}
+        daemons = {pid for pid, command in commands.items() if f"-m {DAEMON} " in command}
         lanes = [pid for pid, command in commands.items() if "rounds.light lane " in command]
         return [pid for pid in daemons if _parent(pid) in daemons] + lanes
 

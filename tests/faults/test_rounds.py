@@ -32,7 +32,7 @@ def test_faults_one_after_the_other_and_two_at_once_change_nothing_that_arrives(
     world: World, tmp_path: Path
 ) -> None:
     """Promise: whatever breaks, each record arrives once, in order, word for word, its mapping is exact, and
-    no transaction is left open."""
+    no transaction is left open. And lanes in Spark are found, to be killed."""
     player = Player(world, SEED, deck(), RECORDS, 1, tmp_path, patience=PATIENCE)
     try:
         result = player.play(
@@ -40,6 +40,7 @@ def test_faults_one_after_the_other_and_two_at_once_change_nothing_that_arrives(
             [
                 ["point/replicator-frame-acknowledged", "broker/kill-transaction-coordinator"],
                 ["net/commit-arrives-late"],
+                ["app/kill-replicator-worker"],
             ],
         )
     finally:
