@@ -22,7 +22,8 @@ ROUTED_VERSION = 2
 others for left out."""
 SPREAD_VERSION = 3
 """Of one whose records lie in other partitions than that of the source's number."""
-_VERSIONS = (VERSION, ROUTED_VERSION, SPREAD_VERSION)
+VERSIONS = (VERSION, ROUTED_VERSION, SPREAD_VERSION)
+"""That this release reads."""
 T = TypeVar("T")
 
 
@@ -138,7 +139,7 @@ def reached(value: bytes | None) -> tuple[PartitionId, int, int, int]:
 def _understood(value: bytes | None, take: Callable[[dict[str, Any]], T]) -> T:
     try:
         r = orjson.loads(value or b"")
-        if r["v"] not in _VERSIONS:
+        if r["v"] not in VERSIONS:
             raise StateError(f"mapping record of version {r['v']}: a newer release wrote it")
         return take(r)
     except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:

@@ -7,11 +7,13 @@ confluent-kafka; the JVM sees Arrow batches only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
+import numpy as np
 import orjson
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -23,6 +25,7 @@ from common.errors import KafkaTimeout, StateError
 from common.kafka.client.clients import Received
 from common.kafka.client.range_reader import records
 from common.kafka.wire import oauth_tokens
+from common.link import offset_mappings
 
 SCHEMA = (
     "mappings_partition int, mappings_offset bigint, timestamp timestamp, cluster string, topic string, "
@@ -33,6 +36,7 @@ SCHEMA = (
 """One row per mapping record; `timestamp` is the record's, `runs` is [source offset, destination offset,
 length] of what lies in the link's own destination. `records` counts what lies in other topics too."""
 
+_RUN = ("source", "destination", "length")
 ARROW_SCHEMA = pa.schema(
     [
         ("mappings_partition", pa.int32()),
@@ -51,12 +55,7 @@ ARROW_SCHEMA = pa.schema(
         ("duplicates", pa.int64()),
         ("lost", pa.int64()),
         ("pipeline", pa.int64()),
-        (
-            "runs",
-            pa.list_(
-                pa.struct([("source", pa.int64()), ("destination", pa.int64()), ("length", pa.int64())])
-            ),
-        ),
+        ("runs", pa.list_(pa.struct([(name, pa.int64()) for name in _RUN]))),
     ]
 )
 
@@ -64,7 +63,7 @@ CONFIG_OPTION = "client.secret"
 """Option with the consumer's properties as JSON. Its name matches Spark's redaction pattern, so plans hide
 the value."""
 
-_AS_THEY_ARE = ARROW_SCHEMA.names[ARROW_SCHEMA.names.index("cluster") : ARROW_SCHEMA.names.index("lost")]
+_AS_THEY_ARE = ARROW_SCHEMA.names[ARROW_SCHEMA.names.index("cluster") : ARROW_SCHEMA.names.index("runs")]
 """What a row takes from a mapping without change."""
 _BATCH_ROWS = 2_000
 
@@ -158,33 +157,33 @@ class MappingsReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Ranges)
         with closing(consumer(self.config)) as reader:
-            rows: list[dict[str, Any]] = []
-            for message in records(reader, self.topic, partition.ranges):
-                rows.append(row(message))
-                if len(rows) >= _BATCH_ROWS:
-                    yield pa.RecordBatch.from_pylist(rows, schema=ARROW_SCHEMA)
-                    rows = []
-            yield pa.RecordBatch.from_pylist(rows, schema=ARROW_SCHEMA)
+            messages = records(reader, self.topic, partition.ranges)
+            while some := list(islice(messages, _BATCH_ROWS)):
+                yield rows(some)
 
 
-def row(message: Received) -> dict[str, Any]:
-    """One mapping record as a dict of ARROW_SCHEMA. Raises StateError, with its place, for one that is not
+def rows(messages: Sequence[Received]) -> pa.RecordBatch:
+    """Mapping records as rows of ARROW_SCHEMA. Raises StateError, with its place, for one that is not
     understood."""
+    mappings = [_mapping(message) for message in messages]
+    runs = np.array([run for mapping in mappings for run in mapping.runs], np.int64).reshape(-1, 3)
+    ends = np.cumsum([0, *(len(mapping.runs) for mapping in mappings)], dtype=np.int32)
+    listed = pa.ListArray.from_arrays(
+        pa.array(ends), pa.StructArray.from_arrays([pa.array(column) for column in runs.T], _RUN)
+    )
+    columns: dict[str, Any] = {
+        "mappings_partition": [message.partition() for message in messages],
+        "mappings_offset": [message.offset() for message in messages],
+        "timestamp": [message.timestamp()[1] * 1000 for message in messages],
+        **{name: [getattr(mapping, name) for mapping in mappings] for name in _AS_THEY_ARE},
+        "runs": listed,
+    }
+    return pa.RecordBatch.from_pydict(columns, schema=ARROW_SCHEMA)
+
+
+def _mapping(message: Received) -> offset_mappings.Mapping:
     try:
-        value = orjson.loads(message.value() or b"null")
-        if value["v"] not in (1, 2):
-            raise ValueError(f"version {value['v']}")
-        return {
-            "mappings_partition": message.partition(),
-            "mappings_offset": message.offset(),
-            "timestamp": message.timestamp()[1] * 1000,
-            **{name: value[name] for name in _AS_THEY_ARE},
-            "lost": value.get("lost", 0),
-            "pipeline": value.get("pipeline", 0),
-            "runs": [{"source": s, "destination": d, "length": n} for s, d, n in value["runs"]],
-        }
-    except (ValueError, KeyError, TypeError) as error:
-        raise StateError(
-            f"{message.topic()}/{message.partition()}: the mapping at offset {message.offset()} is not understood "
-            f"({type(error).__name__}: {error}); was it written by a newer version?"
-        ) from error
+        return offset_mappings.decode(message.value())
+    except StateError as error:
+        place = f"{message.topic()}/{message.partition()}: the mapping at offset {message.offset()}"
+        raise StateError(f"{place} is not understood: {error}") from error

@@ -163,7 +163,11 @@ def test_a_fold_moves_rows_and_m_in_one_commit_and_history_keeps_every_run(
     mappings.write(mapping(0, 3), mapping(0, 0, partition=1))
     table.fold()
     before = version(table)
-    mappings.write(mapping(3, 5, runs=[[3, 103, 1], [4, 110, 1]]), mapping(5, 9, lost=2))
+    elsewhere: dict[str, Any] = {
+        "v": 3,
+        "routed": [{"topic": "copy.de", "runs": [[5, 0, 2]], "partition": 1}],
+    }
+    mappings.write(mapping(3, 5, runs=[[3, 103, 1], [4, 110, 1]]), mapping(5, 9, lost=2, **elsewhere))
     mappings.write(mapping(0, 7, partition=2, staging=70), to=1)
 
     result = table.fold()
@@ -426,7 +430,7 @@ def test_a_mappings_topic_that_ends_below_m_is_refused(table: StateTable, mappin
 def test_a_mapping_that_is_not_understood_stops_the_fold_and_is_named(
     table: StateTable, mappings: Mappings
 ) -> None:
-    mappings.write(mapping(0, 3), mapping(3, 4, v=3))
+    mappings.write(mapping(0, 3), mapping(3, 4, v=4))
     with pytest.raises(StateError, match=r"mapping at offset 1 is not understood"):
         table.fold(attempts=1)
     assert not table.load().exists
