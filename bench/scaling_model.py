@@ -41,10 +41,9 @@ FOLLOWER = 1.0
 
 IDLE = 0.01
 """Cores of a lane to which nothing comes: half of an idle link's (docs/operations/sizing.md, many links)."""
-FRAME_S = {"replicator": 0.25e-3, "source": 0.35e-3}
-"""CPU of a frame that is not full: of the replicator as docs/internals/tuning.md has it (a produce request),
-and of the source's brokers as `python -m bench.trickle --partitions 1000` showed it on 2026-11-27, with the
-producer's own request for the record in it."""
+FRAME_S = {"replicator": 0.16e-3, "source": 0.22e-3}
+"""CPU of a frame that is not full, of the replicator and of the source's brokers: `python -m bench.trickle
+--partitions 1000` on 2026-11-29, with the producer's own request for the record in the second."""
 TRANSACTION_S = {"deduplicator": 1.1e-3, "target": 1.9e-3}
 """CPU of a transaction with one partition: docs/internals/tuning.md; of the target's brokers, with the frame,
 by their half core at 1,000 records/s over four partitions (docs/operations/sizing.md, little traffic)."""
@@ -54,10 +53,10 @@ PARTITION_S = {"deduplicator": 0.23e-3, "target": 0.40e-3}
 TRANSACTION_TAKES_S, ELSEWHERE_S = 2.7e-3, 2.1e-3
 """How long a transaction with one partition takes, and what else a record waits for but turns
 (docs/internals/tuning.md, a record's milliseconds)."""
-PARTITION_TAKES_S = 8e-3
-"""By how much each further partition lengthens a transaction. With 125 partitions in each, records of
-`bench.trickle --partitions 1000` waited for 1.4 to 1.9 s in the middle, which takes turns of a second. That
-machine was busy otherwise: an upper bound."""
+PARTITION_TAKES_S = 2.6e-3
+"""By how much each further partition lengthens a transaction. `bench.trickle --partitions 100` and `1000` on
+2026-11-29: 100 transactions a second of one partition took 1.3 ms each, 540 of 1.7 partitions 3.1. The machine
+was busier then: an upper bound."""
 LEAST_TURN_S, MOST_TURN_S, BUSY_PER_S, MANY_TURN_S = 0.013, 0.025, 600.0, 0.1
 MANY, MANY_BYTES = 1000, 768 << 10
 """A replicator's lane: replicator/lane/batching_delay.py, replicator/lane/lane.py."""
@@ -72,7 +71,7 @@ STREAM_BYTES_S = 430e6
 """Of one partition, at least: shape 200B-1p, which CPU limited."""
 
 FOLD_S, FOLD_MAPPING_S, FOLD_COMMIT, FOLD_LOOK_S, FOLD_MAPPINGS, FOLD_EVERY_S = (
-    6.5, 0.18e-3, 200_000, 60.0, 100_000, 600.0,
+    2.0, 0.068e-3, 200_000, 60.0, 100_000, 600.0,
 )  # fmt: skip
 """CPU of a fold, and of each mapping in it (docs/internals/tuning.md, folds); mappings of a commit; how often
 it is looked whether one is due, and when one is (deduplicator/main.py)."""
