@@ -55,8 +55,8 @@ TRANSACTION_TAKES_S, ELSEWHERE_S = 2.7e-3, 2.1e-3
 (docs/internals/tuning.md, a record's milliseconds)."""
 PARTITION_TAKES_S = 2.6e-3
 """By how much each further partition lengthens a transaction. `bench.trickle --partitions 100` and `1000` on
-2026-11-29: 100 transactions a second of one partition took 1.3 ms each, 540 of 1.7 partitions 3.1. The machine
-was busier then: an upper bound."""
+2026-11-29: 100 transactions a second of one partition took 1.3 ms each, 540 of 1.7 partitions 3.1. The
+machine was busier then: an upper bound."""
 LEAST_TURN_S, MOST_TURN_S, BUSY_PER_S, MANY_TURN_S = 0.013, 0.025, 600.0, 0.1
 MANY, MANY_BYTES = 1000, 768 << 10
 """A replicator's lane: replicator/lane/batching_delay.py, replicator/lane/lane.py."""
