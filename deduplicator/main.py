@@ -98,7 +98,7 @@ class Deduplicator(Application):
         self.acls.settle(again=True)
         self._folded_at = -math.inf
         if not self.bounded:
-            self.folding = Folding(self.state, self._fold_due, self._folded)
+            self.folding = Folding(self.state, self._fold_due, self._folded, self._fold_failed)
 
     def _count(self, rows: list[Row]) -> None:
         super()._count(rows)
@@ -281,6 +281,7 @@ class Deduplicator(Application):
     def _folded(self, result: FoldResult) -> None:
         """The table is on disk: what it says is delivered need not stay in staging."""
         self._folded_at, self._folded_with = ports.monotonic(), self.health.work.counts
+        self.health.folds += 1
         try:
             control = self.control.refresh(Deadline(CALL_S))
             if control.deposed(self.name, self.term):
@@ -288,3 +289,6 @@ class Deduplicator(Application):
             trim(self.admin, self.settings.staging_topic, limits(result.staging, control), Deadline(CALL_S))
         except (KafkaException, VerbatimError) as error:
             log.warning("staging is not trimmed this time: %s", error)
+
+    def _fold_failed(self) -> None:
+        self.health.folds_failed += 1

@@ -56,6 +56,9 @@ class Health:
     """What was done since this instance started."""
     epochs: int = 0
     epochs_failed: int = 0
+    folds: int = 0
+    folds_failed: int = 0
+    """Of mappings into the state table."""
     link: str = ""
     source: str = ""
     target: str = ""

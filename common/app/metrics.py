@@ -142,6 +142,11 @@ class HealthCollector(Collector):
         if health.epochs or health.epochs_failed:
             yield self._counter("verbatim_epochs", "epochs that ended well", health.epochs)
             yield self._counter("verbatim_epochs_failed", "epochs that failed", health.epochs_failed)
+        if health.folds or health.folds_failed:
+            yield self._counter(
+                "verbatim_folds", "times that mappings were folded into the state table", health.folds
+            )
+            yield self._counter("verbatim_folds_failed", "folds that failed", health.folds_failed)
         if (seen := health.heartbeat) is not None:
             if seen.delay_s is not None:
                 yield self._gauge(

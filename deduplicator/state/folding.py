@@ -32,16 +32,21 @@ again."""
 class Folding:
     """A thread that folds when it is `due`, which it asks every LOOK_S, and tidies up now and then.
 
-    It needs one slot of Spark's, for seconds at a time. A fold that fails is logged, and made up for by the
-    next one.
+    It needs one slot of Spark's, for seconds at a time. A fold that fails is logged and told, and made up for
+    by the next one.
     """
 
     def __init__(
-        self, table: StateTable, due: Callable[[], bool], on_folded: Callable[[FoldResult], None]
+        self,
+        table: StateTable,
+        due: Callable[[], bool],
+        on_folded: Callable[[FoldResult], None],
+        on_failed: Callable[[], None],
     ) -> None:
         self._table = table
         self._due = due
         self._on_folded = on_folded
+        self._on_failed = on_failed
         self._tag = f"state-{uuid.uuid4().hex}"
         self._tidy_at = ports.monotonic() + TIDY_FIRST_S
         self._stop = threading.Event()
@@ -69,6 +74,7 @@ class Folding:
             except Exception as error:
                 if self._stop.is_set():
                     return
+                self._on_failed()
                 if isinstance(error, StateError):
                     log.warning("%s", error)
                 else:

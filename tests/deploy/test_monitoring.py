@@ -41,6 +41,8 @@ WELL = {
     f'verbatim_delay_seconds_bucket{{{DEDUPLICATOR},le="+Inf"}}': "0+6000x60",
     f"verbatim_transactions_aborted_total{{{DEDUPLICATOR}}}": "1x60",
     f"verbatim_epochs_failed_total{{{DEDUPLICATOR}}}": "2x60",
+    f"verbatim_folds_total{{{DEDUPLICATOR}}}": "0x9 1x9 2x9 3x9 4x9 5x10",
+    f"verbatim_folds_failed_total{{{DEDUPLICATOR}}}": "0+1x60",
     f"verbatim_heartbeat_timestamp_seconds{{{REPLICATOR}}}": "0+60x60",
     f"verbatim_source_throttle_seconds_total{{{REPLICATOR}}}": "0+6x60",
     f"verbatim_target_throttle_seconds_total{{{DEDUPLICATOR}}}": "3x60",
@@ -48,7 +50,7 @@ WELL = {
     f"verbatim_rounds_total{{{SCHEMAS}}}": "0+6x60",
     f"verbatim_schema_subjects_failed{{{SCHEMAS}}}": "0x60",
 }
-"""By the minute, of a link that is well: six thousand records."""
+"""By the minute, of a link that is well: six thousand records. Nine folds of ten fail: no alert yet."""
 FAULTS: dict[str, dict[str, str]] = {
     "VerbatimHalted": {f'verbatim_halted_partitions{{{DEDUPLICATOR},reason="missing"}}': "_x30 2x30"},
     "VerbatimNobodyLeads": {f"verbatim_leader{{{DEDUPLICATOR}}}": "1x30 0x30"},
@@ -62,6 +64,7 @@ FAULTS: dict[str, dict[str, str]] = {
     "VerbatimThrottled": {f"verbatim_target_throttle_seconds_total{{{DEDUPLICATOR}}}": "3x30 3+45x30"},
     "VerbatimTransactionsAbort": {f"verbatim_transactions_aborted_total{{{DEDUPLICATOR}}}": "1x30 1+1x30"},
     "VerbatimEpochsFail": {f"verbatim_epochs_failed_total{{{DEDUPLICATOR}}}": "2x45 3x15"},
+    "VerbatimFoldsFail": {f"verbatim_folds_total{{{DEDUPLICATOR}}}": "0x9 1x9 2x40"},
     "VerbatimRestarts": {f"verbatim_frames_total{{{DEDUPLICATOR}}}": "0+10x40 0+1x5 0+1x5 0+1x5 0+1x5"},
     "VerbatimHeartbeatsLate": {f"verbatim_heartbeat_timestamp_seconds{{{REPLICATOR}}}": "0+60x30 1800x30"},
     "VerbatimGroupsStandStill": {f"verbatim_rounds_total{{{OFFSETS}}}": "0+12x30 360x30"},
@@ -110,6 +113,7 @@ def test_dashboards_show_every_metric_of_the_copying() -> None:
         "verbatim_limit_records_per_second",
         "verbatim_heartbeat_timestamp_seconds",
         "verbatim_epochs_total",
+        "verbatim_folds_total",
         "verbatim_frames_total",
         "verbatim_mappings_total",
         "verbatim_metric_exports_total",

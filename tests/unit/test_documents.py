@@ -100,7 +100,7 @@ def test_every_reason_for_a_halt_has_a_runbook_and_every_runbook_a_reason() -> N
 
 def metrics() -> set[str]:
     """What is on /metrics of any instance, but of its process."""
-    health = Health("replicator", "leader", True, True, epochs=1)
+    health = Health("replicator", "leader", True, True, epochs=1, folds=1)
     health.groups, health.spark = {"g": GroupState(in_step_ms=1)}, Usage(1, 1, 1)
     health.exports["otlp"] = health.exports_failed["otlp"] = 1
     health.heartbeat, health.limits = Heartbeat(1.0, 1), {"*": Limit(1, 1)}

@@ -80,6 +80,14 @@ def test_what_held_the_lanes_back_is_told_in_seconds(health: Health) -> None:
     assert sample(health, "verbatim_target_throttle_seconds_total") == 0
 
 
+def test_folds_are_told_where_there_are_any_and_those_that_fail_from_the_first(health: Health) -> None:
+    names = ("verbatim_folds_total", "verbatim_folds_failed_total")
+    health.folds = health.folds_failed = 0
+    assert [sample(health, name) for name in names] == [None] * 2
+    health.folds_failed = 1
+    assert [sample(health, name) for name in names] == [0, 1]
+
+
 def test_what_spark_has_is_told_where_there_is_spark(health: Health) -> None:
     names = ("verbatim_spark_task_slots", "verbatim_spark_executors", "verbatim_spark_active_tasks")
     assert [sample(health, name) for name in names] == [None] * 3

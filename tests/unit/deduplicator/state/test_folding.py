@@ -55,8 +55,11 @@ def test_a_fold_is_due_after_so_much_of_staging_so_many_mappings_or_so_long(
     assert due(bytes=0, mappings=2 * FOLD_MAPPINGS)
     now += 1
     assert due(bytes=0, mappings=0)
+    application._fold_failed()
+    assert due(bytes=0, mappings=0)
     folded()
     assert not due(bytes=0, mappings=0)
+    assert (application.health.folds, application.health.folds_failed) == (2, 1)
 
 
 class Table:
