@@ -133,10 +133,7 @@ def test_a_rehearsal_whose_session_ends_says_nothing(
 
 
 def wait_for_failure(lanes: LaneJobs) -> None:
-    give_up = time.monotonic() + 60
-    while lanes.active:
-        assert time.monotonic() < give_up
-        time.sleep(0.05)
+    wait_until(lambda: not lanes.active, "the failure", 60)
 
 
 def test_each_epoch_runs_its_lanes_once_and_after_one_that_failed_there_are_others(
@@ -177,15 +174,11 @@ def test_lanes_that_do_not_end_are_ended_by_force(spark: SparkSession, tmp_path:
     began = tmp_path / "began"
     with contextlib.closing(LaneJobs(spark, "test", wait_to_be_ended, ended.append)) as lanes:
         lanes.submit([PLAN | {"began": str(began)}])
-        give_up = time.monotonic() + 60
-        while not (began.exists() and (pid := began.read_text())):
-            assert time.monotonic() < give_up
-            time.sleep(0.05)
+        pid = wait_until(lambda: began.exists() and began.read_text(), "the lane", 60)
         closed = time.monotonic()
-    assert time.monotonic() - closed < STOP_S
-    while Path(f"/proc/{pid}").exists():
-        assert time.monotonic() < closed + STOP_S, "the lane's process goes on"
-        time.sleep(0.05)
+    left = closed + STOP_S - time.monotonic()
+    assert left > 0
+    wait_until(lambda: not Path(f"/proc/{pid}").exists(), "the lane's process to end", left)
     assert lanes.active and not ended
     # Spark's listener counts tasks behind what happens.
     wait_until(lambda: usage(spark) == Usage(2, 1, 0), "no task to run")

@@ -513,16 +513,16 @@ def test_who_leads_folds_when_it_is_due_and_a_fold_that_fails_is_made_up_for(
     folder(table).mkdir(parents=True)
     Path(folder(table), "lost.parquet").touch()
     due, folded = threading.Event(), queue.Queue[FoldResult]()
-    failed: list[float] = []
-    with closing(Folding(table, due.is_set, folded.put, lambda: failed.append(time.monotonic()))):
+    failed = threading.Event()
+    with closing(Folding(table, due.is_set, folded.put, failed.set)):
         time.sleep(1.5)
-        assert not caplog.records and not failed, "it was not due"
+        assert not caplog.records and not failed.is_set(), "it was not due"
         due.set()
         give_up = time.monotonic() + 60
         while "no Delta log" not in caplog.text:
             assert time.monotonic() < give_up
             time.sleep(0.05)
-        assert folded.empty() and failed
+        assert folded.empty() and failed.is_set()
         shutil.rmtree(folder(table))
         mappings.write(mapping(1, 2))
         assert folded.get(timeout=60).commits == 1
@@ -555,14 +555,14 @@ def test_a_fold_that_is_under_way_is_broken_off_by_a_leader_that_stops(
         ).collect()
 
     monkeypatch.setattr(StateTable, "_append_history", for_long)
-    failed: list[float] = []
-    with closing(Folding(table, lambda: True, lambda _: None, lambda: failed.append(time.monotonic()))):
+    failed = threading.Event()
+    with closing(Folding(table, lambda: True, lambda _: None, failed.set)):
         assert began.wait(60)
         time.sleep(0.5)
         stopped = time.monotonic()
     assert time.monotonic() - stopped < folding.STOP_S
     monkeypatch.undo()
-    assert not table.load().exists and not caplog.records and not failed
+    assert not table.load().exists and not caplog.records and not failed.is_set()
     assert table.fold().commits == 1
 
 

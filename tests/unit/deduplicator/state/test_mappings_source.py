@@ -12,32 +12,15 @@ from common.errors import StateError
 from common.kafka.client.clients import Received
 from common.link import offset_mappings
 from deduplicator.state import mappings_source
+from tests.simulation.clients import Message
 
 GOLDEN = sorted((Path(__file__).parents[2] / "golden").glob("mappings*.jsonl"))
 
 
-class Message:
-    def __init__(self, offset: int, value: bytes | None) -> None:
-        self._offset, self._value = offset, value
-
-    def topic(self) -> str:
-        return "link.offset-mappings"
-
-    def partition(self) -> int:
-        return 1
-
-    def offset(self) -> int:
-        return self._offset
-
-    def timestamp(self) -> tuple[int, int]:
-        return 1, 1_700_000_000_123
-
-    def value(self) -> bytes | None:
-        return self._value
-
-
 def messages(*values: bytes | None) -> list[Received]:
-    return [cast("Received", Message(offset, value)) for offset, value in enumerate(values, 7)]
+    topic, stamp = "link.offset-mappings", 1_700_000_000_123
+    found = [Message(topic, 1, offset, value=value, stamp=stamp) for offset, value in enumerate(values, 7)]
+    return cast("list[Received]", found)
 
 
 def test_rows_say_what_the_mappings_of_every_version_say() -> None:
