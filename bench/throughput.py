@@ -3,12 +3,10 @@ on one shape."""
 
 from __future__ import annotations
 
-import mmap
-import os
 import time
 from typing import Any
 
-from bench import copiers
+from bench import copiers, page_cache
 from bench.clusters import Pair, Visible
 from bench.figures import steady
 from bench.load import Backlog, Shape
@@ -28,8 +26,6 @@ _WARM = 1.5
 """Copied before anything is counted, as a share of what is. Of 200 B MirrorMaker 2 copied 150,000 records/s
 in its first ten seconds and 300,000 from then on, as its JVM has compiled what it does."""
 _WARM_MOST = 3_000_000
-# Beyond what is written: what processes grow by.
-_OTHER_BYTES = 1 << 30
 BROKERS = ("source broker", "target broker")
 
 
@@ -64,7 +60,7 @@ def measure(pair: Pair, name: str, link: str, shape: Shape, warm: int = 0) -> di
                 backlog.warm()
                 _follow(copier, look, base + warm, _COPY_S)
                 time.sleep(_SETTLE_S)
-            have_memory(2 * shape.records * shape.size + _OTHER_BYTES)
+            page_cache.fill(pair.folder / "page-cache", page_cache.free_bytes())
             base = look()
             backlog.reveal()
             curve = [
@@ -99,19 +95,6 @@ def measure(pair: Pair, name: str, link: str, shape: Shape, warm: int = 0) -> di
         "steady_s": part.end_s - part.begin_s,
         "markers": curve[-1][1] - shape.records,
     }
-
-
-def have_memory(size: int) -> None:
-    """See that so much of this machine's free memory has been used before, or half of it.
-
-    A virtual machine that has given free memory back to its host gets it again page by page, as it is
-    touched: that took 7 us for 4 KiB, two thirds of what a record of 10 KB cost the target's broker, for the
-    page cache grows with all that it writes. On a machine on which brokers have run for a while, the page
-    cache has all the memory already.
-    """
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-    mmap.mmap(-1, min(size, free // 2), flags=private | mmap.MAP_POPULATE).close()
 
 
 def line(found: dict[str, Any]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 from array import array
 from collections import Counter
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench import cli, copiers, report, sitting, throughput, transforms, usage
+from bench import cli, copiers, report, sitting, transforms, usage
 from bench.clusters import Broker
 from bench.figures import longest_gap, percentile, spread, steady, time_of, value_at
 from bench.latency import SETTLE_S, judged
@@ -174,13 +173,6 @@ def test_microseconds_have_as_many_digits_as_say_something() -> None:
         "12.3",
         "1,234.5",
     ]
-
-
-def test_memory_in_hand_has_been_touched() -> None:
-    """All of it at the same time: so the process has had as much."""
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
-    throughput.have_memory(before + (32 << 20))
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10 >= before + (32 << 20)
 
 
 def _throughput(copier: str, records_per_s: float) -> dict[str, Any]:
