@@ -66,7 +66,7 @@ FRAME_BYTES, MUCH_BYTES, MUCH_S, TRANSACTION_BYTES = 400 << 10, 256 << 10, 0.1, 
 FRAMES_AT_ONCE = 0.25 / PARTITION_S["deduplicator"]
 """When a frame is full and when a transaction is, which has a quarter of a second for all that goes in, and
 how long one that has much waits for more (docs/internals/architecture.md, frames;
-deduplicator/lane/transaction.py)."""
+deduplicator/lane/transaction_linger.py)."""
 STREAM_BYTES_S = 430e6
 """Of one partition, at least: shape 200B-1p, which CPU limited."""
 

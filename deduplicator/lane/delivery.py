@@ -34,7 +34,8 @@ from deduplicator.lane.hanging import Unsettled, Watch, close_hanging, own_desti
 from deduplicator.lane.inbox import Inbox
 from deduplicator.lane.partition_state import StagingPartitionState
 from deduplicator.lane.recovery import Recovered, Snapshot, StalePlan, recover
-from deduplicator.lane.transaction import MAX_BATCH_BYTES, MUCH_BYTES, Again, Transaction, batch_within
+from deduplicator.lane.transaction import MAX_BATCH_BYTES, Again, Transaction, batch_within
+from deduplicator.lane.transaction_linger import MUCH_BYTES
 from deduplicator.lane.transactional_ids import TransactionalIds
 from deduplicator.lane.unavailable import Unavailable, Waiting
 from deduplicator.lane_plan import DeduplicatorPlan, StagingPartition

@@ -34,19 +34,12 @@ from deduplicator.lane.frame_trace import FrameTrace
 from deduplicator.lane.moved import Moved
 from deduplicator.lane.offset_runs import Run, placed, segments
 from deduplicator.lane.partition_state import StagingPartitionState
+from deduplicator.lane.transaction_linger import TransactionLinger
 from deduplicator.lane_plan import DeduplicatorPlan
 
 log = logging.getLogger(__name__)
 
-TRANSACTION_S = 0.25
-"""A transaction that still has input ends after so long."""
 TRANSACTION_BYTES = 16 << 20
-MUCH_BYTES = 256 << 10
-"""So much is worth a transaction's requests: where it waits, the next one begins at once."""
-MUCH_S, LINGER_S = 0.1, 0.03
-"""One that holds as much, where all that was there is in it, waits for more: for the one time in all, the
-other for each frame. The transactions of a delivery that is faster than what comes would be small ones
-otherwise, and each costs the brokers as much as megabytes of records."""
 TRANSACTION_RUNS = 20_000
 """Runs go into mapping records: on sparse sources each record is one."""
 PREDICTED_RUNS = 1000
@@ -151,6 +144,7 @@ class Transaction:
         self._fencing: FencingProducer | None = None
         self._producer: BatchProducer | None = None
         self._opened = 0.0
+        self._linger = TransactionLinger()
         self._position_sent = 0.0
         self._runs = 0
         self._last_mapping = -1
@@ -186,16 +180,14 @@ class Transaction:
 
     def full(self, now: float) -> bool:
         return (
-            now - self._opened >= TRANSACTION_S
+            self._linger.over(now - self._opened, self.bytes)
             or self.bytes >= TRANSACTION_BYTES
             or self._runs >= TRANSACTION_RUNS
         )
 
     def waits_s(self, now: float) -> float:
         """How long to wait for one more frame before it ends."""
-        if not self.open or self.bytes < MUCH_BYTES:
-            return 0.0
-        return max(0.0, min(LINGER_S, self._opened + MUCH_S - now))
+        return self._linger.waits_s(now - self._opened, self.bytes) if self.open else 0.0
 
     def written(self) -> set[PartitionName]:
         """The partitions, of destinations and of dead letters, that it has records for."""
@@ -306,7 +298,7 @@ class Transaction:
         a missing right is about the mappings."""
         assert self._producer is not None
         producer = self._producer
-        deadline = Deadline(CALL_S)
+        begun, deadline = ports.monotonic(), Deadline(CALL_S)
         if self.moved:
             predicted = self._predicted()
             if predicted is not None:
@@ -328,6 +320,7 @@ class Transaction:
             # Where its report is still on its way, what lies between is read again, which changes nothing.
             self.mappings_known = (max(self.mappings_known[0], self._last_mapping + 1), self.state.position)
             self._remember_ends()
+            self._linger.committed(ports.monotonic() - begun)
         _count(self.state, self.moved, self._stamps, ports.monotonic() - self._opened)
         if with_position:
             self.state.committed, self._position_sent = self.state.position, now

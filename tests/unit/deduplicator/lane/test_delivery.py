@@ -12,7 +12,7 @@ from deduplicator.lane.delivery import IDLE_S, LEAST_REST_S, LOOK_S, MOST_REST_S
 from deduplicator.lane.inbox import Inbox
 from deduplicator.lane.partition_state import StagingPartitionState
 from deduplicator.lane.recovery import Snapshot
-from deduplicator.lane.transaction import MUCH_BYTES
+from deduplicator.lane.transaction_linger import MUCH_BYTES
 
 
 @pytest.fixture

@@ -29,13 +29,11 @@ from deduplicator.lane.moved import Moved
 from deduplicator.lane.offset_runs import Run
 from deduplicator.lane.partition_state import StagingPartitionState
 from deduplicator.lane.transaction import (
-    LINGER_S,
-    MUCH_BYTES,
-    MUCH_S,
     PREDICTED_RUNS,
     Again,
     Transaction,
 )
+from deduplicator.lane.transaction_linger import LINGER_S, MUCH_BYTES, MUCH_S, QUEUED_TIMES
 from tests.support.strategies import rows_of
 from tests.unit.common.kafka.wire.test_chunks import whole
 
@@ -144,19 +142,31 @@ def runs(broker: Broker) -> list[list[list[int]]]:
     return [m.runs for m in broker.mappings]
 
 
-def test_what_holds_much_waits_for_more_for_a_while_and_what_holds_little_ends_at_once(
+def test_only_one_that_is_open_waits_for_more_and_the_longer_the_longer_commits_queue(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(ports, "monotonic", lambda: 0.0)
-    transaction, _ = begun(Broker())
-    transaction.bytes = MUCH_BYTES - 1
-    assert transaction.waits_s(0.0) == 0
+    now = 0.0
+    takes = [0.01, 0.04, 0.04]
+
+    class Slow(Broker):
+        def commit_transaction(self, timeout: float) -> None:
+            nonlocal now
+            now += takes.pop(0)
+            super().commit_transaction(timeout)
+
+    monkeypatch.setattr(ports, "monotonic", lambda: now)
+    transaction, _ = begun(Slow())
+    while takes:
+        transaction.bytes = MUCH_BYTES
+        assert transaction.waits_s(now) == LINGER_S
+        transaction.commit()
+        assert transaction.waits_s(now) == 0
+        under_way(transaction)
     transaction.bytes = MUCH_BYTES
-    assert transaction.waits_s(0.0) == LINGER_S
-    assert transaction.waits_s(MUCH_S - LINGER_S / 2) == pytest.approx(LINGER_S / 2)
-    assert transaction.waits_s(MUCH_S) == transaction.waits_s(MUCH_S + 1) == 0
-    transaction.open = False
-    assert transaction.waits_s(0.0) == 0
+    much_s = QUEUED_TIMES * 0.03
+    assert transaction.waits_s(now) == pytest.approx(LINGER_S * much_s / MUCH_S)
+    assert not transaction.full(now + much_s - 0.01)
+    assert transaction.full(now + much_s)
 
 
 def test_runs_are_foreseen_to_follow_each_other_from_the_end_of_the_last_transaction_on() -> None:
