@@ -154,9 +154,6 @@ def test_only_one_that_is_open_waits_for_more_and_the_longer_the_longer_commits_
             now += takes.pop(0)
             super().commit_transaction(timeout)
 
-        def send_offsets_to_transaction(self, *_: object) -> None:
-            pass
-
     monkeypatch.setattr(ports, "monotonic", lambda: now)
     transaction, _ = begun(Slow())
     transaction.moved = {}  # the quickest is of the position alone
