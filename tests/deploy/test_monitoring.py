@@ -130,6 +130,12 @@ def test_each_alert_has_a_runbook_and_each_runbook_an_alert() -> None:
     assert all(rule["labels"]["severity"] in ("warning", "critical") for rule in ALERTS.values())
 
 
+def test_each_alert_is_played_with_a_real_fault_or_is_said_not_to_be() -> None:
+    """By name: that test takes five minutes, and is not played with each change."""
+    played = (ROOT / "tests/faults/test_alerts.py").read_text()
+    assert [name for name in ALERTS if f'"{name}"' not in played] == []
+
+
 def test_what_is_applied_is_what_the_operator_and_grafana_look_for() -> None:
     documents = rendered("overlays/monitoring")
     assert sorted(d["kind"] for d in documents) == ["ConfigMap", "PodMonitor", "PrometheusRule"]
