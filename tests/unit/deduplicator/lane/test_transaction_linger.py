@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from deduplicator.lane.transaction_linger import (
+    ALONE_S,
     LINGER_S,
     MOST_MUCH_S,
     MUCH_BYTES,
@@ -37,10 +38,12 @@ def test_what_holds_much_waits_for_more_for_a_while_and_what_holds_little_ends_a
         ((0.3,), MUCH_S),  # nothing to compare it with
         ((0.005, 0.008, 0.008), MUCH_S),  # not queued for long
         ((0.2, 0.2, 0.205), MUCH_S),  # a long way, and no queue
-        ((0.005, 0.4), MUCH_S),  # one alone: a garbage collection
-        ((0.005, 0.4, 0.006), MUCH_S),
-        ((0.005, 0.4, 0.045), QUEUED_TIMES * 0.040),
-        ((0.005, 0.045, 0.4), QUEUED_TIMES * 0.040),
+        ((0.005, 0.1), MUCH_S),  # one alone: a garbage collection
+        ((0.005, 0.1, 0.006), MUCH_S),
+        ((0.005, 0.1, 0.045), QUEUED_TIMES * 0.040),
+        ((0.005, 0.045, 0.1), QUEUED_TIMES * 0.040),
+        ((0.005, 0.17), QUEUED_TIMES * (0.165 - ALONE_S)),  # longer than any
+        ((0.005, 0.5, 0.04), QUEUED_TIMES * 0.035),
         ((0.2, 0.26, 0.26), QUEUED_TIMES * 0.060),
         ((0.005, 0.5, 0.5), MOST_MUCH_S),
         ((0.005, 0.5, 0.5, 0.005), MUCH_S),  # the queue has gone
