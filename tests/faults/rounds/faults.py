@@ -134,6 +134,9 @@ def successor(application: str, scene: Scene) -> Said:
         where = inside if application == "deduplicator" else "frame-after"
         stopped = _stopped_at(scene, application, where)
         first = link.running[application]
+        if not wait_for(lambda: any(state_of(pid) == "T" for pid in first.family()), 2.0):
+            # What a fault before this one did cost it its lead, and the second's lane came by.
+            raise NotReached("the second instance leads already")
         with link.unwatched():
             first.pause()
             became_leader = wait_for(lambda: "leading as" in second.said(), 30)
