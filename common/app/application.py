@@ -189,6 +189,8 @@ class Application(Role):
             self.show_link()
             if self._look_at_file() or self.lanes_wanted != wanted:
                 replan_at = now
+            if not self.bounded and (why := self.counters.silence(self.term, self.epoch)) is not None:
+                jobs.give_up(why)
             rows = self._ended_rows()
             if (running := self.counters.sums(self.term, self.epoch)) is not None:
                 self.report.show_running(running)

@@ -28,6 +28,9 @@ on to all drivers of its link."""
 SILENT_S = 60.0
 """Lanes that run say something far more often: after so long without a word it is the client that has gone
 silent (common/kafka/client/stall_detector.py)."""
+HANGS_S, TALKS_S = 300.0, 20.0
+"""A lane that was heard, and is not for the first, while another one was within the second, hangs. The first
+is longer than any call of a lane's, and than a stage of the pipeline may well take for a batch."""
 
 
 class Counters:
@@ -63,6 +66,8 @@ class CounterTail:
         self._consumer = self._reader()
         self._heard = ports.monotonic()
         self.heard: Heard = {}
+        self._spoke: dict[tuple[str, int], tuple[int, int, float]] = {}
+        """Application and lane -> the term and epoch of its last word, and when it came."""
         self._warned = False
 
     def sums(self, term: int, epoch: int) -> Work | None:
@@ -72,6 +77,21 @@ class CounterTail:
         own = (word.said for (name, _), word in self.heard.items() if name == self._application)
         works = [said.work for said in own if (said.term, said.epoch) == (term, epoch)]
         return together(works) if works else None
+
+    def silence(self, term: int, epoch: int) -> str | None:
+        """Why this epoch's end would be waited for in vain: a lane of it hangs. By the own clock: lanes have
+        others. None where nobody is heard: that says nothing of one lane."""
+        now = ports.monotonic()
+        if not any(now - at <= TALKS_S for *_, at in self._spoke.values()):
+            return None
+        hang = [
+            lane
+            for (name, lane), (*of, at) in sorted(self._spoke.items())
+            if name == self._application and of == [term, epoch] and now - at > HANGS_S
+        ]
+        if not hang:
+            return None
+        return f"lane {hang[0]} has said nothing for {HANGS_S:.0f} s, though others have: it hangs"
 
     def listen(self) -> None:
         """Take in what has arrived, without waiting."""
@@ -88,6 +108,7 @@ class CounterTail:
             if error is None:
                 if (said := decode(message.key(), message.value())) is not None:
                     hear(self.heard, said, message.timestamp()[1])
+                    self._spoke[said.application, said.lane] = (said.term, said.epoch, now)
             elif error.code() in NO_RIGHTS and not self._warned:
                 self._warned = True
                 log.warning("what the lanes have done can't be read, and is not shown: %s", error.str())

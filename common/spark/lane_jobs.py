@@ -132,6 +132,11 @@ class LaneJobs:
         )
         self._job.start()
 
+    def give_up(self, why: str) -> None:
+        """Kill the lanes of the epoch that runs: it has failed, for this reason."""
+        self.close()
+        self._stopped, self._failure = False, why
+
     def close(self) -> None:
         """End the job; lanes that still run are killed, so end their epoch first."""
         self._stopped = True

@@ -8,6 +8,7 @@ import gc
 import json
 import os
 import queue
+import signal
 import socket
 import sys
 import time
@@ -182,6 +183,31 @@ def test_lanes_that_do_not_end_are_ended_by_force(spark: SparkSession, tmp_path:
     assert lanes.active and not ended
     # Spark's listener counts tasks behind what happens.
     wait_until(lambda: usage(spark) == Usage(2, 1, 0), "no task to run")
+
+
+def freeze(plan: Plan) -> Iterator[str]:
+    if "began" in plan:
+        Path(plan["began"]).write_text(str(os.getpid()))
+        os.kill(os.getpid(), signal.SIGSTOP)
+    yield "ended"
+
+
+def test_lanes_of_which_one_is_frozen_are_given_up_and_the_next_ones_run(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Promise: a process that answers nobody, not even SIGTERM, is killed with its epoch, which has failed
+    for the reason given, whatever Spark says of it; its place is free."""
+    ended: queue.SimpleQueue[list[Progress]] = queue.SimpleQueue()
+    began = tmp_path / "began"
+    with contextlib.closing(LaneJobs(spark, "test", freeze, ended.put)) as lanes:
+        lanes.submit([PLAN | {"began": str(began)}, PLAN])
+        pid = wait_until(lambda: began.exists() and began.read_text(), "the lane", 60)
+        lanes.give_up("lane 0 hangs")
+        assert not lanes.active and lanes.failure() == "lane 0 hangs"
+        wait_until(lambda: not Path(f"/proc/{pid}").exists(), "the lane's process to end", STOP_S)
+        lanes.submit([PLAN, PLAN])
+        assert len(ended.get(timeout=60)) == 2
+        assert lanes.active
 
 
 def test_what_spark_fails_to_tidy_up_as_it_stops_is_no_error_line(spark: SparkSession) -> None:

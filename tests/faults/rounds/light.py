@@ -62,6 +62,10 @@ class ProcessQuery:
         self._waiting = threading.Thread(target=self._wait, args=(list(self._lanes), rows), daemon=True)
         self._waiting.start()
 
+    def give_up(self, why: str) -> None:
+        self.stop()
+        self._closed, self._failure = False, why
+
     def stop(self) -> None:
         self._closed = True
         self._kill()

@@ -77,6 +77,8 @@ class FakeQuery:
     def fail(self, why: str) -> None:
         self.active, self.why = False, why
 
+    give_up = fail
+
     def close(self) -> None:
         self.active = False
 
@@ -102,7 +104,7 @@ class Driven(Application):
         self.link: Any = SimpleNamespace(source_reached=True, source_cluster="s", target_cluster="t")
         self.control: Any = FakeLog(self.said)
         self.leadership: Any = SimpleNamespace(poll=lambda _: True)
-        self.counters: Any = SimpleNamespace(sums=lambda *_: Work())
+        self.counters: Any = SimpleNamespace(sums=lambda *_: Work(), silence=lambda *_: None)
         self.report = WorkReport(self.health)
         self.term, self.epoch, self.lanes_wanted = -1, 0, 2
         self.planned = LANES
@@ -225,6 +227,26 @@ def test_after_a_failure_the_lanes_are_told_to_end_before_the_next_ones_begin() 
     assert driven._lead() == 0
     assert driven.said == ["leader", "epoch 1", "not told", "not told", "not told", "end-epoch 1", "epoch 2"]
     assert json.dumps(driven.report.totals.counts) == '{"records": 2}'
+
+
+def test_an_epoch_of_which_a_lane_hangs_is_given_up_and_another_begins() -> None:
+    """Promise: a process that is frozen takes its partitions along for minutes, and not the link for good:
+    nobody waits for its end. In a bounded run lanes that are done say nothing either."""
+
+    def script(query: FakeQuery, lanes: list[Plan]) -> None:
+        if driven.epochs() == 2:
+            driven.stopping.set()
+
+    driven = Driven(script, bounded=False)
+    driven.counters.silence = lambda _, epoch: "lane 1 hangs" if epoch == 1 else None
+    assert driven._lead() == 0
+    assert driven.said == ["leader", "epoch 1", "end-epoch 1", "epoch 2", "end-epoch 2"]
+    assert driven.failures == 1
+
+    bounded = Driven(ends)
+    bounded.counters.silence = lambda *_: "lane 1 hangs"
+    assert bounded._lead() == 0
+    assert (bounded.query.why, bounded.epochs()) == ("", 1)
 
 
 @pytest.mark.parametrize(("halted", "ended_after_s"), [(True, RETRY_S), (False, None)])

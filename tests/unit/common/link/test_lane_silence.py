@@ -1,0 +1,106 @@
+"""Which lane hangs: one that was heard, and is not any more, while others are."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import orjson
+import pytest
+
+from common import ports
+from common.link import lane_counters
+from common.link.lane_counters import HANGS_S, TALKS_S, CounterTail
+
+TERM, EPOCH = 3, 7
+SAID = f"lane 0 has said nothing for {HANGS_S:.0f} s, though others have: it hangs"
+
+
+class Words:
+    """A consumer of what lanes say."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Any] = []
+
+    def consume(self, *_: object) -> list[Any]:
+        given, self.waiting = self.waiting, []
+        return given
+
+    def say(self, application: str, lane: int, term: int = TERM, epoch: int = EPOCH) -> None:
+        key = orjson.dumps({"metrics": application, "lane": lane})
+        value = orjson.dumps({"term": term, "epoch": epoch})
+        self.waiting.append(
+            SimpleNamespace(
+                error=lambda: None, key=lambda: key, value=lambda: value, timestamp=lambda: (0, 1)
+            )
+        )
+
+
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    at = [1000.0]
+    monkeypatch.setattr(ports, "monotonic", lambda: at[0])
+    return at
+
+
+@pytest.fixture
+def words(monkeypatch: pytest.MonkeyPatch) -> Words:
+    made = Words()
+    monkeypatch.setattr(lane_counters.CounterTail, "_reader", lambda _: made)
+    return made
+
+
+def heard(words: Words) -> CounterTail:
+    tail = CounterTail("replicator", "positions", {})
+    for lane in (0, 1):
+        words.say("replicator", lane)
+    tail.listen()
+    return tail
+
+
+def test_a_lane_that_is_not_heard_any_more_hangs_if_another_is(now: list[float], words: Words) -> None:
+    tail = heard(words)
+    for _ in range(int(HANGS_S / 10)):
+        now[0] += 10
+        words.say("replicator", 1)
+        tail.listen()
+        assert tail.silence(TERM, EPOCH) is None
+    now[0] += 1
+    assert tail.silence(TERM, EPOCH) == SAID
+    assert tail.silence(TERM, EPOCH + 1) is None
+    assert tail.silence(TERM + 1, EPOCH) is None
+    words.say("replicator", 0)
+    tail.listen()
+    assert tail.silence(TERM, EPOCH) is None
+
+
+def test_one_alone_hangs_if_the_other_application_is_heard(now: list[float], words: Words) -> None:
+    """The lanes of one that were told to end say nothing while they wait for each other."""
+    tail = heard(words)
+    now[0] += HANGS_S + 1
+    words.say("deduplicator", 0)
+    tail.listen()
+    assert tail.silence(TERM, EPOCH) == SAID
+
+
+def test_where_nobody_is_heard_it_is_not_the_lanes(now: list[float], words: Words) -> None:
+    """Promise: a positions topic that can't be read or written, or a driver that slept, ends no lane."""
+    tail = heard(words)
+    now[0] += HANGS_S + 1
+    assert tail.silence(TERM, EPOCH) is None
+    words.say("deduplicator", 0)
+    tail.listen()
+    now[0] += TALKS_S + 1
+    assert tail.silence(TERM, EPOCH) is None
+
+
+def test_a_lane_that_was_not_heard_in_this_epoch_may_not_have_begun(now: list[float], words: Words) -> None:
+    tail = CounterTail("replicator", "positions", {})
+    words.say("replicator", 0, epoch=EPOCH - 1)
+    words.say("replicator", 5, epoch=EPOCH - 1)
+    tail.listen()
+    now[0] += HANGS_S + 1
+    words.say("replicator", 1)
+    tail.listen()
+    assert tail.silence(TERM, EPOCH) is None
+    assert tail.silence(TERM, EPOCH - 1) is not None
