@@ -43,11 +43,15 @@ from tests.faults.rounds.proxy import (
 from tests.faults.rounds.scene import REACH_S, SESSION_S, NotReached, Said, Scene, state_of
 from tests.faults.rounds.world import (
     APPLICATIONS,
+    HANGS_S,
     NODES,
     OFFSETS,
     TRANSACTION_MS,
 )
 from tests.support.brokers import create_topic
+
+HANGS = "though others have: it hangs"
+"""What a driver says of a lane that it ends for that."""
 
 # Applications
 
@@ -73,6 +77,23 @@ def kill_worker(application: str, scene: Scene) -> Said:
     os.kill(pid, signal.SIGKILL)
     if not wait_for(lambda: state_of(pid) in ("", "Z"), 5):
         raise NotReached("it did not die")
+    return {"pid": pid}
+
+
+def freeze_worker(application: str, scene: Scene) -> Said:
+    """SIGSTOP of a Python worker, which nobody wakes: its driver is to kill it and all of its epoch."""
+    process = _with_workers(scene, application)
+    pid = scene.random.choice(process.workers())
+    before = process.said().count(HANGS)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        if not wait_for(lambda: process.said().count(HANGS) > before, HANGS_S + REACH_S):
+            raise NotReached("nobody noticed it")
+        if not wait_for(lambda: state_of(pid) in ("", "Z"), 15):
+            raise NotReached("it was not killed")
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
     return {"pid": pid}
 
 
@@ -511,6 +532,7 @@ def _all(long: bool) -> dict[str, Fault]:
         found[f"app/kill-{application}"] = partial(kill_application, application, True)
         found[f"app/kill-{application}-driver"] = partial(kill_application, application, False)
         found[f"app/kill-{application}-worker"] = partial(kill_worker, application)
+        found[f"app/freeze-{application}-worker"] = partial(freeze_worker, application)
         found[f"app/pause-{application}"] = partial(pause_application, application, 1.0, SESSION_S - 1.5)
         found[f"app/pause-{application}-past-session"] = partial(
             pause_application, application, SESSION_S + 1.5, 14.0

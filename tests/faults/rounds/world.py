@@ -42,6 +42,9 @@ COORDINATOR_PARTITIONS = 4
 """Of __consumer_offsets and __transaction_state, as verbatim.local.kafka_cluster makes them."""
 TRANSACTION_MS = 10_000
 """The deliveries' transaction time-out in a round: a pause can outlast it without taking a minute."""
+HANGS_S = 30.0
+"""After so long without a word a lane is taken for one that hangs; no fault that is over by itself keeps one
+alone from speaking for as long."""
 FETCH_KIB = 16
 """What a partition is asked for at first: then fetches grow with what there is in a round, too."""
 STATE_MB = 48
@@ -264,6 +267,7 @@ class Link:
         variables |= {
             "VERBATIM_FAULTS": str(self.points(application)),
             "VERBATIM_FOLD_S": "10",
+            "VERBATIM_HANGS_S": str(HANGS_S),
             "VERBATIM_FETCH_KIB": str(FETCH_KIB),
             "VERBATIM_TRANSACTION_MS": str(TRANSACTION_MS),
         }

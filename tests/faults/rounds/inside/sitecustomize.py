@@ -9,6 +9,7 @@ Variables:
                              `<id>.fired`
     VERBATIM_BREAK           name of a breakage: proves that a round notices what it is there to notice
     VERBATIM_FOLD_S          seconds between two folds of the state table
+    VERBATIM_HANGS_S         seconds after which a lane that says nothing is taken for one that hangs
     VERBATIM_FETCH_KIB       what a partition is asked for at first: a round's records are few, and what is
                              asked for grows all the same
     VERBATIM_TRANSACTION_MS  the deliveries' transaction time-out, so that a pause can outlast it
@@ -181,6 +182,12 @@ def _often(module: ModuleType) -> None:
         _replace(module, "LOOK_S", lambda _: float(interval))
 
 
+def _hang_soon(module: ModuleType) -> None:
+    seconds = os.environ.get("VERBATIM_HANGS_S")
+    if seconds:
+        _replace(module, "HANGS_S", lambda _: float(seconds))
+
+
 def _small_fetches(module: ModuleType) -> None:
     kib = os.environ.get("VERBATIM_FETCH_KIB")
     if kib:
@@ -262,6 +269,7 @@ POINTS: dict[str, Callable[[ModuleType], None]] = {
     "common.kafka.wire.batch_producer": _batch_producers,
     "common.kafka.wire.batch_runs": _small_runs,
     "common.kafka.wire.fetch_limits": _small_fetches,
+    "common.link.lane_counters": _hang_soon,
     "common.ports": _producers,
     "common.spark.lane_jobs": _lanes,
     "deduplicator.main": _folding,
