@@ -2,8 +2,8 @@
 
 Each costs the brokers as much as megabytes of records, however little it holds. Where these are busy, or
 this machine is, as with fifty links at once, its requests queue with the others', and a commit takes longer
-than the quickest one took. By as much a transaction that holds much lasts longer, so that there are fewer,
-and the queue gets shorter. A long way to the cluster does not count: the quickest one went it, too.
+than the quickest one took. In that measure a transaction that holds much lasts longer, so that there are
+fewer, and the queue gets shorter. A long way to the cluster does not count: the quickest one went it, too.
 """
 
 from __future__ import annotations
@@ -22,14 +22,13 @@ MOST_MUCH_S, QUEUED_TIMES = 1.0, 10
 """Either is longer, in the same measure, where commits queue: so many times as long as they do, up to the
 first. Fifty links on two cores with both clusters, whose commits took 0.1 to 0.4 s and not 0.01, copied 1.5
 to 2.3 million records/s of 200 B so, and 0.5 and 0.6 million otherwise."""
-
 ALONE_S = 0.1
 """What one commit alone is longer by may be a broker's garbage collection, and be over. They take less than
 that."""
 
 
 class TransactionLinger:
-    """Of one producer's transactions."""
+    """Of a staging partition's transactions, as long as a lane owns it."""
 
     def __init__(self) -> None:
         self.much_s = MUCH_S
