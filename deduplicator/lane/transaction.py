@@ -320,10 +320,8 @@ class Transaction:
             # Where its report is still on its way, what lies between is read again, which changes nothing.
             self.mappings_known = (max(self.mappings_known[0], self._last_mapping + 1), self.state.position)
             self._remember_ends()
-        over = ports.monotonic()
-        # Of a position alone, too: while nothing comes, commits are the quickest.
-        self._linger.committed(over - begun)
-        _count(self.state, self.moved, self._stamps, over - self._opened)
+        self._linger.committed(ports.monotonic() - begun)
+        _count(self.state, self.moved, self._stamps, ports.monotonic() - self._opened)
         if with_position:
             self.state.committed, self._position_sent = self.state.position, now
         self.moved, self._alone = {}, set()
