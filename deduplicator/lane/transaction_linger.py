@@ -37,8 +37,8 @@ class TransactionLinger:
         self._took_s = 0.0
 
     def committed(self, took_s: float) -> None:
-        """A commit took so long, with what it had to wait for before. One of a position alone counts, too: while
-        nothing comes, these are the quickest."""
+        """A commit took so long, with what it had to wait for before. One of a position alone counts, too:
+        while nothing comes, these are the quickest."""
         self._quickest_s = min(self._quickest_s, took_s)
         usual, self._took_s = max(min(took_s, self._took_s), took_s - ALONE_S), took_s
         self.much_s = min(MOST_MUCH_S, max(MUCH_S, QUEUED_TIMES * (usual - self._quickest_s)))
