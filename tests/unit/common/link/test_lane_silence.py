@@ -1,4 +1,5 @@
-"""Which lane hangs: one that was heard, and is not any more, while others are."""
+"""Which lane hangs: one that was heard, and is not any more, while others are; and what they say that may not
+be read."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ from typing import Any
 
 import orjson
 import pytest
+from confluent_kafka import KafkaError
 
 from common import ports
 from common.link import lane_counters
@@ -104,3 +106,15 @@ def test_a_lane_that_was_not_heard_in_this_epoch_may_not_have_begun(now: list[fl
     tail.listen()
     assert tail.silence(TERM, EPOCH) is None
     assert tail.silence(TERM, EPOCH - 1) is not None
+
+
+def test_words_that_may_not_be_read_are_told_of_once(
+    now: list[float], words: Words, caplog: pytest.LogCaptureFixture
+) -> None:
+    denied = KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED)
+    tail = CounterTail("replicator", "positions", {})
+    for _ in range(2):
+        words.waiting = [SimpleNamespace(error=lambda: denied)]
+        tail.listen()
+    (line,) = [r.getMessage() for r in caplog.records if r.name == lane_counters.__name__]
+    assert line.startswith("what the lanes have done can't be read, and is not shown: ")
