@@ -7,6 +7,7 @@ Spark tells what a task did when it ends, which here is after minutes.
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable
 from typing import Any, Protocol
 
@@ -16,7 +17,7 @@ from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
 from common import ports
 from common.kafka.client import clients
 from common.kafka.errors import NO_RIGHTS
-from common.link.lane_words import Heard, decode, hear
+from common.link.lane_words import Heard, Said, decode, hear
 from common.link.lane_work import Work, together
 from common.partitions import PartitionName
 
@@ -66,32 +67,32 @@ class CounterTail:
         self._consumer = self._reader()
         self._heard = ports.monotonic()
         self.heard: Heard = {}
-        self._spoke: dict[tuple[str, int], tuple[int, int, float]] = {}
-        """Application and lane -> the term and epoch of its last word, and when it came."""
+        self._heard_at: dict[tuple[str, int], float] = {}
+        """When the last word of each in `heard` came, by the own clock: lanes have others."""
         self._warned = False
 
     def sums(self, term: int, epoch: int) -> Work | None:
         """Take in what has arrived; what this application has done in this epoch so far, None where no lane
         has said anything."""
         self.listen()
-        own = (word.said for (name, _), word in self.heard.items() if name == self._application)
-        works = [said.work for said in own if (said.term, said.epoch) == (term, epoch)]
+        works = [said.work for said in self._own(term, epoch)]
         return together(works) if works else None
 
     def silence(self, term: int, epoch: int) -> str | None:
-        """Why this epoch's end would be waited for in vain: a lane of it hangs. By the own clock: lanes have
-        others. None where nobody is heard: that says nothing of one lane."""
+        """Why this epoch's end would be waited for in vain: a lane of it hangs. None where nobody is heard:
+        that says nothing of one lane."""
         now = ports.monotonic()
-        if not any(now - at <= TALKS_S for *_, at in self._spoke.values()):
+        if now - max(self._heard_at.values(), default=-math.inf) > TALKS_S:
             return None
-        hang = [
-            lane
-            for (name, lane), (*of, at) in sorted(self._spoke.items())
-            if name == self._application and of == [term, epoch] and now - at > HANGS_S
-        ]
-        if not hang:
-            return None
-        return f"lane {hang[0]} has said nothing for {HANGS_S:.0f} s, though others have: it hangs"
+        for said in self._own(term, epoch):
+            if now - self._heard_at[said.application, said.lane] > HANGS_S:
+                return f"lane {said.lane} has said nothing for {HANGS_S:.0f} s, though others have: it hangs"
+        return None
+
+    def _own(self, term: int, epoch: int) -> list[Said]:
+        """What this application's lanes of an epoch have said last."""
+        own = (word.said for (name, _), word in self.heard.items() if name == self._application)
+        return [said for said in own if (said.term, said.epoch) == (term, epoch)]
 
     def listen(self) -> None:
         """Take in what has arrived, without waiting."""
@@ -108,12 +109,14 @@ class CounterTail:
             if error is None:
                 if (said := decode(message.key(), message.value())) is not None:
                     hear(self.heard, said, message.timestamp()[1])
-                    self._spoke[said.application, said.lane] = (said.term, said.epoch, now)
+                    self._heard_at[said.application, said.lane] = now
             elif error.code() in NO_RIGHTS and not self._warned:
                 self._warned = True
                 log.warning("what the lanes have done can't be read, and is not shown: %s", error.str())
 
     def close(self) -> None:
+        """Take in what came before, too."""
+        self.listen()
         self._consumer.close()
 
     def _reader(self) -> Consumer:

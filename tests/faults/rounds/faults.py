@@ -155,7 +155,7 @@ def successor(application: str, scene: Scene) -> Said:
         where = inside if application == "deduplicator" else "frame-after"
         stopped = _stopped_at(scene, application, where)
         first = link.running[application]
-        if not wait_for(lambda: any(state_of(pid) == "T" for pid in first.family()), 2.0):
+        if not wait_for(lambda: bool(_stopped_of(first)), 2.0):
             # What a fault before this one did cost it its lead, and the second's lane came by.
             raise NotReached("the second instance leads already")
         with link.unwatched():
@@ -186,6 +186,10 @@ def _terminated(process: Process) -> int | None:
     with contextlib.suppress(Exception):
         return process.terminate(20)
     return None
+
+
+def _stopped_of(process: Process) -> list[int]:
+    return [pid for pid in process.family() if state_of(pid) == "T"]
 
 
 def _stopped_at(scene: Scene, application: str, point: str) -> str:
@@ -265,7 +269,7 @@ def outlast_transaction(scene: Scene) -> Said:
         if not wait_for(armed.fired, REACH_S):
             raise NotReached("nobody came by mapping-after")
         process = scene.link.running["deduplicator"]
-        stopped = [pid for pid in process.family() if state_of(pid) == "T"]
+        stopped = _stopped_of(process)
         time.sleep(pause)
         for pid in stopped:
             os.kill(pid, signal.SIGCONT)
