@@ -57,6 +57,7 @@ OTHER_SHAPES = (
     Shape(1000, 1_000_000, fill="json"),
     # Of which each topic may be a link of its own.
     Shape(200, 3_000_000, partitions=1, topics=50),
+    Shape(200, 12_000_000, partitions=1, topics=50, long=True),
 )
 """Measured by name only, with the same two."""
 

@@ -45,7 +45,7 @@ from replicator.lane.partition_copy import CutFrame, Loop, PartitionCopy, Status
 from replicator.lane.resend_requests import ResendRequests, no_longer_there
 from replicator.lane.schema_ids import SchemaIds
 from replicator.lane.source_reader import Source
-from replicator.lane.staging_writer import Writer, WriterFailed
+from replicator.lane.staging_writer import HELD_S, Writer, WriterFailed
 from replicator.lane.throttle import Throttle
 from replicator.lane.through_flow import StageFailed
 from replicator.lane.topic_id_check import TopicIdCheck
@@ -252,7 +252,7 @@ class Lane:
             ports.sleep(left)
             return ANSWER_TIMES * self.source.answer_s()
         if self.writer.holds():
-            self.writer.poll(ANSWER_S)
+            self.writer.poll(HELD_S)
             return 0.0
         return POLL_S if self.bounded or self.uncut or self.writer.awaits() else IDLE_POLL_S
 

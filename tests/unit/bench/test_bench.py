@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from array import array
@@ -327,6 +328,25 @@ def test_a_watch_that_could_not_see_is_no_figure_but_an_error(
     monkeypatch.setattr(usage, "processes", blind)
     with pytest.raises(RuntimeError, match="no processes"), Watch({}, tmp_path):
         pass
+
+
+def test_a_watch_looks_less_often_where_a_look_takes_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the memory, which takes longest, it looks seldom as it is."""
+    spent = itertools.count(0.0, 0.04)
+    monkeypatch.setattr(usage, "time", SimpleNamespace(thread_time=lambda: next(spent)))
+    waited: list[float] = []
+
+    def wait(timeout_s: float) -> bool:
+        waited.append(timeout_s)
+        return len(waited) == 3
+
+    watch = Watch({}, tmp_path)
+    watch._end = cast(Any, SimpleNamespace(wait=wait, set=lambda: None))
+    with watch:
+        pass
+    assert waited == [0.25, 0.25, pytest.approx(0.04 / 0.05)]
 
 
 def test_a_report_replaces_only_what_is_between_its_markers(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from replicator.lane.halts import Halts
 from replicator.lane.lane import ANSWER_S, ANSWER_TIMES, IDLE_POLL_S, POLL_S, Lane
 from replicator.lane.partition_copy import CutFrame, Status
 from replicator.lane.source_reader import Source
+from replicator.lane.staging_writer import HELD_S
 from replicator.lane.topic_id_check import DESCRIBED_PARTITION_S, TopicIdCheck
 from replicator.lane.unreadable import Unreadable
 
@@ -152,6 +153,16 @@ def test_more_that_was_asked_for_already_is_waited_for_and_nothing_is_slept_over
     lane.uncut, lane.rest, lane.many, lane.held_back, lane.flows = {}, BatchingDelay(), many, False, True
     lane.rest.until = 7.25
     assert (lane._wait(), slept) == (waits_s, [])
+
+
+def test_frames_that_are_held_are_waited_for_and_not_looked_at_all_the_time() -> None:
+    """`poll` returns as soon as one that they wait for has arrived."""
+    waited: list[float] = []
+    lane = cast(Any, object.__new__(Lane))
+    lane.topic_id_check = TopicIdCheck(cast(Source, SimpleNamespace(by_id=lambda: True)), lambda cut: None)
+    lane.writer = SimpleNamespace(holds=lambda: True, poll=waited.append)
+    lane.uncut, lane.rest, lane.many, lane.held_back, lane.flows = {}, BatchingDelay(), False, False, False
+    assert (lane._wait(), waited) == (0.0, [HELD_S])
 
 
 class Sick:
