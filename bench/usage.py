@@ -19,7 +19,7 @@ from verbatim.local.applications import descendants, processes
 _TICKS = os.sysconf("SC_CLK_TCK")
 _CPU_EVERY_S = 0.25
 # Less often where a look takes more than this share of a CPU: at fifty links' hundred processes, four times a
-# second, it took a fifth of one.
+# second, the bench took a tenth to a fifth of one, mostly by that.
 _LOOKING = 0.05
 _SEGMENTS_EVERY = 4
 # Asking for the shared memory of a big JVM keeps the kernel busy, and the JVM's page faults waiting: five

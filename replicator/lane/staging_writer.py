@@ -50,8 +50,8 @@ may not go, its thread polls without a pause and takes a core for it: so what wo
 here."""
 HELD_BYTES = 32 << 20
 HELD_S = 0.05
-"""How long to wait for an acknowledgement, and with it for room, before looking round. Fifty lanes that
-looked round a hundred times a second took a third of two cores, on which what they waited for came later."""
+"""How long to wait for an acknowledgement, and with it for room, before looking round. Fifty lanes that did
+so a hundred times a second took up to three tenths of two cores, and what they waited for came later."""
 UNACKNOWLEDGED_S = 60.0
 """An idempotent producer of librdkafka's may cease to send to a partition after its leader has changed, and
 says nothing: broker and client disagree about what comes next, and the client waits for answers that never
