@@ -75,9 +75,13 @@ enough."""
 LATENCY_COPIERS = (copiers.VERBATIM, "mm2-latency")
 RATES = (100, 1_000, 5_000, 20_000)
 WARM_UP = Shape(1000, 1_000_000)
-WARMING = (copiers.FLOOR, *(copiers.VERBATIM, "mm2-throughput") * 2)
-"""Who copies it before anything is counted. The floor alone does not warm the brokers up: what goes in
+WARMING = (copiers.VERBATIM, "mm2-throughput")
+"""Who copies it, in turn, before anything is counted. The floor alone does not warm the brokers up: what goes in
 transactions cost them 8 us a record of 1 KB the first time and 4 to 5 the third."""
+WARM_CORES, WARM_TURNS = 0.05, 10
+"""Brokers are warm when their JVMs' compilers take less than this in each copy of a turn; in as many turns at most.
+A broker that has run for days compiles nothing. These took up to half a core in the first two copies, which was a
+fifth of what two cores had for a copier, and went on for four; who copies faster lost more by that."""
 
 
 @dataclass(frozen=True)
@@ -119,10 +123,15 @@ class Sitting:
         return f"bench{next(self._links)}"
 
     def warm_up(self) -> None:
-        """Rounds that are not counted: the brokers' JVMs compile what they are going to do."""
-        for name in WARMING:
-            found = throughput.measure(self.pair, name, self.link(), WARM_UP)
-            self.say(f"warm-up, not counted: {throughput.line(found)}")
+        """Turns that are not counted, until the brokers' JVMs have compiled what they are going to do."""
+        for _ in range(WARM_TURNS):
+            compiling = 0.0
+            for name in WARMING:
+                found = throughput.measure(self.pair, name, self.link(), WARM_UP)
+                self.say(f"warm-up, not counted: {throughput.line(found)}")
+                compiling = max(compiling, found["brokers_compiling_cores"])
+            if compiling < WARM_CORES:
+                return
 
     def throughput(self, repetitions: int) -> None:
         """Every shape, its copiers in alternation."""

@@ -10,7 +10,7 @@ from bench import copiers, page_cache
 from bench.clusters import Pair, Visible
 from bench.figures import steady
 from bench.load import Backlog, Shape
-from bench.usage import Watch
+from bench.usage import Watch, compiled_s, compilers
 from common.errors import VerbatimError
 
 _SAMPLE_S = 0.1
@@ -62,10 +62,13 @@ def measure(pair: Pair, name: str, link: str, shape: Shape, warm: int = 0) -> di
                 time.sleep(_SETTLE_S)
             page_cache.fill(pair.folder / "page-cache", page_cache.free_bytes())
             base = look()
+            compiled = [compilers(broker.pid) for broker in (pair.source, pair.target)]
+            revealed = time.monotonic()
             backlog.reveal()
             curve = [
                 (at, visible - base) for at, visible in _follow(copier, look, base + shape.records, _COPY_S)
             ]
+            compiling_s = sum(map(compiled_s, compiled, map(compilers, (pair.source.pid, pair.target.pid))))
         pids = copier.pids()
     made = pair.target.topics()
     written = {topic: size for topic, size in watch.written().items() if topic in made}
@@ -86,6 +89,7 @@ def measure(pair: Pair, name: str, link: str, shape: Shape, warm: int = 0) -> di
         "cpu_us_per_record": sum(costs[who] for who in pids),
         "broker_cpu_us_per_record": sum(costs[who] for who in BROKERS),
         "cpu_us_per_record_by_process": costs,
+        "brokers_compiling_cores": compiling_s / (curve[-1][0] - revealed),
         "peak_bytes": sum(watch.peak_bytes[who] for who in pids),
         "peak_bytes_by_process": {who: watch.peak_bytes[who] for who in pids},
         "written_bytes": sum(written.values()),
@@ -101,7 +105,7 @@ def line(found: dict[str, Any]) -> str:
     """A result for whoever watches."""
     return (
         f"{found['shape']:<16} {found['copier']:<15} {found['records_per_s']:>9,.0f} records/s {found['cpu_us_per_record']:7.2f} us CPU"
-        f" per record (brokers {found['broker_cpu_us_per_record']:.2f}), steady for {found['steady_s']:.1f} s, started in"
+        f" per record (brokers {found['broker_cpu_us_per_record']:.2f}, compiling {found['brokers_compiling_cores']:.2f} cores), steady for {found['steady_s']:.1f} s, started in"
         f" {found['started_s']:.1f} s, {found['peak_bytes'] >> 20} MiB, {found['written_bytes'] / found['written_records']:.0f} B written a record"
     )
 

@@ -25,6 +25,7 @@ _SEGMENTS_EVERY = 4
 # Asking for the shared memory of a big JVM keeps the kernel busy, and the JVM's page faults waiting: five
 # times a second took a fifth of a core.
 _MEMORY_EVERY = 20
+_COMPILERS = ("C1 Compiler", "C2 Compiler")
 
 
 class Watch:
@@ -113,8 +114,28 @@ class Watch:
 
 def cpu_seconds(pid: int) -> float:
     """User and system time of a process, without its children's. Raises OSError when it has gone."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return _seconds(Path(f"/proc/{pid}/stat").read_text())
+
+
+def _seconds(stat: str) -> float:
+    fields = stat.rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def compilers(pid: int) -> dict[str, float]:
+    """CPU seconds of those threads of a JVM that compile, by thread; they come and go."""
+    found: dict[str, float] = {}
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(OSError):
+            stat = (thread / "stat").read_text()
+            if stat.partition("(")[2].startswith(_COMPILERS):
+                found[thread.name] = _seconds(stat)
+    return found
+
+
+def compiled_s(before: Mapping[str, float], after: Mapping[str, float]) -> float:
+    """What compilers took between two looks; pure."""
+    return sum(seconds - before.get(thread, 0.0) for thread, seconds in after.items())
 
 
 def proportional_bytes(pid: int) -> int:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import threading
+import time
 from array import array
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -191,6 +194,7 @@ def _throughput(copier: str, records_per_s: float) -> dict[str, Any]:
         "written_bytes": 200_000,
         "written_records": 1_000,
         "started_s": 9.0,
+        "steady_s": 3.0,
     }
 
 
@@ -347,6 +351,49 @@ def test_a_watch_looks_less_often_where_a_look_takes_long(
     with watch:
         pass
     assert waited == [0.25, 0.25, pytest.approx(0.04 / 0.05)]
+
+
+def test_a_jvms_compilers_are_told_by_their_threads_names() -> None:
+    """Of a process with one thread that is named like one of them, and one that is not."""
+    looked, at_work = threading.Event(), threading.Barrier(3)
+
+    def work(name: str) -> None:
+        Path(f"/proc/self/task/{threading.get_native_id()}/comm").write_text(name)
+        while time.thread_time() < 0.05:
+            pass
+        at_work.wait(10)
+        looked.wait(10)
+
+    with ThreadPoolExecutor(2) as threads:
+        working = [threads.submit(work, name) for name in ("C2 CompilerThre", "data-plane")]
+        at_work.wait(10)
+        found = usage.compilers(os.getpid())
+        looked.set()
+    for one in working:
+        one.result()
+    assert len(found) == 1 and 0.04 <= sum(found.values()) < 1
+
+
+def test_what_compilers_took_leaves_out_those_that_have_ended() -> None:
+    assert usage.compiled_s({"7": 2.0, "8": 5.0}, {"7": 2.5, "9": 0.25}) == 0.75
+
+
+@pytest.mark.parametrize(
+    ("compiling", "turns"), [([(0.3, 0.6), (0.1, 0.02), (0.01, 0.03)], 3), ([(0.2, 0.0)] * 20, 10)]
+)
+def test_a_sitting_warms_up_until_the_brokers_compile_no_more(
+    compiling: list[tuple[float, float]], turns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coming = itertools.chain.from_iterable(compiling)
+    copied: list[str] = []
+
+    def measure(pair: Any, name: str, *_: Any) -> dict[str, Any]:
+        copied.append(name)
+        return _throughput(name, 100_000) | {"brokers_compiling_cores": next(coming)}
+
+    monkeypatch.setattr(sitting.throughput, "measure", measure)
+    sitting.Sitting(cast(Any, None), sitting.Scale(), lambda _: None).warm_up()
+    assert copied == ["verbatim", "mm2-throughput"] * turns
 
 
 def test_a_report_replaces_only_what_is_between_its_markers(tmp_path: Path) -> None:
