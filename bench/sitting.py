@@ -76,12 +76,12 @@ LATENCY_COPIERS = (copiers.VERBATIM, "mm2-latency")
 RATES = (100, 1_000, 5_000, 20_000)
 WARM_UP = Shape(1000, 1_000_000)
 WARMING = (copiers.VERBATIM, "mm2-throughput")
-"""Who copies it, in turn, before anything is counted. The floor alone does not warm the brokers up: what goes in
+"""Who copies it, in turn, before anything is counted. The floor does not warm the brokers up: what goes in
 transactions cost them 8 us a record of 1 KB the first time and 4 to 5 the third."""
 WARM_CORES, WARM_TURNS = 0.05, 10
-"""Brokers are warm when their JVMs' compilers take less than this in each copy of a turn; in as many turns at most.
-A broker that has run for days compiles nothing. These took up to half a core in the first two copies, which was a
-fifth of what two cores had for a copier, and went on for four; who copies faster lost more by that."""
+"""Brokers are warm when their JVMs' compilers take less than this in each copy of a turn; turns at most. One
+that has run for days compiles nothing. In the first two copies they took half a core, a quarter of what two
+cores have for copier and brokers together."""
 
 
 @dataclass(frozen=True)

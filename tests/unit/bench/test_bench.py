@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench import cli, copiers, report, sitting, transforms, usage
+from bench import cli, copiers, report, sitting, throughput, transforms, usage
 from bench.clusters import Broker
 from bench.figures import longest_gap, percentile, spread, steady, time_of, value_at
 from bench.latency import SETTLE_S, judged
@@ -391,7 +391,7 @@ def test_a_sitting_warms_up_until_the_brokers_compile_no_more(
         copied.append(name)
         return _throughput(name, 100_000) | {"brokers_compiling_cores": next(coming)}
 
-    monkeypatch.setattr(sitting.throughput, "measure", measure)
+    monkeypatch.setattr(throughput, "measure", measure)
     sitting.Sitting(cast(Any, None), sitting.Scale(), lambda _: None).warm_up()
     assert copied == ["verbatim", "mm2-throughput"] * turns
 

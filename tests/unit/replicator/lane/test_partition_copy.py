@@ -4,6 +4,7 @@ remembered."""
 from __future__ import annotations
 
 import zlib
+from random import Random
 
 import pyarrow as pa
 import pytest
@@ -147,6 +148,24 @@ def test_large_keys_and_headers_make_smaller_frames(monkeypatch: pytest.MonkeyPa
     assert [o for c in cuts for o in rows(c).offsets] == list(range(40))
     take(copy, [Record(40, k=b"k" * 20_000)])
     assert ranges(copy.cut(True)) == [(40, 41, 1)], "a single one goes as it is"
+
+
+@pytest.mark.parametrize("codec", ["none", "lz4", "zstd", "gzip", "snappy"])
+@pytest.mark.parametrize("size", [80, 1000])
+def test_the_largest_batch_fits_into_a_topic_with_kafkas_own_limit(codec: str, size: int) -> None:
+    """As many records as a frame may have, or as large, of bytes that don't compress, a year apart: the
+    deduplicator hands on what a destination takes, and takes apart what it doesn't."""
+    copy = make()
+    copy.packer = FramePacker.of({"compression.type": codec}, False)
+    year_ms, random = 365 * 24 * 3600 * 1000, Random(7)
+    times = [1_700_000_000_000 + at % 2 * year_ms for at in range(25_000)]
+    take(copy, [Record(at, time, k=b"key", v=random.randbytes(size)) for at, time in enumerate(times)])
+    cuts = copy.cut(False)
+    assert all(cut.frame.batches for cut in cuts)
+    largest = max(cuts, key=lambda cut: len(cut.value))
+    payload = largest.frame.count * (size + len(b"key"))
+    assert payload > 0.9 * min(partition_copy.MAX_FRAME_BYTES, partition_copy.MAX_FRAME_RECORDS * (size + 3))
+    assert len(largest.value) <= 1_048_588
 
 
 def test_frames_are_cut_by_what_they_take_before_compression(monkeypatch: pytest.MonkeyPatch) -> None:
