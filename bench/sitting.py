@@ -78,7 +78,7 @@ WARM_UP = Shape(1000, 1_000_000)
 WARMING = (copiers.VERBATIM, "mm2-throughput")
 """Who copies it, in turn, before anything is counted. The floor does not warm the brokers up: what goes in
 transactions cost them 8 us a record of 1 KB the first time and 4 to 5 the third."""
-WARM_CORES, WARM_TURNS = 0.05, 10
+WARM_CORES, WARM_TURNS = 0.1, 10
 """Brokers are warm when their JVMs' compilers take less than this in each copy of a turn; turns at most. One
 that has run for days compiles nothing. In the first two copies they took half a core, a quarter of what two
 cores have for copier and brokers together."""
