@@ -50,7 +50,8 @@ def measure(pair: Pair, name: str, link: str, shape: Shape, warm: int = 0) -> di
         copier.start()
         destinations = [copiers.destination(link, topic) for topic in backlog.topics]
         look = pair.target.visible(destinations, shape.partitions)
-        eldest = {**copier.pids(), **dict(zip(BROKERS, (pair.source.pid, pair.target.pid), strict=True))}
+        brokers = pair.source.pid, pair.target.pid
+        eldest = {**copier.pids(), **dict(zip(BROKERS, brokers, strict=True))}
         with Watch(eldest, pair.target.log_folder) as watch:
             ready = _follow(copier, look, backlog.first, _START_S)
             started_s = ready[-1][0] - began
@@ -62,13 +63,13 @@ def measure(pair: Pair, name: str, link: str, shape: Shape, warm: int = 0) -> di
                 time.sleep(_SETTLE_S)
             page_cache.fill(pair.folder / "page-cache", page_cache.free_bytes())
             base = look()
-            compiled = [compilers(broker.pid) for broker in (pair.source, pair.target)]
+            compiled = compilers(*brokers)
             revealed = time.monotonic()
             backlog.reveal()
             curve = [
                 (at, visible - base) for at, visible in _follow(copier, look, base + shape.records, _COPY_S)
             ]
-            compiling_s = sum(map(compiled_s, compiled, map(compilers, (pair.source.pid, pair.target.pid))))
+            compiling_s = compiled_s(compiled, compilers(*brokers))
         pids = copier.pids()
     made = pair.target.topics()
     written = {topic: size for topic, size in watch.written().items() if topic in made}

@@ -122,14 +122,15 @@ def _seconds(stat: str) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
-def compilers(pid: int) -> dict[str, float]:
-    """CPU seconds of those threads of a JVM that compile, by thread; they come and go."""
+def compilers(*pids: int) -> dict[str, float]:
+    """CPU seconds of those threads of JVMs that compile, by thread; they come and go."""
     found: dict[str, float] = {}
-    for thread in Path(f"/proc/{pid}/task").iterdir():
-        with contextlib.suppress(OSError):
-            stat = (thread / "stat").read_text()
-            if stat.partition("(")[2].startswith(_COMPILERS):
-                found[thread.name] = _seconds(stat)
+    for pid in pids:
+        for thread in glob.iglob(f"/proc/{pid}/task/*/stat"):
+            with contextlib.suppress(OSError):
+                stat = Path(thread).read_text()
+                if stat.partition("(")[2].startswith(_COMPILERS):
+                    found[thread] = _seconds(stat)
     return found
 
 
