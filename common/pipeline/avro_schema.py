@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 PRIMITIVE = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+NAMED = frozenset({"record", "enum", "fixed"})
 MOST_DEEP = 64
 """Types in one another: of a record that goes deeper a stage makes nothing."""
 
@@ -88,8 +89,14 @@ def _type(given: Any, space: str, named: dict[str, Type], depth: int) -> Type:
     if kind in ("array", "map"):
         elements = given["items" if kind == "array" else "values"]
         return Type(kind, [_type(elements, space, named, depth + 1)])
+    return _definition(given, kind, space, named, depth)
+
+
+def _definition(given: Any, kind: str, space: str, named: dict[str, Type], depth: int) -> Type:
+    """A name may be defined again, if it says the same (Avro 1.12)."""
     name = _full(given["name"], given.get("namespace") or ("" if "namespace" in given else space))
-    found = named[name] = Type("record" if kind == "error" else kind)
+    found = Type("record" if kind == "error" else kind)
+    first = named.setdefault(name, found)
     if kind == "fixed":
         found.size = int(given["size"])
         if found.size < 0:
@@ -102,7 +109,15 @@ def _type(given: Any, space: str, named: dict[str, Type], depth: int) -> Type:
             if "default" in one:
                 found.defaults[found.names[-1]] = one["default"]
             found.inner.append(_type(one["type"], name.rpartition(".")[0], named, depth + 1))
-    return found
+    if first is not found and _said(first) != _said(found):
+        raise NotWalked(f"defines {name} twice")
+    return first
+
+
+def _said(of: Type) -> list[Any]:
+    """What a definition says; of types in it that have names, which ones."""
+    inner = [id(one) if one.kind in NAMED else _said(one) for one in of.inner]
+    return [of.kind, of.names, of.defaults, of.size, of.logical, inner]
 
 
 def _full(name: str, space: str) -> str:

@@ -107,7 +107,7 @@ def _named(given: Any, space: str, names: dict[str, Any], depth: int) -> Any:
         space = given.get("namespace", space) or ""
         full = f"{space}.{full}" if space else full
     made: dict[str, Any] = {"type": "record" if kind == "error" else kind}
-    names[full] = made
+    first = names.setdefault(full, made)
     if kind == "enum":
         made["symbols"] = list(map(str, given["symbols"]))
     elif kind == "fixed":
@@ -122,6 +122,8 @@ def _named(given: Any, space: str, names: dict[str, Any], depth: int) -> Any:
         made["defaults"] = {str(one["name"]): one["default"] for one in given["fields"] if "default" in one}
     else:
         raise Bad("no such type")
+    if first != made:
+        raise Bad("defined twice")
     return full
 
 

@@ -251,6 +251,32 @@ def test_a_schema_that_names_a_field_twice_has_no_json() -> None:
     assert "names a field twice" in found.failures[0].reason
 
 
+FIXED = {"type": "fixed", "name": "F", "size": 2}
+
+
+@pytest.mark.parametrize(
+    ("again", "why"),
+    [
+        (FIXED, None),
+        ({**FIXED, "doc": "the same"}, None),
+        ({**FIXED, "size": 3}, "F"),
+        ({"type": "enum", "name": "F", "symbols": ["x"]}, "F"),
+        ({"type": "fixed", "name": "R", "size": 2}, "R"),
+        ({"type": "record", "name": "R", "fields": []}, "R"),
+        ({"type": "record", "name": "n.F", "fields": [{"name": "a", "type": "R"}]}, None),
+    ],
+)
+def test_a_name_stands_for_one_type(again: Any, why: str | None) -> None:
+    """As Avro 1.12 has it, which takes a definition that is there again, if it says the same."""
+    fields = [{"name": "a", "type": FIXED}, {"name": "b", "type": ["null", again]}]
+    texts = {7: json.dumps({"type": "record", "name": "R", "fields": fields})}
+    found = judged_alike(
+        pipeline(*to_avro(), **WIRE), [(None, b'{"a": "xy", "b": null}', None, 0)], ids=IDS, texts=texts
+    )
+    got = found.failures[0].reason if found.failures else None
+    assert got == (why and f"the value can't have schema 7, which defines {why} twice")
+
+
 @pytest.mark.parametrize("deep", [20, *range(30, 35), 200])
 def test_types_in_one_another_have_an_end(deep: int) -> None:
     schema = {"type": "record", "name": "R", "fields": [{"name": "next", "type": ["null", "R"]}]}
