@@ -189,7 +189,8 @@ class Application(Role):
             self.show_link()
             if self._look_at_file() or self.lanes_wanted != wanted:
                 replan_at = now
-            if not self.bounded and (why := self.counters.silence(self.term, self.epoch)) is not None:
+            of = self.term, self.epoch, self.lanes_running, self._beginning.heard_at
+            if not self.bounded and (why := self.counters.silence(*of)) is not None:
                 jobs.give_up(why)
             rows = self._ended_rows()
             if (running := self.counters.sums(self.term, self.epoch)) is not None:
@@ -375,8 +376,7 @@ class Application(Role):
             log.warning("reading %s: %s", self.settings.control_topic, error)
 
     def _count(self, rows: list[Row]) -> None:
-        """Add up what an epoch that ended did. Raises LinkRefused where another one would end in the same
-        way."""
+        """Add up what an epoch that ended did. Raises LinkRefused where another one would end the same way."""
         for row in rows:
             if isinstance(row, Refused):
                 raise LinkRefused(row.detail)

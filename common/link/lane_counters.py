@@ -30,8 +30,8 @@ SILENT_S = 60.0
 """Lanes that run say something far more often: after so long without a word it is the client that has gone
 silent (common/kafka/client/stall_detector.py)."""
 HANGS_S, TALKS_S = 300.0, 20.0
-"""A lane that was heard, and is not for the first, while another one was within the second, hangs. The first
-is longer than any call of a lane's, and than a stage of the pipeline may well take for a batch."""
+"""A lane that is not heard for the first, while another one was within the second, hangs. The first is longer
+than any call of a lane's, and than a stage of the pipeline may well take for a batch."""
 
 
 class Counters:
@@ -78,15 +78,18 @@ class CounterTail:
         works = [said.work for said in self._own(term, epoch)]
         return together(works) if works else None
 
-    def silence(self, term: int, epoch: int) -> str | None:
-        """Why this epoch's end would be waited for in vain: a lane of it hangs. None where nobody is heard:
-        that says nothing of one lane."""
+    def silence(self, term: int, epoch: int, lanes: int, first_heard: float | None) -> str | None:
+        """Why the end of this epoch of so many lanes would be waited for in vain: one of them hangs. Of one
+        that has not begun it counts from when the first one was heard. None where nobody is heard: that says
+        nothing of one lane."""
         now = ports.monotonic()
         if now - max(self._heard_at.values(), default=-math.inf) > TALKS_S:
             return None
-        for said in self._own(term, epoch):
-            if now - self._heard_at[said.application, said.lane] > HANGS_S:
-                return f"lane {said.lane} has said nothing for {HANGS_S:.0f} s, though others have: it hangs"
+        heard = {said.lane: self._heard_at[said.application, said.lane] for said in self._own(term, epoch)}
+        begun = now if first_heard is None else first_heard
+        for lane in range(lanes):
+            if now - heard.get(lane, begun) > HANGS_S:
+                return f"lane {lane} has said nothing for {HANGS_S:.0f} s, though others have: it hangs"
         return None
 
     def _own(self, term: int, epoch: int) -> list[Said]:

@@ -238,7 +238,7 @@ def test_an_epoch_of_which_a_lane_hangs_is_given_up_and_another_begins() -> None
             driven.stopping.set()
 
     driven = Driven(script, bounded=False)
-    driven.counters.silence = lambda _, epoch: "lane 1 hangs" if epoch == 1 else None
+    driven.counters.silence = lambda _, epoch, *of: "lane 1 hangs" if epoch == 1 else None
     assert driven._lead() == 0
     assert driven.said == ["leader", "epoch 1", "end-epoch 1", "epoch 2", "end-epoch 2"]
     assert driven.failures == 1

@@ -15,6 +15,8 @@ from common.link import lane_counters
 from common.link.lane_counters import HANGS_S, TALKS_S, CounterTail
 
 TERM, EPOCH = 3, 7
+FIRST = 1000.0
+"""When the first lane of the epoch was heard."""
 SAID = f"lane 0 has said nothing for {HANGS_S:.0f} s, though others have: it hangs"
 
 
@@ -40,7 +42,7 @@ class Words:
 
 @pytest.fixture
 def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    at = [1000.0]
+    at = [FIRST]
     monkeypatch.setattr(ports, "monotonic", lambda: at[0])
     return at
 
@@ -66,14 +68,14 @@ def test_a_lane_that_is_not_heard_any_more_hangs_if_another_is(now: list[float],
         now[0] += 10
         words.say("replicator", 1)
         tail.listen()
-        assert tail.silence(TERM, EPOCH) is None
+        assert tail.silence(TERM, EPOCH, 2, FIRST) is None
     now[0] += 1
-    assert tail.silence(TERM, EPOCH) == SAID
-    assert tail.silence(TERM, EPOCH + 1) is None
-    assert tail.silence(TERM + 1, EPOCH) is None
+    assert tail.silence(TERM, EPOCH, 2, FIRST) == SAID
+    assert tail.silence(TERM, EPOCH + 1, 2, None) is None
+    assert tail.silence(TERM + 1, EPOCH, 2, None) is None
     words.say("replicator", 0)
     tail.listen()
-    assert tail.silence(TERM, EPOCH) is None
+    assert tail.silence(TERM, EPOCH, 2, FIRST) is None
 
 
 def test_one_alone_hangs_if_the_other_application_is_heard(now: list[float], words: Words) -> None:
@@ -82,30 +84,45 @@ def test_one_alone_hangs_if_the_other_application_is_heard(now: list[float], wor
     now[0] += HANGS_S + 1
     words.say("deduplicator", 0)
     tail.listen()
-    assert tail.silence(TERM, EPOCH) == SAID
+    assert tail.silence(TERM, EPOCH, 2, FIRST) == SAID
 
 
 def test_where_nobody_is_heard_it_is_not_the_lanes(now: list[float], words: Words) -> None:
     """Promise: a positions topic that can't be read or written, or a driver that slept, ends no lane."""
     tail = heard(words)
     now[0] += HANGS_S + 1
-    assert tail.silence(TERM, EPOCH) is None
+    assert tail.silence(TERM, EPOCH, 2, FIRST) is None
     words.say("deduplicator", 0)
     tail.listen()
     now[0] += TALKS_S + 1
-    assert tail.silence(TERM, EPOCH) is None
+    assert tail.silence(TERM, EPOCH, 2, FIRST) is None
 
 
-def test_a_lane_that_was_not_heard_in_this_epoch_may_not_have_begun(now: list[float], words: Words) -> None:
+def test_a_lane_that_never_begins_hangs_too(now: list[float], words: Words) -> None:
+    """Promise: what hangs before its first word does not keep the others of its epoch waiting for its end,
+    for good."""
     tail = CounterTail("replicator", "positions", {})
     words.say("replicator", 0, epoch=EPOCH - 1)
     words.say("replicator", 5, epoch=EPOCH - 1)
     tail.listen()
-    now[0] += HANGS_S + 1
+    now[0] += HANGS_S
     words.say("replicator", 1)
     tail.listen()
-    assert tail.silence(TERM, EPOCH) is None
-    assert tail.silence(TERM, EPOCH - 1) is not None
+    assert tail.silence(TERM, EPOCH, 2, now[0]) is None
+    now[0] += HANGS_S
+    words.say("replicator", 1)
+    tail.listen()
+    assert tail.silence(TERM, EPOCH, 2, now[0] - HANGS_S) is None
+    assert tail.silence(TERM, EPOCH, 2, now[0] - HANGS_S - 1) == SAID
+
+
+def test_where_no_lane_of_the_epoch_was_heard_none_hangs(now: list[float], words: Words) -> None:
+    """Promise: one that may not write its counters, or waits for executors, is no lane that hangs."""
+    tail = CounterTail("replicator", "positions", {})
+    now[0] += HANGS_S + 1
+    words.say("deduplicator", 0)
+    tail.listen()
+    assert tail.silence(TERM, EPOCH, 2, None) is None
 
 
 def test_words_that_may_not_be_read_are_told_of_once(
