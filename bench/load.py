@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from bench.clusters import Broker
 
@@ -17,6 +18,8 @@ HEADERS: list[tuple[str, str | bytes | None]] = [
 ]
 _VALUES_BYTES = 32 << 20
 _SEED = 7
+ROOM_S = 0.05
+"""How long to wait for room in the client's queue."""
 RUN_BYTES = 500_000
 """Of values, so that with keys and headers it fits into one batch."""
 
@@ -94,9 +97,11 @@ def _value(shape: Shape, rng: random.Random) -> bytes:
     return bytes(text[: shape.size])
 
 
-def rows(shape: Shape, topics: Sequence[str], count: int) -> Iterator[tuple[str, int, bytes, bytes]]:
-    """So many records, spread over the partitions of the topics, as (topic, partition, key, value), in runs
-    that make a batch each.
+def runs(
+    shape: Shape, topics: Sequence[str], count: int
+) -> Iterator[tuple[str, int, list[dict[str, bytes]]]]:
+    """So many records, spread over the partitions of the topics, as (topic, partition, run): a run makes a
+    batch, and is as `Producer.produce_batch` takes it.
 
     However many partitions there are, each gets the same: every value in turn, and batches as large. Were
     records dealt out one by one, each of a thousand partitions would have one and the same value in all of
@@ -108,8 +113,12 @@ def rows(shape: Shape, topics: Sequence[str], count: int) -> Iterator[tuple[str,
     for begin in range(0, -(-count // len(places)), run):
         for number, (topic, partition) in enumerate(places):
             its = (count + len(places) - 1 - number) // len(places)
-            for turn in range(begin, min(begin + run, its)):
-                yield topic, partition, b"key-%d" % (turn % 10_000), some[turn % len(some)]
+            turns = range(begin, min(begin + run, its))
+            yield (
+                topic,
+                partition,
+                [{"key": b"key-%d" % (turn % 10_000), "value": some[turn % len(some)]} for turn in turns],
+            )
 
 
 FIRST_BYTES = 64 << 10
@@ -134,7 +143,6 @@ class Backlog:
         """As copiers are told of them."""
         self.first = (FIRST_BYTES // shape.size + 1) * shape.partitions * shape.topics
         """How many records can be seen before `reveal`."""
-        self._failed: list[str] = []
         # Two, for a producer has one transaction at a time.
         self._warming, self._producer = (
             _producer(broker, f"{topic}-{part}", shape) for part in ("warm", "all")
@@ -160,24 +168,39 @@ class Backlog:
         self._producer.commit_transaction(60)
 
     def _write(self, producer: Producer, records: int) -> None:
+        """What fails ends the transaction, and is told by its commit."""
         producer.begin_transaction()
         headers = HEADERS if self.shape.headers else None
-        produce, poll = producer.produce, producer.poll
-        for i, (topic, partition, key, value) in enumerate(rows(self.shape, self.topics, records)):
-            while True:
-                try:
-                    produce(topic, value, key, partition, on_delivery=self._note, headers=headers)
-                    break
-                except BufferError:
-                    poll(0.1)
-            if not i % 1000:
-                poll(0)
-        if producer.flush(120) or self._failed:
-            raise RuntimeError(f"{self.pattern} could not be filled: {self._failed[:1]}")
+        for topic, partition, run in runs(self.shape, self.topics, records):
+            write(producer, topic, partition, run, headers)
+        if producer.flush(120):
+            raise RuntimeError(f"{self.pattern} could not be filled in time")
 
-    def _note(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            self._failed.append(str(error))
+
+def write(
+    producer: Producer,
+    topic: str,
+    partition: int,
+    run: list[dict[str, Any]],
+    headers: list[tuple[str, str | bytes | None]] | None = None,
+) -> None:
+    """Hand over a run, as fast as there is room for it. Raises KafkaException."""
+    while run and headers is None:
+        producer.produce_batch(topic, run, partition)
+        run = [record for record in run if "_error" in record]
+        for record in run:
+            if (error := record.pop("_error")).code() != KafkaError._QUEUE_FULL:
+                raise KafkaException(error)
+        if run:
+            producer.poll(ROOM_S)
+    # The client takes no headers with a run.
+    for record in run:
+        while True:
+            try:
+                producer.produce(topic, **record, partition=partition, headers=headers)
+                break
+            except BufferError:
+                producer.poll(ROOM_S)
 
 
 def _producer(broker: Broker, transactional_id: str, shape: Shape) -> Producer:

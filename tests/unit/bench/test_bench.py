@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,7 +23,7 @@ from bench import cli, copiers, report, sitting, throughput, transforms, usage
 from bench.clusters import Broker
 from bench.figures import longest_gap, percentile, spread, steady, time_of, value_at
 from bench.latency import SETTLE_S, judged
-from bench.load import RUN_BYTES, Shape, rows, values
+from bench.load import HEADERS, RUN_BYTES, Shape, runs, values, write
 from bench.paced import Arrivals, Paced, Phase
 from bench.recovery import every_partition_s, next_record_s
 from bench.usage import Watch
@@ -289,19 +290,60 @@ def test_every_partition_gets_the_same_values_in_runs_however_many_there_are(
     shape = Shape(size, 0, partitions=partitions, topics=topics)
     some, names = values(shape), [f"t{i}" for i in range(topics)]
     places = topics * partitions
-    found = list(rows(shape, names, each * places))
+    found = list(runs(shape, names, each * places))
     got: dict[tuple[str, int], list[bytes]] = {}
-    for topic, partition, _, value in found:
-        got.setdefault((topic, partition), []).append(value)
+    for topic, partition, run in found:
+        got.setdefault((topic, partition), []).extend(record["value"] for record in run)
     assert len(got) == places
     assert all(its == some[:each] for its in got.values())
-    run = RUN_BYTES // size
-    assert {(topic, partition) for topic, partition, _, _ in found[:run]} == {("t0", 0)}
+    assert found[0][:2] == ("t0", 0) and len(found[0][2]) == RUN_BYTES // size
 
 
 def test_what_partitions_can_not_share_evenly_is_not_lost() -> None:
-    counts = Counter(partition for _, partition, _, _ in rows(Shape(200, 0), ["t"], 10_003))
+    counts: Counter[int] = Counter()
+    for _, partition, run in runs(Shape(200, 0), ["t"], 10_003):
+        counts[partition] += len(run)
     assert counts == {0: 2501, 1: 2501, 2: 2501, 3: 2500}
+
+
+class FullNowAndThen:
+    """A producer whose queue has room for three records, until it is polled."""
+
+    def __init__(self, code: int = KafkaError._QUEUE_FULL) -> None:
+        self.code, self.room, self.got = code, 3, []  # type: ignore[var-annotated]
+
+    def produce_batch(self, topic: str, run: list[dict[str, Any]], partition: int) -> None:
+        for record in run:
+            if not self.room:
+                record["_error"] = KafkaError(self.code)
+                continue
+            self.produce(topic, **record, partition=partition)
+
+    def produce(self, topic: str, **record: Any) -> None:
+        if not self.room:
+            raise BufferError
+        self.room -= 1
+        self.got.append((topic, record["partition"], record["key"], record["value"]))
+
+    def poll(self, timeout: float) -> None:
+        self.room = 3
+
+
+@pytest.mark.parametrize("headers", [None, HEADERS])
+def test_a_run_is_handed_over_whole_though_the_queue_is_full_now_and_then(headers: Any) -> None:
+    to = FullNowAndThen()
+    write(cast("Any", to), "t", 1, [{"key": b"k", "value": b"%d" % n} for n in range(10)], headers)
+    assert to.got == [("t", 1, b"k", b"%d" % n) for n in range(10)]
+
+
+def test_what_the_client_refuses_is_told() -> None:
+    with pytest.raises(KafkaException, match="MSG_SIZE_TOO_LARGE"):
+        write(
+            cast("Any", FullNowAndThen(KafkaError.MSG_SIZE_TOO_LARGE)),
+            "t",
+            1,
+            [{"value": b"", "key": b""}] * 4,
+        )
 
 
 def test_segments_are_sized_although_a_topics_folder_is_deleted_meanwhile(
