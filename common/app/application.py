@@ -376,7 +376,7 @@ class Application(Role):
             log.warning("reading %s: %s", self.settings.control_topic, error)
 
     def _count(self, rows: list[Row]) -> None:
-        """Add up what an epoch that ended did. Raises LinkRefused where another one would end the same way."""
+        """Add up what an epoch that ended did. Raises LinkRefused where the next would end the same way."""
         for row in rows:
             if isinstance(row, Refused):
                 raise LinkRefused(row.detail)
