@@ -50,7 +50,7 @@ def parsed(text: str) -> Type:
         for one in named.values():
             _extent(one, extents, ())
         _refuse_nothing(found, set())
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         raise NotWalked("is none of Avro's") from None
     return found
 

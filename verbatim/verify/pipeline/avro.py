@@ -17,6 +17,7 @@ Texts = Mapping[tuple[str, int], tuple[str, bool]]
 """Context and id at the source -> text, and whether it refers to others."""
 FRONT = 5
 DEEP = 64
+BUILT = ("array", "enum", "error", "fixed", "map", "record")
 SIMPLE = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 
 
@@ -48,7 +49,7 @@ def schema(texts: Texts, context: str, schema_id: int) -> tuple[Any, dict[str, A
         raise Bad("no schema to read by")
     try:
         return _parsed(text)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         raise Bad("no schema") from None
 
 
@@ -96,7 +97,7 @@ def _named(given: Any, space: str, names: dict[str, Any], depth: int) -> Any:
             return full
         return given if given in names else names[given]
     kind = given["type"]
-    if isinstance(kind, dict | list) or kind in SIMPLE or kind in names or f"{space}.{kind}" in names:
+    if kind not in BUILT:
         inner = _named(kind, space, names, depth + 1)
         return {**inner, "logicalType": 1} if isinstance(inner, dict) and "logicalType" in given else inner
     if kind in ("array", "map"):
@@ -114,14 +115,12 @@ def _named(given: Any, space: str, names: dict[str, Any], depth: int) -> Any:
         made["size"] = int(given["size"])
         if made["size"] < 0:
             raise Bad("size")
-    elif kind in ("record", "error"):
+    else:
         within = full.rpartition(".")[0]
         made["fields"] = [
             (str(one["name"]), _named(one["type"], within, names, depth + 1)) for one in given["fields"]
         ]
         made["defaults"] = {str(one["name"]): one["default"] for one in given["fields"] if "default" in one}
-    else:
-        raise Bad("no such type")
     if first != made:
         raise Bad("defined twice")
     return full

@@ -242,6 +242,12 @@ def test_a_name_that_is_half_a_surrogate_pair_makes_no_schema() -> None:
         assert found.failures[0].reason == "the value has schema 7, which is none of Avro's"
 
 
+def test_a_size_without_end_makes_no_schema() -> None:
+    texts = {7: '{"type": "fixed", "name": "F", "size": 1e999}'}
+    found = judged_alike(pipeline(TO_JSON, **AVRO), [(None, b"\0\0\0\0\7\0", None, 0)], texts=texts)
+    assert found.failures[0].reason == "the value has schema 7, which is none of Avro's"
+
+
 def test_a_schema_that_names_a_field_twice_has_no_json() -> None:
     field = {"name": "a", "type": "int"}
     texts = {7: json.dumps({"type": "record", "name": "R", "fields": [field, field]})}
@@ -264,14 +270,16 @@ FIXED = {"type": "fixed", "name": "F", "size": 2}
         ({"type": "fixed", "name": "R", "size": 2}, "R"),
         ({"type": "record", "name": "R", "fields": []}, "R"),
         ({"type": "record", "name": "n.F", "fields": [{"name": "a", "type": "R"}]}, None),
+        ({"type": "fixed", "name": "map", "size": 3}, None),
     ],
 )
 def test_a_name_stands_for_one_type(again: Any, why: str | None) -> None:
     """As Avro 1.12 has it, which takes a definition that is there again, if it says the same."""
-    fields = [{"name": "a", "type": FIXED}, {"name": "b", "type": ["null", again]}]
+    some = {"type": "map", "values": "int"}
+    fields = [{"name": "a", "type": FIXED}, {"name": "b", "type": ["null", again, some]}]
     texts = {7: json.dumps({"type": "record", "name": "R", "fields": fields})}
     found = judged_alike(
-        pipeline(*to_avro(), **WIRE), [(None, b'{"a": "xy", "b": null}', None, 0)], ids=IDS, texts=texts
+        pipeline(*to_avro(), **WIRE), [(None, b'{"a": "xy", "b": {"c": 1}}', None, 0)], ids=IDS, texts=texts
     )
     got = found.failures[0].reason if found.failures else None
     assert got == (why and f"the value can't have schema 7, which defines {why} twice")
