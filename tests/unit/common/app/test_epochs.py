@@ -238,8 +238,17 @@ def test_an_epoch_of_which_a_lane_hangs_is_given_up_and_another_begins() -> None
             driven.stopping.set()
 
     driven = Driven(script, bounded=False)
-    driven.counters.silence = lambda _, epoch, *of: "lane 1 hangs" if epoch == 1 else None
+    asked: list[tuple[int, float | None]] = []
+
+    def silence(term: int, epoch: int, lanes: int, first_heard: float | None) -> str | None:
+        asked.append((lanes, first_heard))
+        return "lane 1 hangs" if epoch == 1 and first_heard is not None else None
+
+    driven.counters.silence = silence
+    begun = ports.monotonic()
     assert driven._lead() == 0
+    assert asked[0] == (2, None)
+    assert asked[1][0] == 2 and begun < cast("float", asked[1][1]) < ports.monotonic()
     assert driven.said == ["leader", "epoch 1", "end-epoch 1", "epoch 2", "end-epoch 2"]
     assert driven.failures == 1
 
