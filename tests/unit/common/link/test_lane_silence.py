@@ -109,7 +109,9 @@ def test_a_lane_that_never_begins_hangs_too(now: list[float], words: Words) -> N
     words.say("replicator", 1)
     tail.listen()
     assert tail.silence(TERM, EPOCH, 2, now[0]) is None
-    now[0] += HANGS_S
+    now[0] += 1
+    assert tail.silence(TERM, EPOCH - 1, 6, FIRST) is not None
+    now[0] += HANGS_S - 1
     words.say("replicator", 1)
     tail.listen()
     assert tail.silence(TERM, EPOCH, 2, now[0] - HANGS_S) is None
