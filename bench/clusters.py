@@ -6,9 +6,9 @@ import contextlib
 import math
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
@@ -138,23 +138,26 @@ NEAR = Far()
 
 
 @contextlib.contextmanager
-def two_brokers(folder: Path, source: Far = NEAR, target: Far = NEAR) -> Iterator[Pair]:
-    """Start both, and end them however it ends."""
+def two_brokers(
+    folder: Path, source: Far = NEAR, target: Far = NEAR, *, properties: Mapping[str, str | int] | None = None
+) -> Iterator[Pair]:
+    """Start both, and end them however it ends. `properties` are both brokers', over the defaults."""
     with (
-        _broker(folder / "source-line.log", source) as one,
-        _broker(folder / "target-line.log", target) as other,
+        _broker(folder / "source-line.log", source, properties) as one,
+        _broker(folder / "target-line.log", target, properties) as other,
     ):
         yield Pair(one, other, folder)
 
 
 @contextlib.contextmanager
-def _broker(log: Path, far: Far) -> Iterator[Broker]:
+def _broker(log: Path, far: Far, properties: Mapping[str, str | int] | None) -> Iterator[Broker]:
+    make = partial(Cluster, heap=HEAP, jvm_options=_JVM, properties=properties)
     if far == NEAR:
-        with Cluster(heap=HEAP, jvm_options=_JVM) as cluster:
+        with make() as cluster:
             yield Broker(cluster)
         return
     listens, told = free_ports(2)
-    with Cluster(heap=HEAP, jvm_options=_JVM, clients={1: (listens, told)}) as cluster:
+    with make(clients={1: (listens, told)}) as cluster:
         command = [sys.executable, "-m", "bench.line", told, listens, *astuple(far)]
         line = spawn(list(map(str, command)), log)
         try:
